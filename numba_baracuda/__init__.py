@@ -1,0 +1,78 @@
+"""Fast, correct, differentiable kernels for Python GPU arrays, written in Python with ``numba.cuda``.
+
+Names are imported when they are first used, so that ``import numba_baracuda`` costs little more than NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .arrays import EmulationWarning as EmulationWarning
+    from .dtypes import ElementKind as ElementKind
+    from .errors import BaracudaError as BaracudaError
+    from .errors import BufferTooSmall as BufferTooSmall
+    from .errors import InvalidProblem as InvalidProblem
+    from .errors import KernelLaunchError as KernelLaunchError
+    from .errors import MisalignedOperand as MisalignedOperand
+    from .errors import Status as Status
+    from .errors import Unsupported as Unsupported
+    from .errors import WorkspaceTooSmall as WorkspaceTooSmall
+    from .plan import KernelSku as KernelSku
+    from .plan import Plan as Plan
+    from .plan import PlanPreference as PlanPreference
+    from .plan import PrecisionGuarantee as PrecisionGuarantee
+    from .plan import select as select
+    from .registry import OPS as OPS
+    from .segment.family import SegmentDescriptor as SegmentDescriptor
+    from .segment.ops import segment_mean as segment_mean
+    from .segment.ops import segment_mean_backward as segment_mean_backward
+    from .segment.ops import segment_sum as segment_sum
+    from .segment.ops import segment_sum_backward as segment_sum_backward
+    from .segment.ops import unsorted_segment_mean as unsorted_segment_mean
+    from .segment.ops import unsorted_segment_mean_backward as unsorted_segment_mean_backward
+    from .segment.ops import unsorted_segment_sum as unsorted_segment_sum
+    from .segment.ops import unsorted_segment_sum_backward as unsorted_segment_sum_backward
+    from .vocabulary import ArchSku as ArchSku
+    from .vocabulary import BackendKind as BackendKind
+    from .vocabulary import LossKind as LossKind
+    from .vocabulary import LossReduction as LossReduction
+    from .vocabulary import MathPrecision as MathPrecision
+    from .vocabulary import OpCategory as OpCategory
+    from .vocabulary import ReduceKind as ReduceKind
+    from .vocabulary import ScanKind as ScanKind
+    from .vocabulary import SegmentKind as SegmentKind
+
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "arrays": "EmulationWarning",
+    "dtypes": "ElementKind",
+    "errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
+    "plan": "KernelSku Plan PlanPreference PrecisionGuarantee select",
+    "registry": "OPS",
+    "segment.family": "SegmentDescriptor",
+    "segment.ops": "segment_mean segment_mean_backward segment_sum segment_sum_backward unsorted_segment_mean unsorted_segment_mean_backward"
+    " unsorted_segment_sum unsorted_segment_sum_backward",
+    "vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_SUBPACKAGES = ("device", "segment")
+__all__ = sorted([*_HOME_OF, *_SUBPACKAGES])
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    elif name in _SUBPACKAGES:
+        value = importlib.import_module(f"{__name__}.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

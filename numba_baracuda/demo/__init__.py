@@ -1,0 +1,50 @@
+"""``numba-baracuda demo``: each family of ops at work on data that the machine already has, checked against NumPy.
+
+A section is a function ``run(console, xp, quick) -> bool``: it prints to the rich ``console``, computes with arrays of ``xp`` (NumPy where kernels
+are emulated, else CuPy), leaves out what takes long when ``quick``, and returns whether its results were within the tolerance it printed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from types import ModuleType
+
+from rich.console import Console
+
+from . import rates, segments
+
+Section = Callable[[Console, ModuleType, bool], bool]
+SECTIONS: tuple[Section, ...] = (segments.run, rates.run)  #: in the order they are printed; a family adds its own here
+
+
+def array_library() -> ModuleType:
+    """NumPy where the kernels are emulated, else CuPy."""
+    from ..arrays import emulating
+
+    if emulating():
+        import numpy
+
+        return numpy
+    import cupy
+
+    return cupy  # type: ignore[no-any-return, unused-ignore]
+
+
+def run(console: Console, quick: bool = False) -> int:
+    """Run every section; the exit status, 0 if all results were right."""
+    from ..arrays import EmulationWarning
+    from ..errors import BaracudaError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EmulationWarning)  # the section says it in a line of its own
+        try:
+            xp = array_library()
+            right = [section(console, xp, quick) for section in SECTIONS]
+        except ImportError as error:
+            console.print(f"{error}; on a GPU the demo wants CuPy: pip install 'numba-baracuda[cuda12]' (or [cuda13])", markup=False, soft_wrap=True)
+            return 1
+        except BaracudaError as error:
+            console.print(f"{type(error).__name__}: {error}", markup=False, soft_wrap=True)
+            return 1
+    return 0 if all(right) else 1

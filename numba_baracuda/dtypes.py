@@ -1,0 +1,79 @@
+"""Element kinds: storage, accumulator, rounding. The only place where float16 and bfloat16 are special.
+
+Kernels, descriptors and cache keys name an element by its short name (``"f32"``); NumPy and ml_dtypes are asked only when an array is at hand.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidProblem
+from .vocabulary import MathPrecision, Named
+
+
+class ElementKind(Named):
+    """Dtype tag of an operand."""
+
+    F16, BF16, F32, F32_STRICT, F64, S8, U8, I32, I64, BOOL, FP8_E4M3, FP8_E5M2, S4, U4, BIN, COMPLEX32, COMPLEX64 = range(17)
+
+
+@dataclass(frozen=True)
+class Element:
+    """What the package knows of one element type."""
+
+    kind: ElementKind
+    name: str  #: short name, used in signatures, SKUs and messages
+    numpy_name: str  #: name NumPy (with ml_dtypes for bfloat16) knows it by
+    itemsize: int  #: bytes
+    accumulator: str  #: short name of the type that sums are kept in
+    math: MathPrecision
+    eps: float  #: distance from 1 to the next number; 0 for integers
+
+    @property
+    def vector(self) -> int:
+        """Elements in one 16-byte access."""
+        return 16 // self.itemsize
+
+
+_TABLE = (
+    Element(ElementKind.F16, "f16", "float16", 2, "f32", MathPrecision.F32, 2.0**-10),
+    Element(ElementKind.BF16, "bf16", "bfloat16", 2, "f32", MathPrecision.F32, 2.0**-7),
+    Element(ElementKind.F32, "f32", "float32", 4, "f32", MathPrecision.F32, 2.0**-23),
+    Element(ElementKind.F64, "f64", "float64", 8, "f64", MathPrecision.F64, 2.0**-52),
+    Element(ElementKind.I32, "i32", "int32", 4, "i32", MathPrecision.INT8, 0.0),
+    Element(ElementKind.I64, "i64", "int64", 8, "i64", MathPrecision.INT8, 0.0),
+    Element(ElementKind.U8, "u8", "uint8", 1, "i32", MathPrecision.INT8, 0.0),
+    Element(ElementKind.BOOL, "bool", "bool", 1, "i32", MathPrecision.BINARY, 0.0),
+)
+BY_KIND = {element.kind: element for element in _TABLE}
+BY_NAME = {element.name: element for element in _TABLE}
+BY_NUMPY_NAME = {element.numpy_name: element for element in _TABLE}
+
+
+def element(which: Any) -> Element:
+    """The :class:`Element` for a kind, a short name, a NumPy dtype or its name."""
+    if isinstance(which, Element):
+        return which
+    if isinstance(which, ElementKind):
+        found = BY_KIND.get(which)
+    elif isinstance(which, str):
+        found = BY_NAME.get(which.lower()) or BY_NUMPY_NAME.get(which) or BY_KIND.get(ElementKind(which))
+    else:
+        found = BY_NUMPY_NAME.get(np.dtype(which).name)
+    if found is None:
+        raise InvalidProblem(f"element: got {which!r}, wants one of {', '.join(BY_NAME)}")
+    return found
+
+
+@functools.cache
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a short name; bfloat16 comes from ml_dtypes, imported here and nowhere else."""
+    if name == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(BY_NAME[name].numpy_name)

@@ -1,0 +1,140 @@
+"""An operation as data: its operands, its variants, and the recipe of steps that a variant makes of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .dtypes import BY_NAME
+from .runtime.spec import KernelSpec
+from .vocabulary import Named, OpCategory
+
+#: a pointer parameter that the kernel does not use
+NULL = ""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An argument of an op. ``axes`` names its extents, fields of the descriptor; the last may stand for several axes whose product it is."""
+
+    name: str
+    axes: tuple[str, ...]
+    index: bool = False  #: holds ids, not values
+    output: bool = False
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A piece of the workspace."""
+
+    name: str
+    element: str
+    count: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, rounded up so that the next slot is aligned."""
+        return -(-self.count * BY_NAME[self.element].itemsize // 16) * 16
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel. ``pointers`` name operands, slots, what an earlier step made, or ``NULL``; ``config`` is (blocks, threads, dynamic shared bytes)."""
+
+    spec: KernelSpec
+    config: tuple[int, int, int]
+    pointers: tuple[str, ...]
+    scalars: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Sets every byte of a slot."""
+
+    slot: str
+    byte: int = 0
+
+
+@dataclass(frozen=True)
+class Sort:
+    """Sorts ids, stably: makes ``permutation`` (int64) and ``sorted_ids``."""
+
+    operand: str
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Reads a slot of int64 back, which waits for the stream, and raises what ``judge`` raises."""
+
+    slot: str
+    judge: Callable[[Sequence[int]], None]
+
+
+Step = Launch | Clear | Sort | Verify
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a variant does for one problem."""
+
+    steps: tuple[Step, ...]
+    slots: tuple[Slot, ...] = ()
+
+    @property
+    def workspace(self) -> int:
+        return sum(slot.nbytes for slot in self.slots)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where an operand lies: shape, strides in elements, and its address modulo 16."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a recipe may know of the device."""
+
+    capability: tuple[int, int]
+    multiprocessors: int
+    emulated: bool = False
+
+    @property
+    def arch(self) -> str:
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+
+#: how kernels that only the emulator runs are tiled: few blocks, so that small problems already use several
+EMULATED = Target((9, 0), 1, emulated=True)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run an op. ``recipe(op, descriptor, layouts, target)`` is pure; ``refuses`` says why a descriptor is not for it, or None."""
+
+    name: str
+    deterministic: bool
+    recipe: Callable[[Op, Any, dict[str, Layout], Target], Recipe]
+    refuses: Callable[[Op, Any], str | None] = lambda op, descriptor: None
+
+
+@dataclass(frozen=True)
+class Op:
+    """A row of a family's table."""
+
+    name: str
+    kind: Named
+    category: OpCategory
+    family: str
+    formula: str
+    operands: tuple[Operand, ...]
+    variants: tuple[Variant, ...]
+    elements: tuple[str, ...]
+    indices: tuple[str, ...] = ()
+    backward: str | None = None
+    traits: dict[str, Any] = field(default_factory=dict, hash=False)  #: what the family's recipes want to know of the row
+    samples: Callable[[Op], Sequence[tuple[Any, dict[str, Layout]]]] = lambda op: ()  #: problems that together use every kernel of the op

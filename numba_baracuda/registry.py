@@ -1,0 +1,70 @@
+"""Every op by name."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterator, Mapping
+
+from .errors import Unsupported
+from .op import Launch, Op, Target
+from .runtime.spec import KernelSpec
+
+
+class Registry(Mapping[str, Op]):
+    """Name → op, in the order of the tables; the families fill it when it is first read."""
+
+    def __init__(self) -> None:
+        self._ops: dict[str, Op] = {}
+        self._complete = False
+
+    def add(self, op: Op) -> Op:
+        if op.name in self._ops:
+            raise ValueError(f"two ops are named {op.name}")
+        self._ops[op.name] = op
+        return op
+
+    def _all(self) -> dict[str, Op]:
+        if not self._complete:
+            from .segment import ops  # noqa: F401 - a family's table registers its rows
+
+            self._complete = True
+        return self._ops
+
+    def __getitem__(self, name: str) -> Op:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+OPS = Registry()
+
+
+def find(name: str) -> Op:
+    """The op of a name, or :class:`Unsupported` with the nearest names."""
+    op = OPS.get(name)
+    if op is None:
+        near = difflib.get_close_matches(name, OPS, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise Unsupported(f"op: got {name!r}, wants one of the {len(OPS)} in numba_baracuda.OPS{hint}")
+    return op
+
+
+def kernel_specs(pattern: str = "*", arch: str = "sm_90") -> list[KernelSpec]:
+    """Every kernel that the samples of the ops whose names match use on an architecture, each once."""
+    from .runtime.spec import capability_of
+
+    target = Target(capability_of(arch), 132)
+    found: dict[KernelSpec, None] = {}
+    for name, op in OPS.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            for descriptor, layouts in op.samples(op):
+                for variant in op.variants:
+                    if variant.refuses(op, descriptor) is None:
+                        steps = variant.recipe(op, descriptor, layouts, target).steps
+                        found.update({step.spec: None for step in steps if isinstance(step, Launch)})
+    return list(found)

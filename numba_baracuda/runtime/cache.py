@@ -1,0 +1,234 @@
+"""Cubins on disk: a kernel is compiled once on a machine and loaded everywhere after, without numba.
+
+An entry is found by a hash of everything that could change its machine code: the sources of the package, the spec, the architecture, and the versions
+of Python, numba and the CUDA compiler. Entries are never edited; one that does not read back whole is built again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+
+from .spec import Cubin, KernelSpec
+
+_MAGIC = b"numba_baracuda cubin 1\n"
+_COMPILERS = (
+    "numba", "numba-cuda", "llvmlite", "cuda-core",
+    "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-nvvm", "nvidia-nvjitlink-cu12", "nvidia-nvjitlink",
+)  # fmt: skip
+_PACKAGE = Path(__file__).parent.parent
+_memory: dict[str, Cubin] = {}
+_locks: dict[str, threading.Lock] = {}
+_told = False
+
+
+class CacheWarning(UserWarning):
+    """Compiled kernels cannot be kept on disk."""
+
+
+def directory() -> Path:
+    """Where entries are kept: ``NUMBA_BARACUDA_CACHE_DIR``, else the user's cache folder."""
+    chosen = os.environ.get("NUMBA_BARACUDA_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("numba_baracuda"))
+
+
+def _entries(suffixes: tuple[str, ...] = (".cubin",)) -> list[Path]:
+    try:
+        return [path for path in directory().iterdir() if path.suffix in suffixes]
+    except OSError:
+        return []
+
+
+def size() -> tuple[int, int]:
+    """Number of entries on disk, and their bytes."""
+    sizes = []
+    for path in _entries():
+        try:
+            sizes.append(path.stat().st_size)
+        except OSError:  # another process cleared it
+            continue
+    return len(sizes), sum(sizes)
+
+
+def clear() -> int:
+    """Remove every entry, from this process's memory too; the number removed from disk."""
+    _memory.clear()
+    removed = 0
+    for path in _entries((".cubin", ".tmp")):
+        try:
+            path.unlink()
+        except OSError:
+            continue
+        removed += path.suffix == ".cubin"
+    return removed
+
+
+@functools.cache
+def _sources() -> str:
+    """Hash of the package's Python files, by name and content."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(_PACKAGE).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _foreign_source(module: str) -> str:
+    """Hash of the file that defines a factory outside the package."""
+    found = importlib.util.find_spec(module)
+    if found is None or not found.origin or not os.path.isfile(found.origin):
+        return ""
+    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    versions = {"python": "{}.{}".format(*sys.version_info)}
+    for name in _COMPILERS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def key(spec: KernelSpec, arch: str) -> str:
+    """The hash that names the entry of a kernel; equal constants of different types (``1`` and ``True``) give different ones."""
+    module = spec.factory.partition(":")[0]
+    outside = "" if module.partition(".")[0] == _PACKAGE.name else _foreign_source(module)
+    parts = [_MAGIC.decode(), _sources(), outside, dataclasses.astuple(spec), arch, _versions()]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _encode(cubin: Cubin, name: str) -> bytes:
+    fields = dataclasses.asdict(cubin)
+    image: bytes = fields.pop("image")
+    header = json.dumps({"key": name, "bytes": len(image), "cubin": fields}).encode()
+    body = _MAGIC + len(header).to_bytes(4, "little") + header + image
+    return body + hashlib.sha256(body).digest()
+
+
+def _decode(raw: bytes, name: str) -> Cubin | None:
+    body, start = raw[:-32], len(_MAGIC) + 4
+    if not body.startswith(_MAGIC) or hashlib.sha256(body).digest() != raw[-32:]:
+        return None
+    end = start + int.from_bytes(body[start - 4 : start], "little")
+    try:
+        header = json.loads(body[start:end])
+        if header["key"] != name or header["bytes"] != len(body) - end:
+            return None
+        return Cubin(image=body[end:], **header["cubin"])
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _read(name: str) -> Cubin | None:
+    try:
+        return _decode((directory() / f"{name}.cubin").read_bytes(), name)
+    except OSError:
+        return None
+
+
+def _write(cubin: Cubin, name: str) -> None:
+    """Appear whole or not at all: other processes read and write the same entry."""
+    global _told
+    temporary = None
+    try:
+        directory().mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=directory())
+        with os.fdopen(handle, "wb") as file:
+            file.write(_encode(cubin, name))
+        os.replace(temporary, directory() / f"{name}.cubin")
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        if not _told:
+            _told = True
+            cure = "set NUMBA_BARACUDA_CACHE_DIR to a writable folder"
+            warnings.warn(f"compiled kernels are not kept, every process compiles its own ({error}): {cure}", CacheWarning, stacklevel=3)
+
+
+def _find(name: str) -> Cubin | None:
+    found = _memory.get(name)
+    if found is None:
+        found = _read(name)
+        if found is not None:
+            _memory[name] = found
+    return found
+
+
+def cubin(spec: KernelSpec, arch: str) -> Cubin:
+    """Machine code of a kernel for an architecture such as ``"sm_90"``: from this process, from disk, or compiled now and kept.
+
+    Threads that ask for the same kernel wait for one compilation; processes may each compile, and the last one's entry stays.
+    """
+    name = key(spec, arch)
+    found = _memory.get(name)
+    if found is not None:
+        return found
+    with _locks.setdefault(name, threading.Lock()):
+        found = _find(name)
+        if found is None:
+            from . import jit
+
+            found = jit.compile_cubin(spec, arch)
+            _memory[name] = found
+            _write(found, name)
+    return found
+
+
+def warm(specs: Iterable[KernelSpec], arch: str, workers: int | None = None, on_done: Callable[[KernelSpec], object] | None = None) -> int:
+    """Compile the kernels that are missing, in ``workers`` processes (one for each core by default); the number compiled.
+
+    ``on_done`` is called in this thread once for each spec given, those already present first. A kernel that does not compile does not stop the
+    others; its exception is raised when they are done. Workers import the caller's ``__main__``, which needs the usual guard.
+    """
+    done = on_done or (lambda spec: None)
+    waiting: dict[str, list[KernelSpec]] = {}
+    for spec in specs:
+        name = key(spec, arch)
+        if name in waiting:
+            waiting[name].append(spec)
+        elif _find(name) is None:
+            waiting[name] = [spec]
+        else:
+            done(spec)
+    if not waiting:
+        return 0
+    failures: list[BaseException] = []
+    count = min(workers or os.cpu_count() or 1, len(waiting))
+    with ProcessPoolExecutor(max(count, 1), mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(cubin, same[0], arch): name for name, same in waiting.items()}
+        pending = set(running)
+        while pending:
+            finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in finished:
+                error = future.exception()
+                if error is None:
+                    _memory[running[future]] = future.result()
+                else:
+                    failures.append(error)
+                for spec in waiting[running[future]]:
+                    done(spec)
+    if failures:
+        raise failures[0]
+    return len(waiting)

@@ -1,0 +1,74 @@
+"""Recipes in the emulator: the steps of a plan on NumPy arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import View
+from ..dtypes import numpy_dtype
+from ..op import NULL, Clear, Launch, Op, Recipe, Sort, Step
+from . import builtins as _builtins  # noqa: F401 - gives the names of numba.cuda their meaning
+from . import emulator, jit
+from .emulator import Mode
+from .memory import Memory
+from .sorting import sort_ids
+
+_mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=Mode())
+
+
+@contextlib.contextmanager
+def mode(chosen: Mode) -> Iterator[None]:
+    """Runs ops inside the block in this mode."""
+    before = _mode.set(chosen)
+    try:
+        yield
+    finally:
+        _mode.reset(before)
+
+
+class Emulated:
+    """The steps of a recipe, run one after the other. Outputs and workspace are poison until a kernel writes them; inputs can only be read."""
+
+    def __init__(self, op: Op, recipe: Recipe) -> None:
+        self.op, self.recipe = op, recipe
+
+    def __call__(self, views: Sequence[View], workspace: View | None) -> None:
+        places: dict[str, tuple[Memory, int]] = {}
+        for operand, view in zip(self.op.operands, views, strict=True):
+            places[operand.name] = Memory.of(operand.name, view.owner, written=not operand.output, readonly=not operand.output)
+        offset = 0
+        for slot in self.recipe.slots:
+            assert workspace is not None, "a recipe with slots has a workspace"
+            raw = workspace.owner.reshape(-1).view(np.uint8)[offset : offset + slot.count * numpy_dtype(slot.element).itemsize]
+            places[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=False)
+            offset += slot.nbytes
+        for step in self.recipe.steps:
+            if isinstance(step, Launch):
+                self._launch(step, places)
+            elif isinstance(step, Clear):
+                places[step.slot][0].set_bytes(step.byte)
+            elif isinstance(step, Sort):
+                for made in sort_ids(next(view for view in views if view.name == step.operand), 0):
+                    places[made.name] = Memory.of(made.name, made.owner, readonly=True)
+            else:
+                step.judge(places[step.slot][0].owner.tolist())
+        for operand in self.op.operands:
+            if operand.output:
+                places[operand.name][0].expect_written(self.op.name)
+
+    def _launch(self, step: Step, places: dict[str, tuple[Memory, int]]) -> None:
+        assert isinstance(step, Launch)
+        blocks, threads, shared = step.config
+        types = jit.parse_signature(step.spec.signature)
+        arguments: list[Any] = []
+        for name, ty in zip(step.pointers, types, strict=False):
+            memory, offset = places[name] if name != NULL else Memory.of("null", np.empty(0, np.uint8))
+            memory.shadow.clear()
+            arguments.append(emulator.pointer_into(memory, offset, ty))
+        if blocks:
+            emulator.run(jit.resolve(step.spec).py_func, types, blocks, threads, [*arguments, *step.scalars], dynamic_shared=shared, mode=_mode.get())

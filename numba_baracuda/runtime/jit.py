@@ -1,0 +1,212 @@
+"""The only door to numba: kernel factories, type inference for the emulator, and PTX to cubin for plans.
+
+A kernel is a plain Python function made by a factory whose keywords are compile-time constants. The same function is a ``numba.cuda.jit`` dispatcher that a user
+can launch on arrays, machine code for a plan (its pointers typed ``CPointer``), and the emulator's program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba.cuda.dispatcher as _dispatcher
+from numba import cuda
+from numba.cuda import compiler as _compiler
+from numba.cuda import types
+from numba.cuda.core.compiler_machinery import FunctionPass, PassManager, register_pass
+from numba.cuda.descriptor import cuda_target
+from numba.cuda.typing import make_concrete_template, signature
+from numba.cuda.utils import numba_target_override, pysignature
+
+from .spec import Cubin, KernelSpec, capability_of
+
+SCALARS = {
+    "i8": types.int8, "u8": types.uint8, "i16": types.int16, "u16": types.uint16, "i32": types.int32, "u32": types.uint32, "i64": types.int64,
+    "u64": types.uint64, "f16": types.float16, "bf16": types.uint16, "f32": types.float32, "f64": types.float64, "bool": types.boolean,
+}  # fmt: skip
+
+
+def parse_signature(signature: str) -> tuple[Any, ...]:
+    """Numba types of a :class:`KernelSpec` signature."""
+
+    def one(text: str) -> Any:
+        if text.startswith("*"):
+            return types.CPointer(SCALARS[text[1:]])
+        count, _, name = text.rpartition("x")
+        return types.UniTuple(SCALARS[name], int(count)) if count else SCALARS[name]
+
+    return tuple(one(text) for text in signature.split())
+
+
+class Kernel:
+    """A kernel with its constants filled in.
+
+    ``kernel[grid, block, stream, shared](...)`` launches it through numba on 1-D C-contiguous arrays (bfloat16 as uint16); ``kernel.launch_config(...)`` gives
+    grid, block and dynamic shared bytes; ``py_func`` is the Python function.
+    """
+
+    def __init__(self, py_func: Callable[..., None], launch_config: Callable[..., tuple[int, int, int]] | None) -> None:
+        functools.update_wrapper(self, py_func)
+        self.py_func = py_func
+        self._launch_config = launch_config
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """The ``numba.cuda.jit`` dispatcher."""
+        return cuda.jit(self.py_func, lto=False)
+
+    def __getitem__(self, configuration: Any) -> Any:
+        return self.dispatcher[configuration]
+
+    def launch_config(self, *sizes: int) -> tuple[int, int, int]:
+        """Blocks, threads a block and bytes of dynamic shared memory for a problem of these sizes."""
+        if self._launch_config is None:
+            raise NotImplementedError(f"{self.__name__} states its launch in its docstring")  # type: ignore[attr-defined]
+        return self._launch_config(*sizes)
+
+
+def kernel(factory: Callable[..., Callable[..., None]]) -> Callable[..., Kernel]:
+    """Decorates a factory: ``factory(**constants)`` then gives the one :class:`Kernel` for these constants.
+
+    The factory returns the kernel, or the kernel and its ``launch_config``.
+    """
+
+    @functools.cache
+    def make(**constants: Any) -> Kernel:
+        made = factory(**constants)
+        return Kernel(*made) if isinstance(made, tuple) else Kernel(made, None)
+
+    return functools.wraps(factory)(make)
+
+
+def resolve(spec: KernelSpec) -> Kernel:
+    """The kernel a spec names."""
+    module, _, name = spec.factory.partition(":")
+    made: Kernel = getattr(importlib.import_module(module), name)(**dict(spec.constants))
+    return made
+
+
+def device(function: Callable[..., Any]) -> Any:
+    """A function that kernels call; always inlined."""
+    return cuda.jit(device=True, forceinline=True)(function)
+
+
+_assumed = threading.local()
+_real_device = _dispatcher.get_current_device
+
+
+class _Assumed:
+    def __init__(self, capability: tuple[int, ...]) -> None:
+        self.compute_capability = capability
+
+
+def _current_device() -> Any:
+    """Numba asks for the current device when it types a call of a device function; while we compile for a stated architecture, that is the answer."""
+    capability = getattr(_assumed, "capability", None)
+    return _Assumed(capability) if capability else _real_device()
+
+
+_dispatcher.get_current_device = _current_device
+
+
+_real_template = _dispatcher.CUDADispatcher.get_call_template
+
+
+def _call_template(self: Any, arguments: Any, keywords: Any) -> Any:
+    """Numba compiles a device function when it types a call of it; while we only infer types, inference of the function is enough and much faster."""
+    if not getattr(_assumed, "inferring", False):
+        return _real_template(self, arguments, keywords)
+    _, folded = self.fold_argument_types(arguments, keywords)
+    found = signature(infer(self.py_func, tuple(folded))[-1], *folded)
+    template = make_concrete_template(f"Call({self.py_func.__name__})", key=self.py_func.__name__, signatures=[found])
+    return template, pysignature(self.py_func), folded, {}
+
+
+_dispatcher.CUDADispatcher.get_call_template = _call_template
+
+
+@contextlib.contextmanager
+def _assume(capability: tuple[int, ...], *, inferring: bool = False) -> Iterator[None]:
+    before = getattr(_assumed, "capability", None), getattr(_assumed, "inferring", False)
+    _assumed.capability, _assumed.inferring = capability, inferring
+    try:
+        yield
+    finally:
+        _assumed.capability, _assumed.inferring = before
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _KeepTyped(FunctionPass):  # type: ignore[misc]
+    """Ends a compilation with its typed IR as the result."""
+
+    _name = "numba_baracuda_keep_typed"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        state.cr = (state.func_ir, state.typemap, state.calltypes, state.return_type)
+        return False
+
+
+class _Inference(_compiler.CUDACompiler):  # type: ignore[misc]
+    """Numba's pipeline up to type inference."""
+
+    def define_cuda_lowering_pipeline(self, state: Any) -> Any:
+        passes = PassManager("numba_baracuda_inference")
+        passes.add_pass(_KeepTyped, "keep the typed IR")
+        passes.finalize()
+        return passes
+
+
+@functools.lru_cache(maxsize=4096)
+def infer(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
+    """Numba's typed IR of a function: ``(func_ir, typemap, calltypes, return_type)``. Needs no GPU and no toolchain."""
+    flags = _compiler.CUDAFlags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    flags.compute_capability = (9, 0)
+    with _compiler.global_compiler_lock, numba_target_override(), _assume((9, 0), inferring=True):
+        typed = _compiler.compile_extra(
+            cuda_target.typing_context, cuda_target.target_context, function, argument_types, None, flags, {}, pipeline_class=_Inference
+        )
+    return typed  # type: ignore[no-any-return]
+
+
+def compile_ptx(spec: KernelSpec, arch: str) -> tuple[str, str]:
+    """PTX of a kernel and the name of its entry."""
+    capability = capability_of(arch)
+    bounds = (spec.max_threads, spec.min_blocks) if spec.min_blocks else spec.max_threads
+    with _assume(capability):
+        text, _ = cuda.compile_ptx(resolve(spec).py_func, parse_signature(spec.signature), cc=capability, launch_bounds=bounds)
+    found = re.search(r"\.visible \.entry (\w+)", text)
+    assert found is not None, f"{spec.name}: no entry in the PTX numba made"
+    return text, found.group(1)
+
+
+def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
+    """Machine code of a kernel, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    text, entry = compile_ptx(spec, arch)
+    linker = Linker(ObjectCode.from_ptx(text.encode()), options=LinkerOptions(arch=arch, ptxas_options=["-v"]))
+    image = bytes(linker.link("cubin").code)
+    log = linker.get_info_log()
+
+    def number(pattern: str) -> int:
+        found = re.search(pattern, log)
+        return int(found.group(1)) if found else 0
+
+    return Cubin(
+        entry,
+        image,
+        registers=number(r"Used (\d+) registers"),
+        spills=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
+        stack=number(r"(\d+) bytes stack frame"),
+        shared=number(r"(\d+) bytes smem"),
+    )

@@ -1,0 +1,174 @@
+"""Memory as the emulator sees it: byte-exact, bounded, aligned, poisoned until written, and watched for races.
+
+A :class:`Memory` is one allocation (an operand, a workspace, a shared array of one block, a local array of one lane); a :class:`Pointer` is a typed place
+in it. In checked mode every access goes through :meth:`Lane.touch`, which preempts the lane and asks the race detector.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import races
+
+if TYPE_CHECKING:
+    from .emulator import Lane
+
+#: struct codes of the element types a pointer can have
+CODES = {
+    "bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q",
+    "float16": "e", "float32": "f", "float64": "d",
+}  # fmt: skip
+OUTSIDE, POISON, WRITTEN = 0, 1, 2
+
+
+class MemoryFault(RuntimeError):
+    """An access that a GPU would not forgive, or would forgive silently."""
+
+
+class _HalfItems:
+    """float16 items of a byte buffer; memoryview knows no such format."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.bits = data.cast("H")
+
+    def __getitem__(self, k: int) -> float:
+        return struct.unpack("e", struct.pack("H", self.bits[k]))[0]  # type: ignore[no-any-return]
+
+    def __setitem__(self, k: int, value: float) -> None:
+        self.bits[k] = struct.unpack("H", np.float16(value).tobytes())[0]
+
+
+class Memory:
+    """One allocation. ``state`` holds a byte of OUTSIDE, POISON or WRITTEN for each byte of ``data``."""
+
+    def __init__(self, name: str, data: memoryview, state: bytearray, *, cell: int, private: bool = False, readonly: bool = False) -> None:
+        self.name, self.data, self.state = name, data, state
+        self.private = private  #: seen by one lane only: no preemption, no races
+        self.readonly = readonly
+        self.cell = cell  #: bytes that the race detector tells apart
+        self.shadow: dict[int, races.Cell] = {}
+        self.items: dict[str, Any] = {}
+        self.owner: Any = None
+
+    @classmethod
+    def fresh(cls, name: str, count: int, code: str, *, private: bool = False) -> Memory:
+        """Poisoned memory for ``count`` items of one type."""
+        nbytes = count * struct.calcsize(code)
+        padded = -(-nbytes // 16) * 16
+        state = bytearray([POISON]) * nbytes + bytearray(padded - nbytes)
+        return cls(name, memoryview(bytearray(padded)), state, cell=struct.calcsize(code), private=private)
+
+    @classmethod
+    def of(cls, name: str, array: np.ndarray[Any, Any], *, written: bool = True, readonly: bool = False) -> tuple[Memory, int]:
+        """The memory that an array reaches, and the offset in bytes of its first element; bytes between its elements are OUTSIDE."""
+        size = array.dtype.itemsize
+        first = array.__array_interface__["data"][0]
+        low = high = first
+        for extent, stride in zip(array.shape, array.strides, strict=True):
+            reach = (extent - 1) * stride
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        base = low & ~15
+        nbytes = -(-(high + size - base) // 16) * 16 if array.size else 0
+        data = memoryview((ctypes.c_uint8 * nbytes).from_address(base)).cast("B")
+        state = bytearray(nbytes)
+        if array.size:
+            marks = np.frombuffer(state, np.uint8)
+            shape, strides = (*array.shape, size), (*array.strides, 1)
+            np.lib.stride_tricks.as_strided(marks[first - base :], shape, strides)[...] = WRITTEN if written else POISON
+        memory = cls(name, data, state, cell=size, readonly=readonly)
+        memory.owner = array
+        return memory, first - base
+
+    def set_bytes(self, byte: int) -> None:
+        """What an asynchronous memset of all of it does."""
+        self.data[:] = bytes([byte]) * len(self.data)
+        self.state[:] = self.state.replace(b"\1", b"\2")
+
+    def expect_written(self, whose: str) -> None:
+        """A fault if an element was never written."""
+        missing = self.state.find(POISON)
+        if missing >= 0:
+            raise MemoryFault(f"{whose}: {self.state.count(POISON)} bytes of {self.name} were never written, the first at byte {missing}")
+
+    def view(self, code: str) -> Any:
+        """The bytes as items of one type."""
+        items = self.items.get(code)
+        if items is None:
+            items = self.items[code] = _HalfItems(self.data) if code == "e" else self.data.cast(code)  # type: ignore[call-overload]
+        return items
+
+
+class Pointer:
+    """A typed place in a :class:`Memory`; ``base`` is in elements."""
+
+    __slots__ = ("base", "code", "items", "limit", "memory", "size")
+
+    def __init__(self, memory: Memory, code: str, base: int = 0) -> None:
+        self.memory, self.code, self.base = memory, code, base
+        self.size = struct.calcsize(code)
+        self.items = memory.view(code)
+        self.limit = len(memory.data) // self.size
+
+    def offset(self, count: int) -> Pointer:
+        return Pointer(self.memory, self.code, self.base + count)
+
+    def cast(self, code: str) -> Pointer:
+        where, rest = divmod(self.base * self.size, struct.calcsize(code))
+        if rest:
+            raise MemoryFault(f"{self.memory.name}: byte {self.base * self.size} is no place for a {struct.calcsize(code)}-byte element")
+        return Pointer(self.memory, code, where)
+
+    def _reach(self, lane: Lane, index: int, count: int, site: str, kind: int) -> int:
+        """Checks an access of ``count`` elements and returns its first element in ``items``."""
+        k = self.base + index
+        if not 0 <= k <= self.limit - count:
+            raise MemoryFault(f"{site}: {self.memory.name}[{index}] is out of bounds")
+        if count > 1:
+            self.expect_aligned(index, count, site)
+        memory = self.memory
+        low, nbytes = k * self.size, count * self.size
+        if kind & races.WRITE:
+            if memory.readonly:
+                raise MemoryFault(f"{site}: {memory.name} is an input and was written")
+            if memory.state.count(OUTSIDE, low, low + nbytes):
+                raise MemoryFault(f"{site}: {memory.name}[{index}] is out of bounds")
+        if lane.checked and not memory.private and not memory.readonly:
+            lane.touch(memory, low, nbytes, site, kind)
+        if kind & races.READ and memory.state.count(WRITTEN, low, low + nbytes) != nbytes:
+            what = "out of bounds" if memory.state.count(OUTSIDE, low, low + nbytes) else "read before it was written"
+            raise MemoryFault(f"{site}: {memory.name}[{index}] is {what}")
+        if kind & races.WRITE:
+            memory.state[low : low + nbytes] = b"\2" * nbytes
+        return k
+
+    def expect_aligned(self, index: int, count: int, site: str) -> None:
+        """A vector access starts at a multiple of its length; memory itself starts at a multiple of 16 bytes."""
+        if (self.base + index) % count:
+            raise MemoryFault(f"{site}: {self.memory.name}[{index}] is not aligned to its {count * self.size}-byte access")
+
+    def load(self, lane: Lane, index: int, site: str, kind: int = races.READ) -> Any:
+        return self.items[self._reach(lane, index, 1, site, kind)]
+
+    def store(self, lane: Lane, index: int, value: Any, site: str, kind: int = races.WRITE) -> None:
+        self.items[self._reach(lane, index, 1, site, kind)] = value
+
+    def load_vector(self, lane: Lane, index: int, count: int, site: str) -> tuple[Any, ...]:
+        k = self._reach(lane, index, count, site, races.READ)
+        return tuple(self.items[k + j] for j in range(count))
+
+    def store_vector(self, lane: Lane, index: int, values: tuple[Any, ...], site: str) -> None:
+        k = self._reach(lane, index, len(values), site, races.WRITE)
+        for j, value in enumerate(values):
+            self.items[k + j] = value
+
+    def update(self, lane: Lane, index: int, change: Any, site: str, release: bool = False, acquire: bool = False) -> Any:
+        """An atomic read-modify-write: stores ``change(old)`` and returns ``old``."""
+        kind = races.READ | races.WRITE | races.ATOMIC | (races.RELEASE if release else 0) | (races.ACQUIRE if acquire else 0)
+        k = self._reach(lane, index, 1, site, kind)
+        old = self.items[k]
+        self.items[k] = change(old)
+        return old

@@ -1,0 +1,1 @@
+"""Segment ops: rows that share an id are folded into one, and gradients go the way back."""

@@ -1,0 +1,12 @@
+"""Algorithms of the segment family; none of them names an op.
+
+Every factory takes keywords: short element names (``value="f32"``, ``index="i32"``), a monoid's name, and the geometry of :mod:`..tiling`. Operands are addressed as
+``row · row_stride + Σ coordinate · stride`` over ``dims`` trailing dimensions, in elements, so any view works; vectors longer than 1 need unit column stride.
+Launched by hand on arrays they take 1-D C-contiguous ones; ``launch_config`` gives blocks, threads and dynamic shared bytes.
+"""
+
+from .carries import fold_carries
+from .fold import fold_tiles
+from .rows import count_ids, fill_rows, finish_rows, first_fault, gather_rows, scatter_rows
+
+__all__ = ["count_ids", "fill_rows", "finish_rows", "first_fault", "fold_carries", "fold_tiles", "gather_rows", "scatter_rows"]

@@ -1,0 +1,106 @@
+"""The second half of the ragged fold: runs that cross row blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...runtime import jit
+from ..tiling import THREADS, Tiling, ceil_div
+from .common import fold_of, place_of
+
+
+@jit.kernel
+def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int) -> Any:
+    """Joins carries of equal neighbouring ids, in order, and stores the finished rows.
+
+    A group takes one carry; if a run begins there, it joins up to ``groups`` carries. A longer run, of which at most one begins in a block, is cut into as many
+    equal parts as the block has groups, and the first group joins the parts in order. Bytes: entries · columns · state read.
+    """
+    fold = fold_of(monoid, value, vector)
+    reset, join, write, park, scalars, state_type = fold.reset, fold.join, fold.write, fold.park, fold.scalars, fold.state_type
+    place = place_of(dims)
+    groups = THREADS // lanes
+    shift, low_bits = lanes.bit_length() - 1, lanes - 1
+    part_size = lanes * scalars
+    shared_states = groups * part_size
+
+    @jit.device
+    def run_end(ids: Any, first: Any, entries: Any) -> Any:
+        """The first entry behind ``first`` with another id, for sorted ids."""
+        identifier = ids[first]
+        low, high = first + 1, entries
+        while low < high:
+            middle = (low + high) >> 1
+            if ids[middle] > identifier:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    @jit.device
+    def join_span(states: Any, counts: Any, kept: Any, first: Any, last: Any, size: Any, inside: Any) -> Any:
+        """Joins carries first … last − 1 and returns the rows they stand for."""
+        count = int64(0)
+        for entry in range(first, last):
+            count += counts[entry]
+            join(states, kept, entry * size + inside, 1)
+        return count
+
+    def fold_carries(
+        carry_ids: Any, carry_counts: Any, carry_states: Any, output: Any,
+        entries: Any, columns: Any, segments: Any, chunks: Any, output_row: Any, shape: Any, output_strides: Any,
+    ) -> None:  # fmt: skip
+        long_run = cuda.shared.array(1, int64)
+        part_counts = cuda.shared.array(groups, int64)
+        part_ids = cuda.shared.array(groups, int64)
+        part_states = cuda.shared.array(shared_states, state_type)
+        states = cuda.local.array(scalars, state_type)
+        block = int64(cuda.blockIdx.x)
+        entry_block = block // chunks
+        group, lane = int32(cuda.threadIdx.x >> shift), int32(cuda.threadIdx.x & low_bits)
+        column = ((block - entry_block * chunks) * lanes + lane) * vector
+        offset = place(column, shape, output_strides)
+        carry_size, inside = columns * scalars // vector, column * scalars // vector
+        entry = entry_block * groups + group
+        if cuda.threadIdx.x == 0:
+            long_run[0] = int64(-1)
+        cuda.syncthreads()
+        reset(states)
+        if column < columns and entry < entries:
+            current = carry_ids[entry]
+            begins = entry == 0 or carry_ids[entry - 1] != current
+            if begins and 0 <= current < segments:
+                last = entry + 1
+                while last < entries and last - entry <= groups and carry_ids[last] == current:
+                    last += 1
+                if last - entry <= groups:
+                    count = join_span(states, carry_counts, carry_states, entry, last, carry_size, inside)
+                    write(output, current * output_row + offset, states, count)
+                elif lane == 0:
+                    long_run[0] = entry
+        cuda.syncthreads()
+        first = long_run[0]
+        if first >= 0:
+            reset(states)
+            last = run_end(carry_ids, first, entries)
+            part = (last - first + groups - 1) // groups
+            if column < columns:
+                begin = min(first + group * part, last)
+                count = join_span(states, carry_counts, carry_states, begin, min(begin + part, last), carry_size, inside)
+                park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, carry_ids[first], count, states)
+            cuda.syncthreads()
+            if group == 0 and column < columns:
+                reset(states)
+                count = int64(0)
+                for k in range(groups):
+                    count += part_counts[k]
+                    join(states, part_states, k * part_size + lane, lanes)
+                write(output, carry_ids[first] * output_row + offset, states, count)
+
+    def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
+        return ceil_div(entries, groups) * Tiling(0, columns, vector, 1).chunks, THREADS, 0
+
+    return fold_carries, launch_config

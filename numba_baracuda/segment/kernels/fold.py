@@ -1,0 +1,171 @@
+"""The ragged fold: rows of equal neighbouring ids become one row."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...device.vector import LOAD_ONCE
+from ...runtime import jit
+from ..tiling import GAP, THREADS, UNROLL, Tiling, gap_blocks
+from .common import blank_writer, clamp, fold_of, place_of
+
+
+@functools.cache
+def _gap_filler(value: str, vector: int, dims: int) -> Any:
+    """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each thread looking at one multiple of it."""
+    place, write_empty = place_of(dims), blank_writer(value, vector)
+
+    @jit.device
+    def first_row(ids: Any, rows: Any, wanted: Any) -> Any:
+        """The first row whose id is at least ``wanted``, for sorted ids."""
+        low, high = int64(0), int64(rows)
+        while low < high:
+            middle = (low + high) >> 1
+            if int64(ids[middle]) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @jit.device
+    def fill_long_gaps(
+        ids: Any, output: Any, rows: Any, columns: Any, segments: Any, block: Any, row_stride: Any, shape: Any, strides: Any, empty: Any
+    ) -> None:
+        wanted = (block * THREADS + cuda.threadIdx.x) * GAP
+        first, last = int64(0), int64(0)
+        if wanted < segments:
+            row = first_row(ids, rows, wanted)
+            before = clamp(ids[row - 1], segments) if row > 0 else int64(-1)
+            after = clamp(ids[row], segments) if row < rows else int64(segments)
+            if before < wanted < after and (after - before - 1 > GAP or rows == 0):
+                first = before + 1 if before >= wanted - GAP else wanted
+                last = min(after, wanted + GAP)
+        for k in range(32):
+            begin = cuda.shfl_sync(-1, first, k)
+            end = cuda.shfl_sync(-1, last, k)
+            if begin < end:
+                column = int64(cuda.laneid * vector)
+                while column < columns:
+                    write_empty(output, begin, end, row_stride, place(column, shape, strides), empty)
+                    column += 32 * vector
+
+    return fill_long_gaps
+
+
+@jit.kernel
+def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, permuted: bool, dims: int) -> Any:
+    """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
+
+    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, ``UNROLL`` rows in flight. A run that begins and ends inside the tile is
+    stored at once. The first and the last run of each tile meet in shared memory, where the block's first group joins them in order;
+    the first and the last run of the block go to the carry arrays, which ``fold_carries`` joins. So the order of every fold is fixed by the shapes alone.
+    Empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks behind ``row_blocks · chunks``.
+    Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays. With ``permuted``, row r is ``input[permutation[r]]``.
+    Bytes: rows · (columns · value + index) read, segments · columns · value written. Method: tiles with carry-out, as in Merrill and Garland,
+    "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
+    """
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    fold = fold_of(monoid, value, vector)
+    reset, take, join, write, park, scalars, state_type = fold.reset, fold.take, fold.join, fold.write, fold.park, fold.scalars, fold.state_type
+    place, write_empty, fill_long_gaps = place_of(dims), blank_writer(value, vector), _gap_filler(value, vector, dims)
+    load = LOAD_ONCE[vector]
+    groups = THREADS // lanes
+    shift, low_bits = lanes.bit_length() - 1, lanes - 1
+    edges, edge_size, batch_size = 2 * groups, lanes * scalars, UNROLL * vector
+    shared_states = edges * edge_size
+
+    def fold_tiles(
+        input: Any, ids: Any, permutation: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
+        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, empty: Any,
+        input_row: Any, output_row: Any, shape: Any, input_strides: Any, output_strides: Any,
+    ) -> None:  # fmt: skip
+        edge_ids = cuda.shared.array(edges, int64)
+        edge_counts = cuda.shared.array(edges, int64)
+        edge_states = cuda.shared.array(shared_states, state_type)
+        states = cuda.local.array(scalars, state_type)
+        batch = cuda.local.array(batch_size, element)
+        batch_ids = cuda.local.array(UNROLL, index_type)
+        block = int64(cuda.blockIdx.x)
+        row_block = block // chunks
+        if row_block >= row_blocks:
+            fill_long_gaps(ids, output, rows, columns, segments, block - row_blocks * chunks, output_row, shape, output_strides, empty)
+            return
+        group, lane = int32(cuda.threadIdx.x >> shift), int32(cuda.threadIdx.x & low_bits)
+        column = ((block - row_block * chunks) * lanes + lane) * vector
+        input_offset = place(column, shape, input_strides)
+        output_offset = place(column, shape, output_strides)
+        reset(states)
+        if column < columns:
+            first = min((row_block * groups + group) * tile, rows)
+            last = min(first + tile, rows)
+            current, begun, edge = segments, first, 2 * group
+            if first < last:
+                before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
+                current = clamp(ids[first], segments)
+                if 0 < current - before - 1 <= GAP:
+                    write_empty(output, before + 1, current, output_row, output_offset, empty)
+            row = first
+            while row < last:
+                taken = UNROLL if row + UNROLL <= last else 1
+                for u in range(UNROLL):
+                    if u < taken:
+                        batch_ids[u] = ids[row + u]
+                        source = int64(permutation[row + u]) if permuted else row + u
+                        load(input, source * input_row + input_offset, batch, u * vector)
+                for u in range(UNROLL):
+                    if u < taken:
+                        identifier = clamp(batch_ids[u], segments)
+                        if identifier != current:
+                            if edge == 2 * group:
+                                park(edge_ids, edge_counts, edge_states, edge, edge * edge_size + lane, lanes, lane == 0, current, row + u - begun, states)
+                                edge += 1
+                            elif 0 <= current < segments:
+                                write(output, current * output_row + output_offset, states, row + u - begun)
+                            if 0 < identifier - current - 1 <= GAP:
+                                write_empty(output, current + 1, identifier, output_row, output_offset, empty)
+                            current, begun = identifier, row + u
+                            reset(states)
+                        take(states, batch, u * vector)
+                row += taken
+            if first < last == rows and 0 < segments - current - 1 <= GAP:
+                write_empty(output, current + 1, segments, output_row, output_offset, empty)
+            park(edge_ids, edge_counts, edge_states, edge, edge * edge_size + lane, lanes, lane == 0, current, last - begun, states)
+            if edge == 2 * group:
+                # the tile's only run: an empty twin keeps the ids of the edges in order
+                edge += 1
+                reset(states)
+                park(edge_ids, edge_counts, edge_states, edge, edge * edge_size + lane, lanes, lane == 0, current, 0, states)
+        cuda.syncthreads()
+        if group == 0 and column < columns:
+            reset(states)
+            current, count, carry = edge_ids[0], int64(0), 2 * row_block
+            carry_size, inside = columns * scalars // vector, column * scalars // vector
+            for edge in range(edges):
+                if edge_ids[edge] != current:
+                    if carry == 2 * row_block and row_blocks > 1:
+                        park(carry_ids, carry_counts, carry_states, carry, carry * carry_size + inside, 1, column == 0, current, count, states)
+                        carry += 1
+                    elif 0 <= current < segments:
+                        write(output, current * output_row + output_offset, states, count)
+                    current, count = edge_ids[edge], int64(0)
+                    reset(states)
+                count += edge_counts[edge]
+                join(states, edge_states, edge * edge_size + lane, lanes)
+            if row_blocks > 1:
+                park(carry_ids, carry_counts, carry_states, carry, carry * carry_size + inside, 1, column == 0, current, count, states)
+                if carry == 2 * row_block:
+                    carry += 1
+                    reset(states)
+                    park(carry_ids, carry_counts, carry_states, carry, carry * carry_size + inside, 1, column == 0, current, 0, states)
+            elif 0 <= current < segments:
+                write(output, current * output_row + output_offset, states, count)
+
+    def launch_config(rows: int, columns: int, segments: int, tile: int) -> tuple[int, int, int]:
+        shape = Tiling(rows, columns, vector, tile)
+        return shape.row_blocks * shape.chunks + gap_blocks(segments), THREADS, 0
+
+    return fold_tiles, launch_config

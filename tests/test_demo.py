@@ -1,0 +1,146 @@
+"""The demo: its import graph on a made-up package tree, its reference, and the whole of it as a user runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from numba_baracuda import cli
+from numba_baracuda.demo.imports import ImportGraph, build_graph, find_modules, resolve, standard_library
+from numba_baracuda.demo.pagerank import DAMPING, pagerank_float64
+
+TREE = {
+    "alpha.py": "import beta.gamma\nimport sys\nimport nowhere\n",
+    "beta/__init__.py": "from . import gamma\nfrom .gamma import thing\nfrom .sub import *\n",
+    "beta/gamma.py": "from .. import beyond_the_top\nimport alpha, alpha\ndef f():\n    if f:\n        from . import delta, not_a_module\n",
+    "beta/delta.py": "try:\n    import alpha\nexcept ImportError:\n    from .sub import leaf\n",
+    "beta/sub/__init__.py": "",
+    "beta/sub/leaf.py": "from ... import no\nfrom .. import delta as d\nfrom beta import gamma\nmatch 1:\n    case 1:\n        import beta.sub\n",
+    "broken.py": "def (:\n",
+    "nul.py": "x = 1\0\n",
+    "test/__init__.py": "import alpha\n",
+    "beta/tests/__init__.py": "import alpha\n",
+    "site-packages/other/__init__.py": "import alpha\n",
+    "no_package/module.py": "import alpha\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, text in TREE.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def edges(graph: ImportGraph) -> set[tuple[str, str]]:
+    return {(graph.names[s], graph.names[t]) for s, t in zip(graph.sources, graph.targets, strict=True)}
+
+
+def test_modules_found(tree: Path) -> None:
+    names = [module.name for module in find_modules(tree)]
+    assert names == ["alpha", "beta", "beta.delta", "beta.gamma", "beta.sub", "beta.sub.leaf", "broken", "nul"]
+
+
+def test_graph_edges(tree: Path) -> None:
+    graph = build_graph(tree, built_in={"sys", "time"})
+    assert edges(graph) == {
+        ("alpha", "beta.gamma"),
+        ("alpha", "sys"),
+        ("beta", "beta.gamma"),
+        ("beta", "beta.sub"),
+        ("beta.gamma", "alpha"),
+        ("beta.gamma", "beta.delta"),
+        ("beta.gamma", "beta"),
+        ("beta.delta", "alpha"),
+        ("beta.delta", "beta.sub.leaf"),
+        ("beta.sub.leaf", "beta.delta"),
+        ("beta.sub.leaf", "beta.gamma"),
+        ("beta.sub.leaf", "beta.sub"),
+    }
+    assert len(graph.sources) == len(edges(graph))
+    assert graph.sources.dtype == graph.targets.dtype == np.int32
+    assert (graph.parsed, graph.unparsed) == (6, 2)
+    assert "sys" in graph.names and not {"time", "broken", "nowhere"} & set(graph.names)
+
+
+def test_graph_reports_progress(tree: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    build_graph(tree, on_file=lambda done, total: seen.append((done, total)))
+    assert seen == [(done, 8) for done in range(1, 9)]
+
+
+def test_graph_of_nothing(tmp_path: Path) -> None:
+    graph = build_graph(tmp_path)
+    assert graph.names == () and len(graph.sources) == 0 and graph.parsed == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "taken", "found"),
+    [
+        ("a.b", (), ["a.b"]),
+        ("a.b.attribute", (), ["a.b"]),
+        ("a", ("b",), ["a.b"]),
+        ("a", ("b", "x"), ["a.b", "a"]),
+        ("a", ("*",), ["a"]),
+        ("z", ("b",), []),
+        ("", ("b",), []),
+    ],
+)
+def test_resolve(base: str, taken: tuple[str, ...], found: list[str]) -> None:
+    assert list(resolve(base, taken, {"a", "a.b"})) == found
+
+
+def test_standard_library_is_a_real_graph() -> None:
+    graph = standard_library()
+    if not graph.parsed:
+        pytest.skip("this interpreter comes without the sources of its library")
+    assert len(graph.names) > 300 and len(graph.sources) > 1000
+    assert {"os", "sys", "re", "json.decoder"} <= set(graph.names)
+    assert ("json", "json.decoder") in edges(graph)
+
+
+def random_graph(nodes: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(5)
+    return random.integers(0, nodes // 2, count, dtype=np.int32), random.integers(0, nodes, count, dtype=np.int32)
+
+
+def test_reference_keeps_the_sum() -> None:
+    sources, targets = random_graph(50, 200)  # half of the nodes have no edge out
+    for iterations in (0, 1, 7, 60):
+        rank = pagerank_float64(sources, targets, 50, iterations)
+        assert rank.sum() == pytest.approx(1, abs=1e-13)
+        assert (rank > 0).all()
+
+
+def test_reference_solves_the_equation() -> None:
+    nodes = 40
+    sources, targets = random_graph(nodes, 120)
+    matrix = np.zeros((nodes, nodes))
+    np.add.at(matrix, (targets, sources), 1.0)
+    outgoing = matrix.sum(axis=0)
+    matrix[:, outgoing == 0] = 1 / nodes
+    matrix[:, outgoing > 0] /= outgoing[outgoing > 0]
+    truth = np.linalg.solve(np.eye(nodes) - DAMPING * matrix, np.full(nodes, (1 - DAMPING) / nodes))
+    np.testing.assert_allclose(pagerank_float64(sources, targets, nodes, 200), truth, rtol=1e-12)
+
+
+def test_reference_of_a_cycle_is_even() -> None:
+    ring = np.arange(6, dtype=np.int32)
+    np.testing.assert_allclose(pagerank_float64(ring, (ring + 1) % 6, 6, 30), 1 / 6, rtol=1e-14)
+
+
+def test_whole_demo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["demo", "--quick"]) == 0
+    printed = capsys.readouterr().out
+    graph = standard_library()
+    if len(graph.sources):
+        most = np.argsort(-np.bincount(graph.targets), kind="stable")[:10]
+        for module in most:
+            assert f" {graph.names[module]} " in printed
+        assert "within the tolerance" in printed
+    assert "emulator" in printed or "The kernels ran on" in printed

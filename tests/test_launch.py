@@ -1,0 +1,396 @@
+"""Launching against a driver that records what it is asked."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import math
+import struct
+import threading
+
+import pytest
+
+from numba_baracuda import errors
+from numba_baracuda.runtime import launch
+from numba_baracuda.runtime.spec import Cubin
+
+CUBIN = Cubin("entry", b"image", registers=16, spills=0, stack=0, shared=0)
+
+
+class CUresult(enum.IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
+
+
+class _AnyAttribute:
+    """Stands for the driver's enums: an attribute is its own name."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+class Driver:
+    """A driver with contexts per thread, contexts numbered 100 + device, and a log of launches as (arguments, parameter words)."""
+
+    CUdevice_attribute = CUfunction_attribute = CUpointer_attribute = CUstreamCaptureMode = _AnyAttribute()
+
+    def __init__(self, devices: int = 1, parameters: int = 0) -> None:
+        self.devices, self.parameters = devices, parameters
+        self.current = threading.local()
+        self.launches: list[tuple[tuple, bytes]] = []
+        self.calls: list[tuple] = []
+        self.failures: list[CUresult] = []
+        self.loaded = 0
+        self.attributes = {"COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132, "L2_CACHE_SIZE": 50 << 20}
+        self.capture_mode = "GLOBAL"
+
+    def context(self) -> int:
+        return getattr(self.current, "context", 0)
+
+    def cuDeviceGetCount(self):
+        return CUresult(0), self.devices
+
+    def cuDeviceGet(self, ordinal):
+        return CUresult(0), ordinal
+
+    def cuDeviceGetAttribute(self, which, device):
+        return CUresult(0), self.attributes[which.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def cuDeviceGetName(self, length, device):
+        return CUresult(0), b"Card\0\0"
+
+    def cuDriverGetVersion(self):
+        return CUresult(0), 13000
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        return CUresult(0), 100 + device
+
+    def cuCtxGetCurrent(self):
+        self.calls.append(("cuCtxGetCurrent",))
+        return CUresult(0), self.context()
+
+    def cuCtxGetDevice(self):
+        return CUresult(0), self.context() % 100
+
+    def cuCtxSetCurrent(self, context):
+        self.current.context = context
+        return (CUresult(0),)
+
+    def cuThreadExchangeStreamCaptureMode(self, mode):
+        previous, self.capture_mode = self.capture_mode, mode
+        return CUresult(0), previous
+
+    def cuLibraryLoadData(self, image, *rest):
+        assert "RELAXED" in self.capture_mode
+        self.loaded += 1
+        return CUresult(0), ("library", image)
+
+    def cuLibraryGetKernel(self, library, name):
+        assert name == b"entry"
+        return CUresult(0), 77
+
+    def cuKernelGetFunction(self, kernel):
+        return CUresult(0), 78
+
+    def cuFuncLoad(self, function):
+        assert "RELAXED" in self.capture_mode
+        return (CUresult(0),)
+
+    def CUfunction(self, number):
+        return ("function", number)
+
+    def cuKernelSetAttribute(self, which, value, kernel, device):
+        self.calls.append((which, value, kernel, device))
+        return (CUresult(0),)
+
+    def _answer(self):
+        if self.failures:
+            return (self.failures.pop(0),)
+        return (CUresult(0 if self.context() else 201),)
+
+    def cuLaunchKernel(self, *arguments):
+        answer = self._answer()
+        if not answer[0]:
+            table = (ctypes.c_void_p * self.parameters).from_address(arguments[9])
+            words = b"".join(ctypes.string_at(table[k], 8) for k in range(self.parameters))
+            self.launches.append(((*arguments[:9], self.context()), words))
+        return answer
+
+    def cuLaunchCooperativeKernel(self, *arguments):
+        assert len(arguments) == 10
+        self.calls.append(("cooperative",))
+        return self.cuLaunchKernel(*arguments, 0)
+
+    def cuMemAllocAsync(self, nbytes, stream):
+        answer = self._answer()
+        return (*answer, 4096)
+
+    def cuMemFreeAsync(self, pointer, stream):
+        self.calls.append(("free", pointer, stream))
+        return self._answer()
+
+    def cuMemsetD8Async(self, pointer, value, nbytes, stream):
+        self.calls.append(("memset", pointer, value, nbytes, stream))
+        return self._answer()
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    launch.reset()
+    yield
+    launch.reset()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, **options: int) -> Driver:
+    fake = Driver(**options)
+    monkeypatch.setattr(launch, "_driver", fake)
+    return fake
+
+
+def test_parameters_are_packed_pointers_first_each_in_its_own_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    signature = "*f32 *i32 *f32 i64 f32 3xi64 f16 bf16 bool f64 i32"
+    fake = use(monkeypatch, parameters=13)
+    made = launch.Launch(launch.load(CUBIN), signature, (5, 2, 1), 256, 1024, (-7, 0.5, (1, 2, 3), 1.5, 1.00390625, True, math.pi, -1))
+    made(9, 0x10, 0x20, (1 << 64) - 16)
+    made(9, 1, 2, 3)
+    fixed = struct.pack("=qf4xqqqe6xH6x?7xdi4x", -7, 0.5, 1, 2, 3, 1.5, 0x3F80, True, math.pi, -1)
+    (arguments, words), (_, again) = fake.launches
+    assert arguments == (("function", 77), 5, 2, 1, 256, 1, 1, 1024, 9, 100)
+    assert words == struct.pack("=3Q", 0x10, 0x20, (1 << 64) - 16) + fixed
+    assert again == struct.pack("=3Q", 1, 2, 3) + fixed
+
+
+@pytest.mark.parametrize(("value", "bits"), [(1.0, 0x3F80), (1.01171875, 0x3F82), (-math.inf, 0xFF80), (3.4e38, 0x7F80), (-0.0, 0x8000)])
+def test_a_bfloat16_scalar_is_rounded_to_nearest_even(value: float, bits: int) -> None:
+    assert launch._pack("bf16", value) == struct.pack("=H6x", bits)
+
+
+def test_a_bfloat16_nan_stays_one() -> None:
+    bits = struct.unpack("=H6x", launch._pack("bf16", math.nan))[0]
+    assert bits & 0x7F80 == 0x7F80 and bits & 0x7F
+
+
+@pytest.mark.parametrize("scalars", [(), (1, 2), ((1, 2),)])
+def test_scalars_must_match_the_signature(monkeypatch: pytest.MonkeyPatch, scalars: tuple) -> None:
+    use(monkeypatch)
+    with pytest.raises(errors.InvalidProblem, match="3xi64"):
+        launch.Launch(launch.load(CUBIN), "*f32 3xi64", (1, 1, 1), 32, 0, scalars)
+
+
+def test_a_wrong_number_of_pointers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, parameters=2)
+    made = launch.Launch(launch.load(CUBIN), "*f32 *f32", (1, 1, 1), 32)
+    with pytest.raises(struct.error):
+        made(0, 1)
+    made(0, 1, 2)
+    assert [words for _, words in fake.launches] == [struct.pack("=2Q", 1, 2)]
+
+
+def test_an_empty_grid_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    launch.Launch(launch.load(CUBIN), "*f32", (4, 0, 1), 32)(0, 1)
+    assert not fake.launches
+
+
+def test_a_kernel_is_loaded_once_and_readied_for_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    first, second = launch.load(CUBIN), launch.load(Cubin("entry", b"image", 16, 0, 0, 0))
+    launch.Launch(first, "", (1, 1, 1), 32)
+    launch.Launch(second, "", (2, 1, 1), 32)
+    assert first is second and fake.loaded == 1
+    assert fake.capture_mode == "GLOBAL"
+
+
+def test_one_device_is_asked_for_nothing_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, parameters=1)
+    fake.cuCtxSetCurrent(100)
+    made = launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32)
+    fake.calls.clear()
+    made(0, 1)
+    assert fake.calls == [] and len(fake.launches) == 1
+
+
+def test_a_thread_without_a_context_gets_the_primary_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, parameters=1)
+    made = launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32)
+    threads = [threading.Thread(target=made, args=(0, 5)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert [(arguments[-1], words) for arguments, words in fake.launches] == [(100, struct.pack("=Q", 5))] * 2
+
+
+def test_several_devices_launch_on_theirs_and_restore_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, devices=2, parameters=1)
+    fake.cuCtxSetCurrent(100)
+    made = launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32, device=1)
+    assert fake.context() == 100
+    made(0, 5)
+    assert fake.launches[0][0][-1] == 101 and fake.context() == 100
+    fake.cuCtxSetCurrent(201)  # somebody's own context on device 1
+    made(0, 5)
+    assert fake.launches[1][0][-1] == 201
+
+
+def test_a_refused_launch_says_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    made = launch.Launch(launch.load(CUBIN), "", (7, 1, 1), 512, 100)
+    fake.failures = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
+    message = r"entry: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES \(701\); grid \(7, 1, 1\), block 512, 100 bytes"
+    with pytest.raises(errors.KernelLaunchError, match=message) as caught:
+        made(0)
+    assert caught.value.code == 701
+    fake.failures = [CUresult.CUDA_ERROR_INVALID_CONTEXT] * 2
+    with pytest.raises(errors.KernelLaunchError, match="INVALID_CONTEXT"):
+        made(0)
+    assert not fake.failures  # tried exactly twice
+
+
+def test_threads_never_share_a_parameter_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The binding releases the GIL before the driver reads the block: a driver that waits there must still see its own caller's pointers."""
+    fake = use(monkeypatch, parameters=2)
+    seen: dict[int, set[bytes]] = {}
+    inside, original = threading.Barrier(4), fake.cuLaunchKernel
+
+    def slow(*arguments):
+        inside.wait(10)
+        table = (ctypes.c_void_p * 2).from_address(arguments[9])
+        seen.setdefault(arguments[8], set()).add(b"".join(ctypes.string_at(table[k], 8) for k in range(2)))
+        inside.wait(10)
+        return original(*arguments)
+
+    fake.cuLaunchKernel = slow
+    made = launch.Launch(launch.load(CUBIN), "*f32 *f32", (1, 1, 1), 32)
+    fake.cuLaunchKernel = original
+
+    def work(me: int) -> None:
+        fake.cuCtxSetCurrent(100)
+        for _ in range(50):
+            made(me, me, me << 32)
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {me: {struct.pack("=2Q", me, me << 32)} for me in range(1, 5)}
+    assert len(fake.launches) == 200
+    assert 1 <= len(made._hot[-1]) <= 4
+
+
+def test_shared_memory_beyond_48_kib_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    kernel = launch.load(CUBIN)
+    for nbytes in (48 << 10, 100 << 10, 64 << 10):
+        launch.Launch(kernel, "", (1, 1, 1), 32, nbytes)
+    asked = [call for call in fake.calls if "SHARED" in call[0]]
+    assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 100 << 10, 77, 0)]
+
+
+def test_a_cooperative_launch_takes_the_other_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, parameters=1)
+    launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32, cooperative=True)(0, 3)
+    assert ("cooperative",) in fake.calls and fake.launches[0][1] == struct.pack("=Q", 3)
+
+
+def test_memory_calls_find_a_context_and_skip_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    assert launch.alloc_async(64, 5) == 4096 and fake.context() == 100
+    assert launch.alloc_async(0, 5) == 0
+    launch.memset_async(4096, 64, 5)
+    launch.memset_async(4096, 0, 5)
+    launch.free_async(4096, 5)
+    launch.free_async(0, 5)
+    assert [call for call in fake.calls if call[0] in ("memset", "free")] == [("memset", 4096, 0, 64, 5), ("free", 4096, 5)]
+    fake.failures = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
+    with pytest.raises(errors.KernelLaunchError, match="cuMemAllocAsync"):
+        launch.alloc_async(64, 5)
+
+
+def test_what_a_card_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch)
+    assert launch.device_count() == 1
+    assert launch.compute_capability() == (9, 0)
+    assert (launch.multiprocessors(), launch.l2_bytes(), launch.driver_version(), launch.device_name()) == (132, 50 << 20, 13000, "Card")
+
+
+def test_an_old_card_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    fake.attributes = {"COMPUTE_CAPABILITY_MAJOR": 7, "COMPUTE_CAPABILITY_MINOR": 5}
+    with pytest.raises(errors.Unsupported, match=r"is compute capability 7\.5, wants 8\.0 or above"):
+        launch.compute_capability()
+
+
+@pytest.mark.parametrize("broken", ["package", "library", "start"])
+def test_a_machine_without_a_driver_has_no_devices(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    import sys
+    import types
+
+    class Found:
+        @staticmethod
+        def cuInit(flags):
+            if broken == "library":
+                raise RuntimeError("no libcuda")
+            return (CUresult.CUDA_ERROR_INVALID_CONTEXT,)
+
+    module = None if broken == "package" else types.SimpleNamespace(driver=Found)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", module)
+    cure = {"package": "cuda12.*cuda13", "library": "no libcuda", "start": "INVALID_CONTEXT"}[broken]
+    with pytest.raises(errors.Unsupported, match=cure):
+        launch.driver()
+    assert launch.device_count() == 0
+
+
+PTX = b"""
+.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry %s(.param .u64 out, .param .u64 a, .param .u64 n)
+{
+  .reg .b64 %%r<6>;
+  ld.param.u64 %%r0, [out];
+  ld.param.u64 %%r1, [a];
+  ld.param.u64 %%r2, [n];
+  ld.global.u64 %%r3, [%%r1];
+  add.u64 %%r4, %%r3, %%r2;
+  st.global.u64 [%%r0], %%r4;
+  ret;
+}
+\0"""
+
+
+@pytest.mark.gpu
+def test_a_real_card_runs_it_from_a_bare_thread_and_while_capturing() -> None:
+    if not launch.device_count():
+        pytest.skip("no CUDA device")
+    driver, failures = launch.driver(), []
+
+    def work() -> None:
+        try:
+            first = launch.load(Cubin("first", PTX % b"first", 0, 0, 0, 0))
+            words = launch.alloc_async(16, 0)
+            launch.memset_async(words, 16, 0, 1)
+            launch.Launch(first, "*i64 *i64 i64", (1, 1, 1), 1, 0, (5,))(0, words + 8, words)
+            stream = driver.cuStreamCreate(0)[1]
+            driver.cuStreamSynchronize(0)
+            assert not driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)[0]
+            late = launch.load(Cubin("second", PTX % b"second", 0, 0, 0, 0))
+            launch.Launch(late, "*i64 *i64 i64", (1, 1, 1), 1, 0, (7,))(int(stream), words + 8, words + 8)
+            code, graph = driver.cuStreamEndCapture(stream)
+            assert not code
+            executable = driver.cuGraphInstantiate(graph, 0)[1]
+            assert not driver.cuGraphLaunch(executable, stream)[0]
+            host = bytearray(16)
+            assert not driver.cuStreamSynchronize(stream)[0]
+            assert not driver.cuMemcpyDtoH((ctypes.c_char * 16).from_buffer(host), words, 16)[0]
+            launch.free_async(words, 0)
+            assert struct.unpack("=2Q", host) == (0x0101010101010101, 0x0101010101010101 + 12)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
