@@ -1,8 +1,8 @@
 """Monoids as plain functions of scalars: what a fold does, without an index or a dtype.
 
-A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift`` makes a state of an element, ``combine`` joins two neighbouring
-states in order, and ``finish`` turns the state of ``count`` elements into the result. A kernel compiles these functions in, so they use only
-arithmetic that numba knows, and no bare float literal: a literal would pull float32 up to float64.
+A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift`` makes a state of an element, ``combine``
+joins two neighbouring states in order, and ``finish`` turns the state of ``count`` elements into the result. A kernel compiles these functions in, so
+they use only arithmetic that numba knows, and no bare float literal: a literal would pull float32 up to float64.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Any array as an address, a shape and strides; results and scratch memory of the caller's own kind; streams as integers.
+"""Any array as an address, a shape and strides.
 
-The only place that knows array frameworks. Importing it imports none of them: a type is recognised by the module that defines it, and a framework is
-taken from ``sys.modules``, where the caller's arrays have put it.
+This module, :mod:`~numba_baracuda.allocation` and :mod:`~numba_baracuda.streams` are the only ones that know array frameworks. Importing them imports
+none: a type is recognised by the module that defines it, and a framework is taken from ``sys.modules``, where the caller's arrays have put it.
 """
 
 from __future__ import annotations
 
 import functools
-import numbers
-import operator
 import os
 import sys
 import warnings
@@ -19,9 +17,9 @@ import numpy as np
 
 from . import dtypes
 from .errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
-from .runtime import launch
+from .runtime import driver
 
-_INSTALL = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]' brings CuPy"
+INSTALL_CUPY = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]' brings CuPy"
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
 
 
@@ -29,28 +27,61 @@ class EmulationWarning(UserWarning):
     """An op runs in the CPU emulator."""
 
 
-class View:
-    """What a kernel needs of an operand; ``owner`` keeps the memory alive.
+class Form:
+    """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
 
     ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
-    ``kind`` one of ``numpy numba cupy torch jax foreign``, ``name`` the argument it was given as. For JAX arrays and objects that have only DLPack,
-    ``owner`` is the CuPy array or torch tensor through which they are seen.
+    ``kind`` one of ``numpy numba cupy torch jax foreign``.
     """
 
-    __slots__ = ("device", "element", "kind", "name", "owner", "ptr", "readonly", "shape", "strides")
+    __slots__ = ("device", "element", "empty", "itemsize", "kind", "readonly", "shape", "strides")
 
-    def __init__(
-        self, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, owner: Any, readonly: bool, name: str
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> None:
+        self.shape, self.strides, self.element, self.device, self.kind, self.readonly = shape, strides, element, device, kind, readonly
+        self.itemsize = dtypes.BY_NAME[element].itemsize
+        self.empty = 0 in shape
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> Form:
+        """The one object for these."""
+        key = (tuple(shape), tuple(strides), element, device, kind, readonly)
+        return _forms.get(key) or remember(_forms, key, cls(*key))
+
+
+_forms: dict[Any, Form] = {}  #: by what a form says
+_read_forms: dict[Any, Form] = {}  #: by what a framework says
+_MOST = 4096
+
+
+def remember(memo: dict[Any, Any], key: Any, value: Any, most: int = _MOST) -> Any:
+    """Stores in a memo of bounded size, which starts again when it is full."""
+    if len(memo) >= most:
+        memo.clear()
+    memo[key] = value
+    return value
+
+
+class View:
+    """What a kernel needs of an operand: the address of its first element and its :class:`Form`; ``owner`` keeps the memory alive.
+
+    ``name`` is the argument it was given as. For JAX arrays and objects that have only DLPack, ``owner`` is the CuPy array or torch tensor through
+    which they are seen.
+    """
+
+    __slots__ = ("form", "name", "owner", "ptr")
+
+    def __init__(self, ptr: int, form: Form, owner: Any, name: str) -> None:
         self.ptr = ptr
-        self.shape = shape
-        self.strides = strides
-        self.element = element
-        self.device = device
-        self.kind = kind
+        self.form = form
         self.owner = owner
-        self.readonly = readonly
         self.name = name
+
+    shape = property(lambda self: self.form.shape)
+    strides = property(lambda self: self.form.strides)
+    element = property(lambda self: self.form.element)
+    device = property(lambda self: self.form.device)
+    kind = property(lambda self: self.form.kind)
+    readonly = property(lambda self: self.form.readonly)
 
     def __repr__(self) -> str:
         return f"{self.name}: {_form(self.element, self.shape)} of {self.kind} on device {self.device}"
@@ -68,7 +99,7 @@ def emulating() -> bool:
     """Whether ops run in the CPU emulator: ``NUMBA_BARACUDA_EMULATE=1``, or no CUDA device. Decided at the first question."""
     global _emulating
     if _emulating is None:
-        _emulating = os.environ.get("NUMBA_BARACUDA_EMULATE", "0") not in ("", "0") or launch.device_count() == 0
+        _emulating = os.environ.get("NUMBA_BARACUDA_EMULATE", "0") not in ("", "0") or driver.device_count() == 0
     return _emulating
 
 
@@ -77,7 +108,7 @@ def warn_emulated() -> None:
     global _warned
     if not _warned:
         _warned = True
-        speed = "about 10^5 elements/s in the CPU emulator"
+        speed = "some 10^4 to 10^5 elements/s in the CPU emulator"
         warnings.warn(f"numba_baracuda runs without a CUDA device: {speed}, which serves tests and small examples", EmulationWarning, stacklevel=3)
 
 
@@ -114,7 +145,6 @@ def _element(dtype: Any, shape: Iterable[int], at: _At) -> tuple[str, int]:
     return known
 
 
-@functools.lru_cache(4096)
 def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
     return None if any(stride % itemsize for stride in strides) else tuple(stride // itemsize for stride in strides)
 
@@ -128,21 +158,21 @@ def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
     return tuple(strides[::-1]) if shape else ()
 
 
-def _misaligned(at: _At, ptr: int, itemsize: int) -> NoReturn:
-    _refuse(at, f"at address {ptr:#x}", f"a multiple of its element size {itemsize}", MisalignedOperand)
-
-
 def _assemble(
     obj: Any, at: _At, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: int, kind: str, readonly: bool = False
 ) -> View:
-    """A view from strides in bytes."""
-    element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
-    counted = _in_elements(strides, itemsize)
-    if counted is None:
-        _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {itemsize}")
-    if ptr % itemsize and 0 not in shape:
-        _misaligned(at, ptr, itemsize)
-    return View(ptr, shape, counted, element, device, kind, obj, readonly, at[1])
+    """A view of what a framework says; its strides are in bytes, but torch's in elements."""
+    key = (shape, strides, dtype, device, kind, readonly)
+    form = _read_forms.get(key)
+    if form is None:
+        element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
+        counted = strides if kind == "torch" else _in_elements(strides, itemsize)
+        if counted is None:
+            _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {itemsize}")
+        form = remember(_read_forms, key, Form.of(shape, counted, element, device, kind, readonly))
+    if ptr % form.itemsize and not form.empty:
+        _refuse(at, f"at address {ptr:#x}", f"a multiple of its element size {form.itemsize}", MisalignedOperand)
+    return View(ptr, form, obj, at[1])
 
 
 def _numpy(obj: Any, at: _At) -> View:
@@ -163,10 +193,7 @@ def _torch(obj: Any, at: _At) -> View:
         raise Unsupported(f"{at[0]}: {at[1]} is a torch tensor without plain memory: {error}") from error
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    element, itemsize = _elements.get(obj.dtype) or _element(obj.dtype, shape, at)
-    if ptr % itemsize and 0 not in shape:
-        _misaligned(at, ptr, itemsize)
-    return View(ptr, shape, strides, element, obj.get_device(), "torch", obj, False, at[1])
+    return _assemble(obj, at, ptr, shape, strides, obj.dtype, obj.get_device(), "torch")
 
 
 def _cupy(obj: Any, at: _At) -> View:
@@ -180,11 +207,15 @@ def _numba(obj: Any, at: _At) -> View:
     if _emulating is not False:
         _on_device(at, "a Numba device array")
     ptr = obj.device_ctypes_pointer.value or 0
-    return _assemble(obj, at, ptr, obj.shape, obj.strides, obj.dtype, launch.pointer_device(ptr), "numba")
+    return _assemble(obj, at, ptr, obj.shape, obj.strides, obj.dtype, driver.pointer_device(ptr), "numba")
 
 
 def _jax(obj: Any, at: _At) -> View:
-    """Through DLPack, which queues CuPy's current stream behind the computation of the array; its ``__cuda_array_interface__`` orders nothing."""
+    """Through DLPack, which queues CuPy's current stream behind the computation of the array; its ``__cuda_array_interface__`` orders nothing.
+
+    The array must live until the stream has run the op: XLA knows nothing of that stream, and may give the memory of a dropped array to its next
+    computation at once.
+    """
     return _dlpack(obj, at, "jax")
 
 
@@ -209,7 +240,7 @@ def _foreign(obj: Any, at: _At) -> View:
         dtype = getattr(obj, "dtype", None)
         if not str(dtype).endswith("bfloat16"):
             _refuse(at, f"{what} of typestr {typestr!r}, which does not say bfloat16", "a bfloat16 .dtype beside it, or a CuPy or torch array")
-    return _assemble(obj, at, ptr or 0, shape, tuple(strides), dtype, launch.pointer_device(ptr or 0), "foreign", bool(readonly))
+    return _assemble(obj, at, ptr or 0, shape, tuple(strides), dtype, driver.pointer_device(ptr or 0), "foreign", bool(readonly))
 
 
 def _dlpack(obj: Any, at: _At, kind: str) -> View:
@@ -224,8 +255,8 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
     except Exception as error:  # frameworks raise what they like
         raise Unsupported(f"{at[0]}: {at[1]} is {what} that cannot be shared through DLPack: {error}") from error
     seen = view(alias, *at)
-    seen.kind, seen.readonly = kind, kind == "jax"
-    return seen
+    form = seen.form
+    return View(seen.ptr, Form.of(form.shape, form.strides, form.element, form.device, kind, kind == "jax"), seen.owner, seen.name)
 
 
 def _importer(at: _At) -> Any:
@@ -237,7 +268,7 @@ def _importer(at: _At) -> Any:
     except ImportError as error:
         if "torch" in sys.modules:
             return sys.modules["torch"]
-        raise Unsupported(f"{at[0]}: {at[1]} can be read through DLPack only, which takes CuPy, or torch if imported: {_INSTALL}") from error
+        raise Unsupported(f"{at[0]}: {at[1]} can be read through DLPack only, which takes CuPy, or torch if imported: {INSTALL_CUPY}") from error
 
 
 def _no_array(obj: Any, at: _At) -> NoReturn:
@@ -256,9 +287,14 @@ _BASES: dict[tuple[str, str], _Converter] = {
 _converters: dict[type, _Converter] = {}
 
 
+def lineage(kind: type) -> list[tuple[str, str]]:
+    """A type and its bases by package and name, to recognise what may not be imported."""
+    return [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
+
+
 def _converter(kind: type) -> _Converter:
     """How arrays of a type are read, found once by the first base that a framework defines."""
-    names = [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
+    names = lineage(kind)
     found = next((_BASES[each] for each in names if each in _BASES), _foreign)
     if ("jax", "Tracer") in names:
         found = _no_array
@@ -269,8 +305,9 @@ def _converter(kind: type) -> _Converter:
 def view(obj: Any, op: str, name: str, wants: str = "") -> View:
     """The array given to ``op`` as argument ``name``; ``wants`` says in an error which elements the op takes there.
 
-    Copies nothing and waits for nothing. Raises :class:`InvalidProblem` for what is no array or holds other elements than the package knows,
-    :class:`Unsupported` for memory on the wrong side and strides of broken elements, :class:`MisalignedOperand`.
+    Copies nothing and waits for nothing; a JAX array must live until the stream has run the op. Raises :class:`InvalidProblem` for what is no array
+    or holds other elements than the package knows, :class:`Unsupported` for memory on the wrong side and strides of broken elements,
+    :class:`MisalignedOperand`.
     """
     return (_converters.get(type(obj)) or _converter(type(obj)))(obj, (op, name, wants))
 
@@ -285,194 +322,3 @@ def check_one_device(op: str, views: Iterable[View]) -> int:
             here, there = ("the host" if v.device < 0 else f"device {v.device}" for v in (first, each))
             raise InvalidProblem(f"{op}: {each.name} is on {there}, wants {here}, where {first.name} is")
     return -1 if first is None else first.device
-
-
-def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
-    """``make(cupy)`` with this device and stream current: CuPy's pool gives a block back to the stream it was taken on."""
-    try:
-        import cupy
-    except ImportError as error:
-        raise Unsupported(f"results for these arrays are CuPy arrays: {_INSTALL}") from error
-    if cupy.cuda.runtime.getDevice() == device and cupy.cuda.get_current_stream().ptr == stream:
-        return make(cupy)
-    with cupy.cuda.Device(device):
-        if stream == 0:
-            current = cupy.cuda.Stream.null
-        elif hasattr(cupy.cuda.Stream, "from_external"):
-            current = cupy.cuda.Stream.from_external(_Protocol(stream))
-        else:
-            current = cupy.cuda.ExternalStream(stream, device)
-        with current:
-            return make(cupy)
-
-
-class _Protocol:
-    """A handle as the CUDA stream protocol wants it."""
-
-    __slots__ = ("handle",)
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.handle
-
-
-def _torch_stream(device: int) -> int:
-    torch = sys.modules["torch"]
-    try:
-        return torch._C._cuda_getCurrentRawStream(device)  # type: ignore[no-any-return]
-    except AttributeError:
-        return int(torch.cuda.current_stream(device).cuda_stream)
-
-
-def _on_torch(device: int, stream: int, shape: tuple[int, ...], element: str) -> Any:
-    """A tensor from torch's caching allocator, which ties a block to the stream that was current."""
-    torch = sys.modules["torch"]
-    dtype = getattr(torch, dtypes.BY_NAME[element].numpy_name)
-    where = torch.device("cuda", device)
-    if _torch_stream(device) == stream:
-        return torch.empty(shape, dtype=dtype, device=where)
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=where) if stream > 1 else torch.cuda.default_stream(where)):
-        return torch.empty(shape, dtype=dtype, device=where)
-
-
-def empty(like: View, shape: tuple[int, ...], element: str, stream: int) -> Any:
-    """A new C-contiguous array on ``like``'s device for an op that writes it on ``stream``.
-
-    NumPy, Numba and torch callers get their own kind, all others CuPy: JAX arrays are immutable. Numba's allocator knows no streams and cannot be
-    captured.
-    """
-    if like.kind == "torch":
-        return _on_torch(like.device, stream, shape, element)
-    dtype = dtypes.numpy_dtype(element)
-    if like.kind == "numpy":
-        return np.empty(shape, dtype)
-    if like.kind == "numba":
-        from numba import cuda
-
-        if launch.device_count() < 2:
-            return cuda.device_array(shape, dtype)
-        with cuda.gpus[like.device]:
-            return cuda.device_array(shape, dtype)
-    return on_cupy(like.device, stream, lambda cupy: cupy.empty(shape, dtype))
-
-
-class _Block:
-    """Memory of the driver's stream-ordered pool, freed in the order of the stream it was made for."""
-
-    __slots__ = ("device", "ptr", "stream")
-
-    def __init__(self, nbytes: int, stream: int, device: int) -> None:
-        self.ptr = 0
-        self.stream, self.device = stream, device
-        self.ptr = launch.alloc_async(nbytes, stream, device)
-
-    def __del__(self) -> None:
-        if self.ptr and not sys.is_finalizing():
-            launch.free_async(self.ptr, self.stream, self.device)
-
-
-def scratch(like: View, nbytes: int, stream: int) -> View:
-    """Uninitialised bytes for work on ``stream``, at least 16-byte aligned. Drop the view once that work is queued: memory is reused in stream order.
-
-    When emulating, ``owner`` is a NumPy array of uint32 words.
-    """
-    owner: Any
-    if like.kind == "numpy":
-        words = np.empty(-(-nbytes // 4) + 3, np.uint32)
-        skip = -words.ctypes.data % 16 // 4
-        owner = words[skip : skip + -(-nbytes // 4)]
-        ptr = owner.ctypes.data
-    elif like.kind == "torch":
-        owner = _on_torch(like.device, stream, (nbytes,), "u8")
-        ptr = owner.data_ptr()
-    else:
-        pooled = "cupy" in sys.modules
-        owner = on_cupy(like.device, stream, lambda cupy: cupy.cuda.alloc(nbytes)) if pooled else _Block(nbytes, stream, like.device)
-        ptr = owner.ptr
-    return View(ptr, (nbytes,), (1,), "u8", like.device, like.kind, owner, False, "workspace")
-
-
-def _current(like: View) -> int:
-    """The stream that ``like``'s framework uses now.
-
-    Numba: the default stream, which the driver binding itself makes the per-thread one if so configured. JAX and DLPack: that of the framework the
-    array is seen through. Other objects: the stream their ``__cuda_array_interface__`` names, else the default stream.
-    """
-    reads = _converters.get(type(like.owner), _foreign)
-    if reads is _torch:
-        return _torch_stream(like.device)
-    if reads is _cupy:
-        return sys.modules["cupy"].cuda.get_current_stream(like.device).ptr  # type: ignore[no-any-return]
-    if reads is _foreign:
-        return int(getattr(like.owner, "__cuda_array_interface__", {}).get("stream") or 0)
-    return 0
-
-
-_readers: dict[type, Callable[[Any], Any]] = {}
-
-
-def _reader(kind: type) -> Callable[[Any], Any] | None:
-    names = {(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__}
-    integral = issubclass(kind, numbers.Integral)
-    found: Callable[[Any], Any] | None = None
-    if ("torch", "Stream") in names:
-        found = operator.attrgetter("cuda_stream")
-    elif ("cupy", "_BaseStream") in names or ("cupy", "Stream") in names:
-        found = operator.attrgetter("ptr")
-    elif hasattr(kind, "__cuda_stream__"):
-        found = lambda stream: stream.__cuda_stream__()[1]  # noqa: E731
-    elif names & {("numba", "Stream"), ("cuda", "CUstream"), ("cuda", "cudaStream_t")} or (integral and ("builtins", "bool") not in names):
-        found = int
-    if found is not None:
-        _readers[kind] = found
-    return found
-
-
-def stream_handle(stream: Any, like: View) -> int:
-    """The integer handle of a stream given as an integer, a Numba, CuPy, torch or cuda.core stream, or anything with ``__cuda_stream__``.
-
-    ``None`` is the current stream of the framework that owns ``like``, so that an op takes its place among that framework's own operations.
-    """
-    if stream is None:
-        return _current(like)
-    read = _readers.get(type(stream)) or _reader(type(stream))
-    if read is None:
-        wants = "an integer handle or a stream of Numba, CuPy, torch or cuda.core"
-        raise InvalidProblem(f"stream is of type {type(stream).__name__}, wants {wants}")
-    return int(read(stream))
-
-
-@functools.lru_cache(4096)
-def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """Lowest and highest element, counted from the first."""
-    low = high = 0
-    for extent, stride in zip(shape, strides, strict=True):
-        low, high = low + min((extent - 1) * stride, 0), high + max((extent - 1) * stride, 0)
-    return low, high
-
-
-def span(view: View) -> tuple[int, int]:
-    """Addresses of the first byte that an array reaches and of the one after the last."""
-    if 0 in view.shape:
-        return view.ptr, view.ptr
-    low, high = _reach(view.shape, view.strides)
-    itemsize = dtypes.BY_NAME[view.element].itemsize
-    return view.ptr + low * itemsize, view.ptr + (high + 1) * itemsize
-
-
-def overlaps(a: View, b: View) -> bool:
-    """Whether the spans of two arrays meet; interleaved strided arrays count as overlapping, empty ones never do."""
-    (a_low, a_high), (b_low, b_high) = span(a), span(b)
-    return a_low < b_high and b_low < a_high and a_low < a_high and b_low < b_high
-
-
-@functools.lru_cache(4096)
-def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    return 0 in shape or all(extent == 1 or stride == dense for extent, stride, dense in zip(shape, strides, c_strides(shape), strict=True))
-
-
-def is_contiguous(view: View) -> bool:
-    """Whether elements follow one another in C order; the stride of an axis of one element does not matter."""
-    return _dense(view.shape, view.strides)

@@ -93,11 +93,11 @@ def survey() -> Machine:
         except metadata.PackageNotFoundError:
             continue
     try:
-        from .runtime import launch
+        from .runtime import driver
 
-        machine.driver = launch.driver_version()
-        for ordinal in range(launch.device_count()):
-            machine.devices.append(f"{launch.device_name(ordinal)}, compute capability {'.'.join(map(str, launch.compute_capability(ordinal)))}")
+        machine.driver = driver.driver_version()
+        for ordinal in range(driver.device_count()):
+            machine.devices.append(f"{driver.device_name(ordinal)}, compute capability {'.'.join(map(str, driver.compute_capability(ordinal)))}")
     except Exception as error:  # whatever is wrong with the driver is what the user came to read
         machine.problem = f"{type(error).__name__}: {error}"
     return machine
@@ -210,9 +210,9 @@ def _warmup(console: Console, arguments: argparse.Namespace) -> int:
 
 def _own_arch() -> str | None:
     try:
-        from .runtime import launch
+        from .runtime import driver
 
-        return "sm_{}{}".format(*launch.compute_capability(0)) if launch.device_count() else None
+        return "sm_{}{}".format(*driver.compute_capability(0)) if driver.device_count() else None
     except Exception:  # no bindings, no driver: no GPU
         return None
 

@@ -5,13 +5,14 @@ Kernels, descriptors and cache keys name an element by its short name (``"f32"``
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .errors import InvalidProblem
+from .errors import InvalidProblem, Unsupported
 from .vocabulary import MathPrecision, Named
 
 
@@ -55,17 +56,24 @@ BY_NUMPY_NAME = {element.numpy_name: element for element in _TABLE}
 
 
 def element(which: Any) -> Element:
-    """The :class:`Element` for a kind, a short name, a NumPy dtype or its name."""
+    """The :class:`Element` for a kind, a short name, a NumPy dtype or its name; :class:`Unsupported` for a kind that no kernel here holds."""
     if isinstance(which, Element):
         return which
+    wants = f"wants one of {', '.join(BY_NAME)}"
+    found = None
+    if isinstance(which, str):
+        found = BY_NAME.get(which.lower()) or BY_NUMPY_NAME.get(which)
+        with contextlib.suppress(InvalidProblem):
+            which = which if found else ElementKind.parse(which)
+    elif which is not None and not isinstance(which, ElementKind):
+        with contextlib.suppress(TypeError):
+            found = BY_NUMPY_NAME.get(np.dtype(which).name)
     if isinstance(which, ElementKind):
         found = BY_KIND.get(which)
-    elif isinstance(which, str):
-        found = BY_NAME.get(which.lower()) or BY_NUMPY_NAME.get(which) or BY_KIND.get(ElementKind(which))
-    else:
-        found = BY_NUMPY_NAME.get(np.dtype(which).name)
+        if found is None:
+            raise Unsupported(f"element: no kernel holds {which.name}, {wants}")
     if found is None:
-        raise InvalidProblem(f"element: got {which!r}, wants one of {', '.join(BY_NAME)}")
+        raise InvalidProblem(f"element: got {which!r}, {wants}")
     return found
 
 
@@ -75,5 +83,5 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "bf16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return np.dtype(BY_NAME[name].numpy_name)

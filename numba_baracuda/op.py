@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from .vocabulary import Named, OpCategory
 
 #: a pointer parameter that the kernel does not use
 NULL = ""
+#: most axes an operand may have
+MAX_RANK = 8
 
 
 @dataclass(frozen=True)
@@ -137,4 +139,4 @@ class Op:
     indices: tuple[str, ...] = ()
     backward: str | None = None
     traits: dict[str, Any] = field(default_factory=dict, hash=False)  #: what the family's recipes want to know of the row
-    samples: Callable[[Op], Sequence[tuple[Any, dict[str, Layout]]]] = lambda op: ()  #: problems that together use every kernel of the op
+    samples: Callable[[Op], Iterable[tuple[Any, dict[str, Layout]]]] = lambda op: ()  #: problems that together use every kernel of the op

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import arrays, registry
-from .arrays import View
+from . import allocation, arrays, registry, spans, streams
+from .arrays import View, remember
+from .binding import Bound, check
 from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, KernelLaunchError, MisalignedOperand, Unsupported, WorkspaceTooSmall
-from .op import EMULATED, NULL, Clear, Launch, Layout, Op, Operand, Recipe, Slot, Sort, Target, Variant, Verify
-from .runtime import launch
-from .runtime.sorting import sort_ids
+from .op import EMULATED, Layout, Op, Slot, Target, Variant
+from .runtime import driver
 from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
 
 
@@ -21,8 +20,9 @@ from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
 class PlanPreference:
     """What a caller wants of the choice of kernels.
 
-    ``max_workspace_bytes``: only variants whose workspace fits. ``deterministic``: only variants that give the same bits in every run. ``prefer_backend``: only kernels
-    of this backend. ``allow_sm90a``: whether kernels that run on nothing but compute capability 9.0 may be chosen; there are none so far.
+    ``max_workspace_bytes``: only variants whose workspace fits. ``deterministic``: only variants that give the same bits in every run.
+    ``prefer_backend``: only kernels of this backend. ``allow_sm90a``: whether kernels that run on nothing but compute capability 9.0 may be
+    chosen; there are none so far.
     """
 
     max_workspace_bytes: int | None = None
@@ -64,7 +64,7 @@ def target_of(device: int) -> Target:
     """The device as recipes see it; −1 is the emulator."""
     if device < 0:
         return EMULATED
-    return Target(launch.compute_capability(device), launch.multiprocessors(device))
+    return Target(driver.compute_capability(device), driver.multiprocessors(device))
 
 
 class Plan:
@@ -88,12 +88,14 @@ class Plan:
 
     @property
     def precision_guarantee(self) -> PrecisionGuarantee:
+        """Which type the sums are kept in, and whether every run gives the same bits."""
         element = BY_NAME[self.descriptor.element_name]
         stable = self.variant.deterministic
         return PrecisionGuarantee(element.math, BY_NAME[element.accumulator].kind, stable, stable)
 
     @property
     def sku(self) -> KernelSku:
+        """What runs, by name."""
         arch = ArchSku.EMULATOR if self.target.emulated else ArchSku.of(self.target.capability)
         element, index = self.descriptor.element_name, self.descriptor.index_name
         aux = BY_NAME[index].kind if index else None
@@ -108,7 +110,9 @@ class Plan:
     def run(self, stream: Any = None, workspace: Any = None, **operands: Any) -> None:
         """Queues the op on ``stream``, by default the current one of the framework that owns the first operand.
 
-        ``workspace`` is any device array of at least ``workspace_size`` bytes, 16-byte aligned; None lets the package take what it needs in stream order.
+        JAX knows nothing of that stream: its arrays must live until the stream has run the op, as must any array on a stream foreign to its
+        framework. ``workspace`` is any device array of at least ``workspace_size`` bytes, 16-byte aligned; None lets the package take what it
+        needs in stream order.
         """
         self.execute(self.views(operands), stream, workspace)
 
@@ -125,7 +129,7 @@ class Plan:
 
     def bind(self, views: list[View]) -> Bound:
         """The launches for operands of these layouts, made at the first call for them."""
-        key = tuple([(v.shape, v.strides, v.element, v.ptr & 15, v.device) for v in views])
+        key = (*[v.form for v in views], *[v.ptr & 15 for v in views])
         bound = self._bound.get(key)
         if bound is None:
             check(self.op, self.descriptor, views)
@@ -133,148 +137,38 @@ class Plan:
             target = self.target if device < 0 else target_of(device)
             layouts = {v.name: Layout(tuple(v.shape), tuple(v.strides), v.ptr & 15) for v in views}
             recipe = self.variant.recipe(self.op, self.descriptor, layouts, target)
-            bound = self._bound[key] = Bound(self.op, recipe, views, target, device)
+            bound = remember(self._bound, key, Bound(self.op, recipe, views, target, device), most=256)
         bound.check_aliasing(views)
         return bound
 
     def execute(self, views: list[View], stream: Any, workspace: Any) -> None:
         """``run`` for operands that are already views."""
         bound = self.bind(views)
-        handle = arrays.stream_handle(stream, views[0])
+        handle = streams.stream_handle(stream, views[0])
         bound(handle, views, self._workspace(workspace, bound, views, handle) if bound.workspace else None)
 
     def _workspace(self, given: Any, bound: Bound, views: list[View], handle: int) -> View:
         if given is None:
-            return arrays.scratch(views[0], bound.workspace, handle)
+            return allocation.scratch(views[0], bound.workspace, handle)
         workspace = arrays.view(given, self.op.name, "workspace")
-        arrays.check_one_device(self.op.name, [views[0], workspace])
-        size = BY_NAME[workspace.element].itemsize
-        for extent in workspace.shape:
-            size *= extent
-        if size < self._workspace_size:
-            raise WorkspaceTooSmall(f"{self.op.name}: workspace", self._workspace_size, size)
-        if not arrays.is_contiguous(workspace):
-            raise Unsupported(f"{self.op.name}: workspace has strides {workspace.strides}, wants contiguous memory")
+        if workspace.form not in bound.workspaces:
+            self._check_workspace(workspace, bound, views)
+            bound.workspaces.add(workspace.form)
         if workspace.ptr % 16:
             raise MisalignedOperand(f"{self.op.name}: workspace is at address {workspace.ptr:#x}, wants a multiple of 16")
-        if any(arrays.overlaps(workspace, view) for view in views):
-            raise InvalidProblem(f"{self.op.name}: workspace overlaps an operand, wants memory of its own")
+        bound.check_apart(workspace, views)
         return workspace
 
-
-def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
-    """Shapes in the order of the operands, then dtypes, then what may be written."""
-    trailing: tuple[int, ...] | None = None
-    for operand, view in zip(op.operands, views, strict=True):
-        trailing = _check_shape(op, descriptor, operand, tuple(view.shape), trailing)
-    for operand, view in zip(op.operands, views, strict=True):
-        wanted = descriptor.index_name if operand.index else descriptor.element_name
-        if view.element != wanted:
-            got = BY_NAME[view.element].numpy_name
-            raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants {BY_NAME[wanted].numpy_name}")
-        if operand.output and view.readonly:
-            raise InvalidProblem(f"{op.name}: {operand.name} is read-only, wants memory that can be written")
-        if operand.output and any(extent > 1 and stride == 0 for extent, stride in zip(view.shape, view.strides, strict=True)):
-            raise InvalidProblem(f"{op.name}: {operand.name} is a broadcast view (strides {tuple(view.strides)}), wants one place for each element")
-
-
-def _check_shape(op: Op, descriptor: Any, operand: Operand, shape: tuple[int, ...], trailing: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    wanted = [getattr(descriptor, axis) for axis in operand.axes]
-    if len(operand.axes) == 1:
-        if shape != tuple(wanted):
-            raise InvalidProblem(f"{op.name}: {operand.name} has shape {list(shape)}, wants {wanted}")
-        return trailing
-    rest = 1
-    for extent in shape[1:]:
-        rest *= extent
-    if not shape or shape[0] != wanted[0] or rest != wanted[1]:
-        raise InvalidProblem(f"{op.name}: {operand.name} has shape {list(shape)}, wants {wanted} or trailing axes of that product")
-    if trailing is not None and shape[1:] != trailing:
-        raise InvalidProblem(f"{op.name}: {operand.name} has trailing axes {list(shape[1:])}, wants {list(trailing)} as the operand before it")
-    return shape[1:]
-
-
-class Bound:
-    """A recipe with its operands' layouts settled: what is left are addresses and a stream."""
-
-    def __init__(self, op: Op, recipe: Recipe, views: Sequence[View], target: Target, device: int) -> None:
-        self.op, self.recipe, self.target, self.device = op, recipe, target, device
-        self.workspace = recipe.workspace
-        self.names = {operand.name: k for k, operand in enumerate(op.operands)}
-        for slot in recipe.slots:
-            self.names[slot.name] = len(self.names)
-        self.offsets = [sum(slot.nbytes for slot in recipe.slots[:k]) for k in range(len(recipe.slots))]
-        spans = [arrays.span(view) for view in views]
-        reach = [(low - view.ptr, high - view.ptr) for view, (low, high) in zip(views, spans, strict=True)]
-        outputs = [k for k, operand in enumerate(op.operands) if operand.output]
-        inputs = [k for k, operand in enumerate(op.operands) if not operand.output]
-        self.pairs = [(out, *reach[out], k, *reach[k]) for out in outputs for k in inputs if reach[out][0] < reach[out][1] and reach[k][0] < reach[k][1]]
-        if target.emulated:
-            from .runtime.emulated import Emulated
-
-            self.acts: list[Any] = [Emulated(op, recipe)]
-        else:
-            self.acts = [self._act(step) for step in recipe.steps]
-
-    def check_aliasing(self, views: Sequence[View]) -> None:
-        """No output may overlap an input."""
-        for out, out_low, out_high, k, low, high in self.pairs:
-            mine, other = views[out].ptr, views[k].ptr
-            if mine + out_low < other + high and other + low < mine + out_high:
-                raise InvalidProblem(f"{self.op.name}: {views[out].name} overlaps {views[k].name}, wants memory of its own")
-
-    def __call__(self, stream: int, views: list[View], workspace: View | None) -> None:
-        pointers = [view.ptr for view in views]
-        if workspace is not None:
-            base = workspace.ptr
-            pointers += [base + offset for offset in self.offsets]
-        if self.device < 0:
-            arrays.warn_emulated()
-            self.acts[0](views, workspace)
-            return
-        kept = list(views)
-        for act in self.acts:
-            act(stream, pointers, kept)
-
-    def _act(self, step: Any) -> Callable[[int, list[int], list[View]], None]:
-        """A step as a function of stream, pointers and what must stay alive."""
-        if isinstance(step, Launch):
-            return self._launch(step)
-        if isinstance(step, Sort):
-            where = self.names[step.operand]
-            self.names["permutation"], self.names["sorted_ids"] = len(self.names), len(self.names) + 1
-
-            def sort(stream: int, pointers: list[int], kept: list[View]) -> None:
-                made = sort_ids(kept[where], stream)
-                kept.extend(made)
-                pointers.extend(view.ptr for view in made)
-
-            return sort
-        slot = next(slot for slot in self.recipe.slots if slot.name == step.slot)
-        place = self.names[slot.name]
-        if isinstance(step, Clear):
-            return lambda stream, pointers, kept: launch.memset_async(pointers[place], slot.nbytes, stream, step.byte, self.device)
-
-        def verify(stream: int, pointers: list[int], kept: list[View]) -> None:
-            step.judge(launch.read_back(pointers[place], slot.count, stream, self.device))
-
-        return verify
-
-    def _launch(self, step: Launch) -> Callable[[int, list[int], list[View]], None]:
-        from .runtime import cache
-
-        blocks, threads, shared = step.config
-        if blocks >= 1 << 31:
-            raise Unsupported(f"{self.op.name}: {blocks} blocks, wants fewer than 2^31; the problem is too large for one launch")
-        if not blocks:
-            return lambda stream, pointers, kept: None
-        kernel = launch.load(cache.cubin(step.spec, self.target.arch))
-        made = launch.Launch(kernel, step.spec.signature, (blocks, 1, 1), threads, shared, step.scalars, device=self.device)
-        places = [self.names.get(name, -1) if name != NULL else -1 for name in step.pointers]
-        if -1 not in places and len(places) > 1:
-            pick = operator.itemgetter(*places)
-            return lambda stream, pointers, kept: made(stream, *pick(pointers))
-        return lambda stream, pointers, kept: made(stream, *[pointers[k] if k >= 0 else 0 for k in places])
+    def _check_workspace(self, workspace: View, bound: Bound, views: list[View]) -> None:
+        arrays.check_one_device(self.op.name, [views[0], workspace])
+        needed = max(self._workspace_size, bound.workspace)  # the latter is more on a device with more multiprocessors than the plan was made for
+        size = spans.nbytes(workspace)
+        if size < needed:
+            raise WorkspaceTooSmall(f"{self.op.name}: workspace", needed, size)
+        if workspace.readonly:
+            raise InvalidProblem(f"{self.op.name}: workspace is read-only, wants memory that can be written")
+        if not spans.is_contiguous(workspace):
+            raise Unsupported(f"{self.op.name}: workspace has strides {workspace.strides}, wants contiguous memory")
 
 
 _plans: dict[Any, Plan] = {}
@@ -290,7 +184,7 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
     key = (descriptor, preference, device)
     plan = _plans.get(key)
     if plan is None:
-        plan = _plans[key] = _select(descriptor, preference, device)
+        plan = remember(_plans, key, _select(descriptor, preference, device))
     return plan
 
 
@@ -298,8 +192,8 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
     op = registry.find(descriptor.op_name)
     descriptor.check(op)
     target = target_of(device)
-    if preference.prefer_backend is not None and BackendKind(preference.prefer_backend) != BackendKind.BESPOKE:
-        raise Unsupported(f"{op.name}: no kernel of backend {BackendKind(preference.prefer_backend).name}, wants BESPOKE or none")
+    if preference.prefer_backend is not None and BackendKind.parse(preference.prefer_backend) != BackendKind.BESPOKE:
+        raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")
     reasons = []
     for variant in op.variants:
         if preference.deterministic and not variant.deterministic:

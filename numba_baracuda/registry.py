@@ -48,7 +48,7 @@ def find(name: str) -> Op:
     """The op of a name, or :class:`Unsupported` with the nearest names."""
     op = OPS.get(name)
     if op is None:
-        near = difflib.get_close_matches(name, OPS, n=3)
+        near = difflib.get_close_matches(str(name), OPS, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise Unsupported(f"op: got {name!r}, wants one of the {len(OPS)} in numba_baracuda.OPS{hint}")
     return op

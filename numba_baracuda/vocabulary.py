@@ -6,9 +6,12 @@ A member can be looked up by its number, by its name in any spelling (``"Segment
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InvalidProblem
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def _fold(name: str) -> str:
@@ -17,6 +20,11 @@ def _fold(name: str) -> str:
 
 class Named(enum.IntEnum):
     """An ``IntEnum`` that also accepts its members' names as strings."""
+
+    @classmethod
+    def parse(cls, value: Any) -> Self:
+        """``cls(value)``, for type checkers that know enums by their numbers only."""
+        return cls(value)
 
     @classmethod
     def _missing_(cls, value: object) -> Any:

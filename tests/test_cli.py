@@ -71,8 +71,8 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch, version: Callable[[], int], dev
     driver = SimpleNamespace(
         driver_version=version, device_count=lambda: devices, device_name=lambda _: "Some GPU", compute_capability=lambda _: (9, 0)
     )
-    monkeypatch.setitem(sys.modules, "numba_baracuda.runtime.launch", driver)
-    monkeypatch.setattr("numba_baracuda.runtime.launch", driver, raising=False)
+    monkeypatch.setitem(sys.modules, "numba_baracuda.runtime.driver", driver)
+    monkeypatch.setattr("numba_baracuda.runtime.driver", driver, raising=False)
 
 
 def fake_versions(monkeypatch: pytest.MonkeyPatch, **changed: str | None) -> None:
@@ -110,9 +110,9 @@ def test_info_with_an_old_driver(capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_info_when_every_import_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fake_versions(monkeypatch, **dict.fromkeys((name.replace("-", "_") for name in HEALTHY), None))
-    for name in ("numba_baracuda.runtime.launch", "numba_baracuda.runtime.cache", "numba_baracuda.registry", "numpy"):
+    for name in ("numba_baracuda.runtime.driver", "numba_baracuda.runtime.cache", "numba_baracuda.registry", "numpy"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delattr("numba_baracuda.runtime.launch", raising=False)
+    monkeypatch.delattr("numba_baracuda.runtime.driver", raising=False)
     printed = info(capsys)
     assert "not installed" in printed and "not available" in printed
 

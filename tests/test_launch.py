@@ -1,4 +1,4 @@
-"""Launching against a driver that records what it is asked."""
+"""The driver and launches, against a driver that records what it is asked."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import threading
 
 import pytest
 
-from numba_baracuda import errors
-from numba_baracuda.runtime import launch
-from numba_baracuda.runtime.spec import Cubin
+from numba_baracuda import arrays, errors, op, plan
+from numba_baracuda.runtime import cache, driver, launch
+from numba_baracuda.runtime.spec import Cubin, KernelSpec
+from numba_baracuda.vocabulary import OpCategory, SegmentKind
 
 CUBIN = Cubin("entry", b"image", registers=16, spills=0, stack=0, shared=0)
 
@@ -42,6 +43,8 @@ class Driver:
         self.calls: list[tuple] = []
         self.failures: list[CUresult] = []
         self.loaded = 0
+        self.copies: list[tuple[int, bytes, int]] = []
+        self.capturing: set[int] = set()
         self.attributes = {"COMPUTE_CAPABILITY_MAJOR": 9, "COMPUTE_CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132, "L2_CACHE_SIZE": 50 << 20}
         self.capture_mode = "GLOBAL"
 
@@ -134,6 +137,23 @@ class Driver:
         self.calls.append(("memset", pointer, value, nbytes, stream))
         return self._answer()
 
+    def cuStreamIsCapturing(self, stream):
+        return (*self._answer(), int(stream in self.capturing))
+
+    def cuMemcpyDtoHAsync(self, host, pointer, nbytes, stream):
+        self.calls.append(("copy", pointer, nbytes, stream))
+        answer = self._answer()
+        if not answer[0]:
+            self.copies.append((host, struct.pack(f"={nbytes // 8}q", *range(-1, nbytes // 8 - 1)), stream))
+        return answer
+
+    def cuStreamSynchronize(self, stream):
+        """Only now are the copies of the stream on the host."""
+        for host, words, where in self.copies:
+            if where == stream:
+                ctypes.memmove(host, words, len(words))
+        return self._answer()
+
 
 @pytest.fixture(autouse=True)
 def _forget():
@@ -144,7 +164,7 @@ def _forget():
 
 def use(monkeypatch: pytest.MonkeyPatch, **options: int) -> Driver:
     fake = Driver(**options)
-    monkeypatch.setattr(launch, "_driver", fake)
+    monkeypatch.setattr(driver, "_bindings", fake)
     return fake
 
 
@@ -296,30 +316,96 @@ def test_a_cooperative_launch_takes_the_other_door(monkeypatch: pytest.MonkeyPat
 
 def test_memory_calls_find_a_context_and_skip_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch)
-    assert launch.alloc_async(64, 5) == 4096 and fake.context() == 100
-    assert launch.alloc_async(0, 5) == 0
-    launch.memset_async(4096, 64, 5)
-    launch.memset_async(4096, 0, 5)
-    launch.free_async(4096, 5)
-    launch.free_async(0, 5)
+    assert driver.alloc_async(64, 5) == 4096 and fake.context() == 100
+    assert driver.alloc_async(0, 5) == 0
+    driver.memset_async(4096, 64, 5)
+    driver.memset_async(4096, 0, 5)
+    driver.free_async(4096, 5)
+    driver.free_async(0, 5)
     assert [call for call in fake.calls if call[0] in ("memset", "free")] == [("memset", 4096, 0, 64, 5), ("free", 4096, 5)]
     fake.failures = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
     with pytest.raises(errors.KernelLaunchError, match="cuMemAllocAsync"):
-        launch.alloc_async(64, 5)
+        driver.alloc_async(64, 5)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_reading_back_waits_for_its_stream(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
+    fake = use(monkeypatch, devices=devices)
+    assert driver.read_back(4096, 3, 5, devices - 1) == [-1, 0, 1]
+    assert ("copy", 4096, 24, 5) in fake.calls
+
+
+def test_reading_back_is_refused_while_its_stream_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    fake.capturing = {5}
+    with pytest.raises(
+        errors.Unsupported, match="waits for the device, which a stream that is being captured cannot; drop check_ids=True or end the capture"
+    ):
+        driver.read_back(4096, 1, 5)
+    assert not fake.copies
+    assert driver.read_back(4096, 1, 6) == [-1]
+
+
+@pytest.mark.parametrize(("call", "name"), [(0, "cuStreamIsCapturing"), (1, "cuMemcpyDtoHAsync"), (2, "cuStreamSynchronize")])
+def test_reading_back_names_the_call_that_failed(monkeypatch: pytest.MonkeyPatch, call: int, name: str) -> None:
+    fake = use(monkeypatch)
+    fake.cuCtxSetCurrent(100)
+    fake.failures = [CUresult(0)] * call + [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
+    with pytest.raises(errors.KernelLaunchError, match=name):
+        driver.read_back(4096, 1, 5)
+
+
+X, Y, WORKSPACE = (
+    arrays.View(ptr, arrays.Form.of((4,), (1,), "f32", 0, "foreign", False), None, name) for ptr, name in ((4096, "x"), (8192, "y"), (16384, "workspace"))
+)
+
+
+def bound(monkeypatch: pytest.MonkeyPatch, *steps: op.Step) -> plan.Bound:
+    """Steps over operands x and y and slots ``first`` and ``second``; kernels are compiled to nothing."""
+    monkeypatch.setattr(cache, "cubin", lambda spec, arch: CUBIN)
+    operands = op.Operand("x", ("n",)), op.Operand("y", ("n",), output=True)
+    row = op.Op("row", SegmentKind.SEGMENT_SUM, OpCategory.SEGMENT_OPS, "none", "y = x", operands, (), ("f32",))
+    recipe = op.Recipe(steps, (op.Slot("first", "i64", 3), op.Slot("second", "i64", 1)))
+    return plan.Bound(row, recipe, [X, Y], op.Target((9, 0), 132), 0)
+
+
+def test_a_bound_plan_gives_kernels_the_addresses_they_name_and_zero_for_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, parameters=4)
+    spec = KernelSpec("nowhere:kernel", (), "*f32 *i64 *i64 *f32", 128)
+    made = bound(monkeypatch, op.Launch(spec, (2, 128, 0), ("y", "second", op.NULL, "x"), ()))
+    made(5, [X, Y], WORKSPACE)
+    ((arguments, words),) = fake.launches
+    assert arguments == (("function", 77), 2, 1, 1, 128, 1, 1, 0, 5, 100)
+    assert words == struct.pack("=4Q", 8192, 16384 + 32, 0, 4096)
+
+
+def test_a_bound_plan_judges_what_it_reads_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, parameters=1)
+    fake.cuCtxSetCurrent(100)
+    judged = []
+    spec = KernelSpec("nowhere:kernel", (), "*i64", 128)
+    made = bound(monkeypatch, op.Clear("first", 7), op.Launch(spec, (1, 128, 0), ("first",), ()), op.Verify("first", judged.append))
+    made(5, [X, Y], WORKSPACE)
+    assert [call for call in fake.calls if call[0] in ("memset", "copy")] == [("memset", 16384, 7, 32, 5), ("copy", 16384, 24, 5)]
+    assert [words for _, words in fake.launches] == [struct.pack("=Q", 16384)]
+    assert judged == [[-1, 0, 1]]
+    fake.capturing = {5}
+    with pytest.raises(errors.Unsupported, match="drop check_ids=True or end the capture"):
+        made(5, [X, Y], WORKSPACE)
 
 
 def test_what_a_card_is(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
-    assert launch.device_count() == 1
-    assert launch.compute_capability() == (9, 0)
-    assert (launch.multiprocessors(), launch.l2_bytes(), launch.driver_version(), launch.device_name()) == (132, 50 << 20, 13000, "Card")
+    assert driver.device_count() == 1
+    assert driver.compute_capability() == (9, 0)
+    assert (driver.multiprocessors(), driver.l2_bytes(), driver.driver_version(), driver.device_name()) == (132, 50 << 20, 13000, "Card")
 
 
 def test_an_old_card_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch)
     fake.attributes = {"COMPUTE_CAPABILITY_MAJOR": 7, "COMPUTE_CAPABILITY_MINOR": 5}
     with pytest.raises(errors.Unsupported, match=r"is compute capability 7\.5, wants 8\.0 or above"):
-        launch.compute_capability()
+        driver.compute_capability()
 
 
 @pytest.mark.parametrize("broken", ["package", "library", "start"])
@@ -338,8 +424,8 @@ def test_a_machine_without_a_driver_has_no_devices(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "cuda.bindings", module)
     cure = {"package": "cuda12.*cuda13", "library": "no libcuda", "start": "INVALID_CONTEXT"}[broken]
     with pytest.raises(errors.Unsupported, match=cure):
-        launch.driver()
-    assert launch.device_count() == 0
+        driver.bindings()
+    assert driver.device_count() == 0
 
 
 PTX = b"""
@@ -362,29 +448,29 @@ PTX = b"""
 
 @pytest.mark.gpu
 def test_a_real_card_runs_it_from_a_bare_thread_and_while_capturing() -> None:
-    if not launch.device_count():
+    if not driver.device_count():
         pytest.skip("no CUDA device")
-    driver, failures = launch.driver(), []
+    cuda, failures = driver.bindings(), []
 
     def work() -> None:
         try:
             first = launch.load(Cubin("first", PTX % b"first", 0, 0, 0, 0))
-            words = launch.alloc_async(16, 0)
-            launch.memset_async(words, 16, 0, 1)
+            words = driver.alloc_async(16, 0)
+            driver.memset_async(words, 16, 0, 1)
             launch.Launch(first, "*i64 *i64 i64", (1, 1, 1), 1, 0, (5,))(0, words + 8, words)
-            stream = driver.cuStreamCreate(0)[1]
-            driver.cuStreamSynchronize(0)
-            assert not driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)[0]
+            stream = cuda.cuStreamCreate(0)[1]
+            cuda.cuStreamSynchronize(0)
+            assert not cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)[0]
             late = launch.load(Cubin("second", PTX % b"second", 0, 0, 0, 0))
             launch.Launch(late, "*i64 *i64 i64", (1, 1, 1), 1, 0, (7,))(int(stream), words + 8, words + 8)
-            code, graph = driver.cuStreamEndCapture(stream)
+            code, graph = cuda.cuStreamEndCapture(stream)
             assert not code
-            executable = driver.cuGraphInstantiate(graph, 0)[1]
-            assert not driver.cuGraphLaunch(executable, stream)[0]
+            executable = cuda.cuGraphInstantiate(graph, 0)[1]
+            assert not cuda.cuGraphLaunch(executable, stream)[0]
             host = bytearray(16)
-            assert not driver.cuStreamSynchronize(stream)[0]
-            assert not driver.cuMemcpyDtoH((ctypes.c_char * 16).from_buffer(host), words, 16)[0]
-            launch.free_async(words, 0)
+            assert not cuda.cuStreamSynchronize(stream)[0]
+            assert not cuda.cuMemcpyDtoH((ctypes.c_char * 16).from_buffer(host), words, 16)[0]
+            driver.free_async(words, 0)
             assert struct.unpack("=2Q", host) == (0x0101010101010101, 0x0101010101010101 + 12)
         except BaseException as error:
             failures.append(error)

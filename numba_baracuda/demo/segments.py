@@ -71,12 +71,12 @@ def _table(graph: ImportGraph, rank: Any, in_degree: Any, importer_rank: Any) ->
 
 
 def _where(xp: ModuleType, ranking: Ranking) -> str:
-    speed = f"{ranking.elements / ranking.seconds:,.0f} elements/s over {ranking.elements:,} elements"
     if xp is np:
+        speed = f"{ranking.elements / ranking.seconds:,.0f} elements/s over {ranking.elements:,} elements"
         return f"No GPU is used: the kernels ran in the CPU emulator, lane by lane, at {speed}."
-    from ..runtime.launch import device_name
+    from ..runtime.driver import device_name
 
-    return f"The kernels ran on {device_name(xp.cuda.runtime.getDevice())}, loading and compiling them included, at {speed}."
+    return f"The kernels ran on {device_name(xp.cuda.runtime.getDevice())}."
 
 
 def _host(array: Any) -> Any:

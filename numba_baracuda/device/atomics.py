@@ -1,7 +1,8 @@
 """Atomic updates without a result, on pointers and arrays, in global memory.
 
-``red_add(pointer, index, value)`` adds one scalar (f32, f64, 32- and 64-bit integers); ``red_min`` keeps the least signed integer; ``red_add_4`` adds four
-neighbouring float32 in one 16-byte access (compute capability 9.0 and above). Relaxed; any thread may call them alone. Each element is atomic by itself. Sums of floats depend on the order of arrival.
+``red_add(pointer, index, value)`` adds one scalar (f32, f64, 32- and 64-bit integers); ``red_min`` keeps the least signed integer; ``red_add_4`` adds
+four neighbouring float32 in one 16-byte access (compute capability 9.0 and above). Relaxed; any thread may call them alone. Each element is atomic by
+itself. Sums of floats depend on the order of arrival.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ def ptx(name: str, text: str, result: Any, arguments: Sequence[Any], meaning: Ca
     return made
 
 
-def ptx_memory(name: str, text: str | Callable[[Any], str], values: int, meaning: Callable[..., Any], *, returns: bool = False, element: Any = None) -> Any:
+def ptx_memory(
+    name: str, text: str | Callable[[Any], str], values: int, meaning: Callable[..., Any], *, returns: bool = False, element: Any = None
+) -> Any:
     """An access of memory as one PTX statement: operands are the result (if any), the address, then ``values`` scalars of the element type.
 
     ``text`` may be a function of the element type. ``meaning(lane, site, pointer, index, *values)``.
@@ -96,4 +98,4 @@ def ptx_memory(name: str, text: str | Callable[[Any], str], values: int, meaning
 
 
 opaque = ptx("opaque", "mov.b64 $0, $1;", types.int64, (types.int64,), lambda x: x)
-"""``opaque(x)`` is x, but the compiler cannot see that: a loop that counts by it is neither unrolled nor given a 64-bit division for its trip count."""
+"""``opaque(x)`` is x, but LLVM cannot see that: a loop that counts by it is neither unrolled nor given a division for its trip count."""

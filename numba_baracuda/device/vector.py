@@ -1,8 +1,8 @@
 """Vector access: several neighbouring elements in one instruction, between memory and a local array.
 
-``load_2(pointer, index, local, at)`` reads ``pointer[index : index + 2]`` into ``local[at : at + 2]``; ``store_2`` writes them back. ``index`` and ``at`` count elements.
-The address must be a multiple of the bytes moved. The ``_once`` forms promise that no thread writes the data during the kernel, which lets them use the
-read-only path. Any thread may call them alone. A local array indexed by constants lives in registers.
+``load_2(pointer, index, local, at)`` reads ``pointer[index : index + 2]`` into ``local[at : at + 2]``; ``store_2`` writes them back. ``index`` and
+``at`` count elements. The address must be a multiple of the bytes moved. The ``_once`` forms promise that no thread writes the data during the kernel,
+which lets them use the read-only path. Any thread may call them alone. A local array indexed by constants lives in registers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _local_pointer(context: Any, builder: Any, signature: Any, arguments: Any, o
 
 
 def _words(context: Any, element: Any, count: int) -> tuple[Any, int]:
-    """The LLVM vector to move and how many elements a lane of it holds: two 16-bit elements travel as one 32-bit word, or the access would be split."""
+    """The LLVM vector to move and how many elements each of its lanes holds: 16-bit elements travel in pairs, or the access would be split."""
     if element.bitwidth == 16 and count > 1:
         return ir.VectorType(I32, count // 2), 2
     return ir.VectorType(context.get_data_type(element), count), 1

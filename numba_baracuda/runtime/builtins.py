@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from numba import cuda
 
-from .emulator import Lane
-from .lowering import CALLS, VALUES
+from .conversions import UnknownConstruct
+from .meanings import VALUES, means
 from .memory import Pointer
+from .scalars import f32, wrap
+
+if TYPE_CHECKING:
+    from .lanes import Lane
+
+__all__ = ["means"]
 
 for _register, _text in {"threadIdx": "lane.thread", "blockIdx": "lane.block.index"}.items():
     for _axis in "xyz":
@@ -25,28 +31,17 @@ VALUES[cuda.laneid] = "lane.laneid"
 VALUES[cuda.warpsize] = "32"
 
 
-def means(*stubs: Any, lane: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a Python function as the meaning of stubs; with ``lane`` it takes the lane and the source site first."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for stub in stubs:
-            CALLS[stub] = function, lane
-        return function
-
-    return register
-
-
 @means(cuda.grid, lane=True)
 def _grid(lane: Lane, _site: str, dimensions: int) -> int:
     if dimensions != 1:
-        raise NotImplementedError("grids of more than one dimension")
+        raise UnknownConstruct("grids of more than one dimension")
     return lane.block.index.x * lane.launch.block_size + lane.thread.x
 
 
 @means(cuda.gridsize, lane=True)
 def _gridsize(lane: Lane, _site: str, dimensions: int) -> int:
     if dimensions != 1:
-        raise NotImplementedError("grids of more than one dimension")
+        raise UnknownConstruct("grids of more than one dimension")
     return lane.launch.grid * lane.launch.block_size
 
 
@@ -55,8 +50,13 @@ def _syncthreads(lane: Lane, site: str) -> None:
     lane.barrier(site)
 
 
-for _stub, _fold in ((cuda.syncthreads_count, lambda v: sum(map(bool, v))), (cuda.syncthreads_and, lambda v: int(all(v))), (cuda.syncthreads_or, lambda v: int(any(v)))):
-    means(_stub, lane=True)(lambda lane, site, value, _fold=_fold: lane.barrier(site, value, _fold))
+def _counting(stub: Any, fold: Callable[[Sequence[int]], int]) -> None:
+    means(stub, lane=True)(lambda lane, site, value: lane.barrier(site, value, fold))
+
+
+_counting(cuda.syncthreads_count, lambda values: sum(map(bool, values)))
+_counting(cuda.syncthreads_and, lambda values: int(all(values)))
+_counting(cuda.syncthreads_or, lambda values: int(any(values)))
 
 
 @means(cuda.syncwarp, lane=True)
@@ -65,27 +65,9 @@ def _syncwarp(lane: Lane, site: str, mask: int = -1) -> None:
 
 
 def _shuffle(name: str, source: Callable[[int, int], int]) -> None:
+    @means(getattr(cuda, name), lane=True)
     def shuffle(lane: Lane, site: str, mask: int, value: Any, operand: int) -> Any:
-        def answer(values: dict[int, Any], own: int) -> Any:
-            wanted = source(own, wants[own])
-            if not 0 <= wanted < 32:
-                wanted = own
-            if wanted not in values:
-                from .emulator import DivergentBarrier
-
-                raise DivergentBarrier(f"{site}: {name} reads lane {wanted}, which is not in the mask {mask & 0xFFFFFFFF:#010x} ({lane})")
-            return values[wanted][0]
-
-        wants: dict[int, int] = {}
-
-        def gather(values: dict[int, Any], own: int) -> Any:
-            if not wants:
-                wants.update({key: given[1] for key, given in values.items()})
-            return answer(values, own)
-
-        return lane.warp_meet(site, name, mask, (value, operand), gather)
-
-    means(getattr(cuda, name), lane=True)(shuffle)
+        return lane.shuffle(site, name, mask, value, source(lane.laneid, operand))
 
 
 _shuffle("shfl_sync", lambda _own, operand: operand % 32)
@@ -94,13 +76,9 @@ _shuffle("shfl_down_sync", lambda own, operand: own + operand)
 _shuffle("shfl_xor_sync", lambda own, operand: own ^ operand)
 
 
-def _signed(mask: int) -> int:
-    return mask - (1 << 32) if mask >> 31 else mask
-
-
 @means(cuda.ballot_sync, lane=True)
 def _ballot(lane: Lane, site: str, mask: int, predicate: Any) -> int:
-    return lane.warp_meet(site, "ballot_sync", mask, bool(predicate), lambda values, _own: _signed(sum(1 << k for k, v in values.items() if v)))  # type: ignore[no-any-return]
+    return lane.warp_meet(site, "ballot_sync", mask, bool(predicate), lambda values, _own: wrap(sum(1 << k for k, v in values.items() if v), 32))  # type: ignore[no-any-return]
 
 
 @means(cuda.all_sync, lane=True)
@@ -116,7 +94,7 @@ def _any(lane: Lane, site: str, mask: int, predicate: Any) -> bool:
 @means(cuda.match_any_sync, lane=True)
 def _match_any(lane: Lane, site: str, mask: int, value: Any) -> int:
     def answer(values: dict[int, Any], own: int) -> int:
-        return _signed(sum(1 << k for k, v in values.items() if v == values[own]))
+        return wrap(sum(1 << k for k, v in values.items() if repr(v) == repr(values[own])), 32)  # by bits: −0 is not 0, NaN is NaN
 
     return lane.warp_meet(site, "match_any_sync", mask, value, answer)  # type: ignore[no-any-return]
 
@@ -136,14 +114,8 @@ def _wrap_like(pointer: Pointer, value: Any) -> Any:
     """Wraps an integer to the pointer's width and rounds a float32."""
     code = pointer.code
     if code == "f":
-        from .scalars import f32
-
         return f32(value)
-    if code in "bhiqBHIQ":
-        bits = pointer.size * 8
-        value &= (1 << bits) - 1
-        return value - (1 << bits) if code in "bhiq" and value >> (bits - 1) else value
-    return value
+    return wrap(value, pointer.size * 8, code in "bhiq") if code in "bhiqBHIQ" else value
 
 
 def _atomic(name: str, change: Callable[[Any, Any], Any]) -> None:
@@ -176,7 +148,6 @@ def _unsigned(value: int) -> int:
 
 means(cuda.popc)(lambda value: _unsigned(value).bit_count())
 means(cuda.ffs)(lambda value: (_unsigned(value) & -_unsigned(value)).bit_length())
-means(cuda.fma)(lambda a, b, c: a * b + c)
 
 
 def _total(function: Callable[[float], float], overflow: float) -> Callable[[float], float]:

@@ -18,7 +18,8 @@ from .emulator import Mode
 from .memory import Memory
 from .sorting import sort_ids
 
-_mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=Mode())
+_FAST = Mode()
+_mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=_FAST)
 
 
 @contextlib.contextmanager

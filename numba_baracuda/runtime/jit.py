@@ -1,7 +1,7 @@
 """The only door to numba: kernel factories, type inference for the emulator, and PTX to cubin for plans.
 
-A kernel is a plain Python function made by a factory whose keywords are compile-time constants. The same function is a ``numba.cuda.jit`` dispatcher that a user
-can launch on arrays, machine code for a plan (its pointers typed ``CPointer``), and the emulator's program.
+A kernel is a plain Python function made by a factory whose keywords are compile-time constants. The same function is a ``numba.cuda.jit`` dispatcher
+that a user can launch on arrays, machine code for a plan (its pointers typed ``CPointer``), and the emulator's program.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def parse_signature(signature: str) -> tuple[Any, ...]:
 class Kernel:
     """A kernel with its constants filled in.
 
-    ``kernel[grid, block, stream, shared](...)`` launches it through numba on 1-D C-contiguous arrays (bfloat16 as uint16); ``kernel.launch_config(...)`` gives
-    grid, block and dynamic shared bytes; ``py_func`` is the Python function.
+    ``kernel[grid, block, stream, shared](...)`` launches it through numba on 1-D C-contiguous arrays (bfloat16 as uint16);
+    ``kernel.launch_config(...)`` gives grid, block and dynamic shared bytes; ``py_func`` is the Python function.
     """
 
     def __init__(self, py_func: Callable[..., None], launch_config: Callable[..., tuple[int, int, int]] | None) -> None:
-        functools.update_wrapper(self, py_func)
+        self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
         self.py_func = py_func
         self._launch_config = launch_config
 
@@ -66,7 +66,7 @@ class Kernel:
     def launch_config(self, *sizes: int) -> tuple[int, int, int]:
         """Blocks, threads a block and bytes of dynamic shared memory for a problem of these sizes."""
         if self._launch_config is None:
-            raise NotImplementedError(f"{self.__name__} states its launch in its docstring")  # type: ignore[attr-defined]
+            raise NotImplementedError(f"{self.__name__} states its launch in its docstring")
         return self._launch_config(*sizes)
 
 

@@ -1,7 +1,7 @@
 """Memory as the emulator sees it: byte-exact, bounded, aligned, poisoned until written, and watched for races.
 
-A :class:`Memory` is one allocation (an operand, a workspace, a shared array of one block, a local array of one lane); a :class:`Pointer` is a typed place
-in it. In checked mode every access goes through :meth:`Lane.touch`, which preempts the lane and asks the race detector.
+A :class:`Memory` is one allocation (an operand, a workspace, a shared array of one block, a local array of one lane); a :class:`Pointer` is a typed
+place in it. In checked mode every access goes through :meth:`Lane.touch`, which preempts the lane and asks the race detector.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from . import races
 
 if TYPE_CHECKING:
-    from .emulator import Lane
+    from .lanes import Lane
 
 #: struct codes of the element types a pointer can have
 CODES = {
@@ -23,6 +23,8 @@ CODES = {
     "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
 OUTSIDE, POISON, WRITTEN = 0, 1, 2
+#: struct code of as many bytes of state as an item has
+MARKS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class MemoryFault(RuntimeError):
@@ -51,16 +53,17 @@ class Memory:
         self.readonly = readonly
         self.cell = cell  #: bytes that the race detector tells apart
         self.shadow: dict[int, races.Cell] = {}
-        self.items: dict[str, Any] = {}
+        self.views: dict[str, tuple[Any, memoryview]] = {}
         self.owner: Any = None
 
     @classmethod
-    def fresh(cls, name: str, count: int, code: str, *, private: bool = False) -> Memory:
-        """Poisoned memory for ``count`` items of one type."""
-        nbytes = count * struct.calcsize(code)
-        padded = -(-nbytes // 16) * 16
-        state = bytearray([POISON]) * nbytes + bytearray(padded - nbytes)
-        return cls(name, memoryview(bytearray(padded)), state, cell=struct.calcsize(code), private=private)
+    def fresh(cls, name: str, count: int, code: str, *, alignment: int = 16, private: bool = False) -> tuple[Memory, int]:
+        """Poisoned memory for ``count`` items of one type, and its first item: no better aligned than was asked for."""
+        size = struct.calcsize(code)
+        before, nbytes = alignment % 16, count * size
+        padded = -(-(before + nbytes) // 16) * 16
+        state = bytearray(before) + bytearray([POISON]) * nbytes + bytearray(padded - before - nbytes)
+        return cls(name, memoryview(bytearray(padded)), state, cell=size, private=private), before // size
 
     @classmethod
     def of(cls, name: str, array: np.ndarray[Any, Any], *, written: bool = True, readonly: bool = False) -> tuple[Memory, int]:
@@ -94,24 +97,26 @@ class Memory:
         if missing >= 0:
             raise MemoryFault(f"{whose}: {self.state.count(POISON)} bytes of {self.name} were never written, the first at byte {missing}")
 
-    def view(self, code: str) -> Any:
-        """The bytes as items of one type."""
-        items = self.items.get(code)
-        if items is None:
-            items = self.items[code] = _HalfItems(self.data) if code == "e" else self.data.cast(code)  # type: ignore[call-overload]
-        return items
+    def view(self, code: str) -> tuple[Any, memoryview]:
+        """The bytes, and what is known of them, as items of one type."""
+        if code not in self.views:
+            items = _HalfItems(self.data) if code == "e" else self.data.cast(code)  # type: ignore[call-overload]
+            self.views[code] = items, memoryview(self.state).cast(MARKS[struct.calcsize(code)])  # type: ignore[call-overload]
+        return self.views[code]
 
 
 class Pointer:
     """A typed place in a :class:`Memory`; ``base`` is in elements."""
 
-    __slots__ = ("base", "code", "items", "limit", "memory", "size")
+    __slots__ = ("base", "code", "good", "items", "limit", "marks", "memory", "size", "watched")
 
     def __init__(self, memory: Memory, code: str, base: int = 0) -> None:
         self.memory, self.code, self.base = memory, code, base
         self.size = struct.calcsize(code)
-        self.items = memory.view(code)
+        self.items, self.marks = memory.view(code)
+        self.good = int.from_bytes(bytes([WRITTEN]) * self.size, "little")  #: the mark of an element that was written
         self.limit = len(memory.data) // self.size
+        self.watched = not (memory.private or memory.readonly)
 
     def offset(self, count: int) -> Pointer:
         return Pointer(self.memory, self.code, self.base + count)
@@ -136,8 +141,13 @@ class Pointer:
                 raise MemoryFault(f"{site}: {memory.name} is an input and was written")
             if memory.state.count(OUTSIDE, low, low + nbytes):
                 raise MemoryFault(f"{site}: {memory.name}[{index}] is out of bounds")
-        if lane.checked and not memory.private and not memory.readonly:
-            lane.touch(memory, low, nbytes, site, kind)
+        if self.watched:
+            if lane.checked:
+                lane.touch(memory, low, nbytes, site, kind)
+            elif kind & races.ATOMIC and not kind & races.WRITE:
+                lane.pause()  # it may be waiting for another lane
+            elif kind & races.ATOMIC and not kind & races.READ:
+                lane.launch.idle_turns = 0
         if kind & races.READ and memory.state.count(WRITTEN, low, low + nbytes) != nbytes:
             what = "out of bounds" if memory.state.count(OUTSIDE, low, low + nbytes) else "read before it was written"
             raise MemoryFault(f"{site}: {memory.name}[{index}] is {what}")
@@ -151,10 +161,16 @@ class Pointer:
             raise MemoryFault(f"{site}: {self.memory.name}[{index}] is not aligned to its {count * self.size}-byte access")
 
     def load(self, lane: Lane, index: int, site: str, kind: int = races.READ) -> Any:
-        return self.items[self._reach(lane, index, 1, site, kind)]
+        k = self.base + index
+        if (self.watched and lane.checked) or kind != races.READ or not 0 <= k < self.limit or self.marks[k] != self.good:
+            self._reach(lane, index, 1, site, kind)
+        return self.items[k]
 
     def store(self, lane: Lane, index: int, value: Any, site: str, kind: int = races.WRITE) -> None:
-        self.items[self._reach(lane, index, 1, site, kind)] = value
+        k = self.base + index
+        if (self.watched and lane.checked) or kind != races.WRITE or self.memory.readonly or not 0 <= k < self.limit or self.marks[k] != self.good:
+            self._reach(lane, index, 1, site, kind)
+        self.items[k] = value
 
     def load_vector(self, lane: Lane, index: int, count: int, site: str) -> tuple[Any, ...]:
         k = self._reach(lane, index, count, site, races.READ)
@@ -170,5 +186,10 @@ class Pointer:
         kind = races.READ | races.WRITE | races.ATOMIC | (races.RELEASE if release else 0) | (races.ACQUIRE if acquire else 0)
         k = self._reach(lane, index, 1, site, kind)
         old = self.items[k]
-        self.items[k] = change(old)
+        new = change(old)
+        self.items[k] = new
+        if new != old:
+            lane.launch.idle_turns = 0
+        elif not lane.checked:
+            lane.pause()  # it may be waiting for another lane
         return old

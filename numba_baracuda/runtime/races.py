@@ -1,8 +1,8 @@
 """Race detection by vector clocks over the lanes of a launch.
 
-Two accesses to one cell race when at least one writes, not both are atomic, and no edge orders them. Edges come from ``syncthreads`` and ``syncwarp``
-(every participant with every other), from release to acquire of one word, and from the pattern fence, atomic, atomic, fence. A shuffle or a vote makes lanes wait for
-each other but, as CUDA promises no memory order for it, is no edge; nor is a relaxed atomic without a fence.
+Two accesses to one cell race when at least one writes, not both are atomic, and no edge orders them. Edges come from ``syncthreads`` and
+``syncwarp`` (every participant with every other), from release to acquire of one word, and from the pattern fence, atomic, atomic, fence. A shuffle
+or a vote makes lanes wait for each other but is no edge, as CUDA promises no order of memory for it; nor is a relaxed atomic without a fence.
 After Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection" (PLDI 2009), with read and write sets kept a lane.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from .emulator import Lane
+    from .lanes import Lane
 
 READ, WRITE, ATOMIC, RELEASE, ACQUIRE = 1, 2, 4, 8, 16
 
@@ -47,9 +47,9 @@ class Clock:
 
     __slots__ = ("fenced", "index", "own", "pending", "seen")
 
-    def __init__(self, index: int, lanes: int) -> None:
+    def __init__(self, index: int, origin: Clocks) -> None:
         self.index, self.own = index, 1
-        self.seen: Clocks = np.zeros(lanes, np.int32)
+        self.seen = origin
         self.fenced: Clocks | None = None  #: what a relaxed atomic publishes: all before the last fence
         self.pending: Clocks | None = None  #: what relaxed atomics have read, known from the next fence on
 
@@ -83,8 +83,11 @@ def _unordered(clock: Clock, others: dict[int, tuple[int, str, bool]], atomic: b
     return None
 
 
-def check(lane: Lane, name: str, cell: Cell, site: str, kind: int) -> None:
-    """Reports a race of this access with an earlier one, then remembers it."""
+def check(lane: Lane, name: str, cell: Cell, site: str, kind: int) -> bool:
+    """Reports a race of this access with an earlier one, then remembers it.
+
+    False if the access brings nothing new by itself: the lane has read the cell since it was last written, or updates it by an atomic.
+    """
     clock, atomic = lane.clock, bool(kind & ATOMIC)
     if kind & ATOMIC:
         _synchronise(clock, cell, kind)
@@ -99,8 +102,10 @@ def check(lane: Lane, name: str, cell: Cell, site: str, kind: int) -> None:
             cell.reads.clear()
             cell.writes.clear()
         cell.writes[clock.index] = entry
-    else:
-        cell.reads[clock.index] = entry
+        return not kind & READ
+    news = clock.index not in cell.reads
+    cell.reads[clock.index] = entry
+    return news
 
 
 def _synchronise(clock: Clock, cell: Cell, kind: int) -> None:

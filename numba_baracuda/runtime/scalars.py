@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import struct
 from typing import Any
 
 import numpy as np
 
-__all__ = ["divide", "f16", "f32", "float_to_int", "floor_divide", "int_to_float", "item_of", "modulo", "shift_left", "shift_right"]
+__all__ = ["divide", "f16", "f32", "float_to_int", "floor_divide", "int_to_float", "item_of", "modulo", "shift_left", "shift_right", "wrap"]
 
 _EXACT = 1 << 53
+_single = memoryview(bytearray(4)).cast("f")
 
 
 class ScalarFault(ArithmeticError):
     """Arithmetic whose result a GPU does not define."""
 
 
-def f32(value: float, _float: Any = ctypes.c_float) -> float:
-    """Rounds to float32; sums, products, quotients and roots of float32 numbers come out correctly rounded, since double has more than 2·24 + 1 bits."""
-    return _float(value).value  # type: ignore[no-any-return]
+def wrap(value: int, bits: int, signed: bool = True) -> int:
+    """The integer of this width with the same low bits."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+
+def f32(value: float) -> float:
+    """Rounds to float32.
+
+    Sums, products, quotients and roots of float32 numbers, made in double, come out as if rounded once: double has more than 2·24 + 1 bits.
+    """
+    _single[0] = value
+    return _single[0]
 
 
 def f16(value: float) -> float:
@@ -33,9 +43,11 @@ def int_to_float(value: int, bits: int) -> float:
     """Converts with one rounding."""
     if bits == 64:
         return float(value)
+    if bits == 16:
+        return f16(value)
     if abs(value) > _EXACT:
         return float(np.float32(np.uint64(value) if value > 0 else np.int64(value)))
-    return f32(value) if bits == 32 else f16(value)
+    return f32(value)
 
 
 def float_to_int(value: float, bits: int, signed: bool) -> int:
@@ -48,7 +60,7 @@ def float_to_int(value: float, bits: int, signed: bool) -> int:
     raise ScalarFault(f"{value} does not fit {'int' if signed else 'uint'}{bits}")
 
 
-def divide(a: float, b: float) -> float:
+def divide(a: float, b: float, _bits: int) -> float:
     """IEEE division."""
     if b:
         return a / b
@@ -57,10 +69,11 @@ def divide(a: float, b: float) -> float:
     return math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
-def floor_divide(a: int, b: int, _bits: int) -> int:
+def floor_divide(a: int, b: int, bits: int) -> int:
+    """Rounds towards −∞; numba gives 0 where the quotient does not fit."""
     if b == 0:
         raise ScalarFault(f"{a} // 0")
-    return a // b
+    return 0 if b == -1 and a == -1 << (bits - 1) else a // b
 
 
 def modulo(a: int, b: int, _bits: int) -> int:

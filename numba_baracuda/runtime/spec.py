@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class KernelSpec:
     """Names one compiled kernel.
 
-    ``factory`` is ``"package.module:function"``; calling it with ``constants`` as keywords gives the Python kernel. ``signature`` lists the parameter
-    types in order, separated by blanks: ``*f32`` is a pointer to float32, ``i64`` a scalar, ``3xi64`` a tuple of three scalars. All pointers come first.
+    ``factory`` is ``"package.module:function"``; calling it with ``constants`` as keywords gives the Python kernel. ``signature`` lists the
+    parameter types in order, separated by blanks: ``*f32`` is a pointer to float32, ``i64`` a scalar, ``3xi64`` a tuple of three scalars. All
+    pointers come first.
     """
 
     factory: str

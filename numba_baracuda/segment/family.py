@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import functools
+import math
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import arrays, plan
-from ..arrays import View, c_strides
-from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem, Unsupported
-from ..op import Layout, Op, Operand
-from ..plan import PlanPreference
+import numpy as np
 
-MAX_RANK = 8
+from .. import allocation, arrays, plan, streams
+from ..arrays import View, c_strides, remember
+from ..dtypes import BY_NAME, element, numpy_dtype
+from ..errors import InvalidProblem, Unsupported
+from ..op import MAX_RANK, Layout, Op, Operand
+from ..plan import PlanPreference
+from ..vocabulary import SegmentKind
+
+_EXTENTS = ("num_inputs", "embedding_dim", "num_segments")
+
+
+def _whole(where: str, name: str, given: Any) -> int:
+    """An extent as int; an array or a tensor of one element is refused, as reading it may wait for the device."""
+    if isinstance(given, numbers.Integral) and not isinstance(given, bool):
+        return int(given)
+    raise InvalidProblem(f"{where}: {name} is {given!r}, wants a whole number, 0 or more")
 
 
 @dataclass(frozen=True)
 class SegmentDescriptor:
     """A segment problem: ``num_inputs`` rows of ``embedding_dim`` elements, ids below ``num_segments``.
 
-    ``op_name`` is the name in ``OPS``; ``element`` and ``index`` are the dtypes of values and ids, by name or kind. ``empty`` is the value of empty segments: None for
-    the op's own (0 for sum and mean), a number, or ``"identity"``. ``check_ids`` makes every run wait for a check of the ids.
+    ``op_name`` is the name in ``OPS``, or the :class:`SegmentKind`; ``element`` and ``index`` are the dtypes of values and ids, by name or kind.
+    ``empty`` is the value of empty segments: None for the op's own (0 for sum and mean), a number, or ``"identity"``. ``check_ids`` makes every run
+    wait for a check of the ids.
     """
 
     op_name: str
@@ -35,6 +47,10 @@ class SegmentDescriptor:
     check_ids: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.op_name, SegmentKind):
+            object.__setattr__(self, "op_name", self.op_name.name.lower())
+        for name in _EXTENTS:
+            object.__setattr__(self, name, _whole(self.op_name, name, getattr(self, name)))
         object.__setattr__(self, "element", element(self.element).name)
         object.__setattr__(self, "index", element(self.index).name)
 
@@ -59,16 +75,19 @@ class SegmentDescriptor:
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
-        for name in ("num_inputs", "embedding_dim", "num_segments"):
+        for name in _EXTENTS:
             extent = getattr(self, name)
-            if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
+            if extent < 0:
                 raise InvalidProblem(f"{op.name}: {name} is {extent!r}, wants a whole number, 0 or more")
         if self.element not in op.elements:
             raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
         if self.index not in op.indices:
             raise Unsupported(f"{op.name}: index is {self.index}, wants one of {', '.join(op.indices)}")
-        if isinstance(self.empty, str) and self.empty != "identity":
-            raise InvalidProblem(f"{op.name}: empty is {self.empty!r}, wants a number, 'identity' or None")
+        if self.empty is not None and self.empty != "identity":
+            if not isinstance(self.empty, numbers.Real):
+                raise InvalidProblem(f"{op.name}: empty is {self.empty!r}, wants a number, 'identity' or None")
+            if math.isfinite(self.empty) and abs(self.empty) > float(np.finfo(numpy_dtype(self.element)).max):
+                raise InvalidProblem(f"{op.name}: empty is {self.empty!r}, wants a number that {self.element} holds")
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
         """Contiguous operands at every alignment, which together need the largest workspace that any layout needs."""
@@ -107,7 +126,11 @@ def call(
     forward = output.axes[0] == "num_segments"
     if forward and num_segments is None:
         raise InvalidProblem(f"{op.name}: num_segments is None, wants the number of segments; finding it in segment_ids would wait for the device")
-    key = (op.name, first.shape, first.element, ids.shape, ids.element, first.device, num_segments, empty, check_ids, deterministic)
+    if forward and type(num_segments) is not int:
+        num_segments = _whole(op.name, "num_segments", num_segments)
+    if not (empty is None or isinstance(empty, (str, numbers.Real))):
+        raise InvalidProblem(f"{op.name}: empty is of type {type(empty).__name__}, wants a number, 'identity' or None")
+    key = (op.name, first.form, ids.form, num_segments, empty, check_ids, deterministic)
     made = _plans.get(key)
     if made is None:
         extent, columns = _rows(first, op)
@@ -115,11 +138,11 @@ def call(
         descriptor = SegmentDescriptor(
             op.name, rows, columns, num_segments if num_segments is not None else extent, first.element, ids.element, empty, check_ids
         )
-        made = _plans[key] = plan.select(descriptor, PlanPreference(deterministic=deterministic), device=first.device)
-    handle = arrays.stream_handle(stream, first)
+        made = remember(_plans, key, plan.select(descriptor, PlanPreference(deterministic=deterministic), device=first.device))
+    handle = streams.stream_handle(stream, first)
     if out is None:
         shape = (getattr(made.descriptor, output.axes[0]), *first.shape[1:])
-        out = arrays.empty(first, shape, first.element, handle)
+        out = allocation.empty(first, shape, first.element, handle)
     views.append(arrays.view(out, op.name, output.name))
     made.execute(views, handle, workspace)
     return out
@@ -156,7 +179,7 @@ def _named(run: Callable[..., Any], op: Op) -> Callable[..., Any]:
     shapes = ", ".join(f"``{operand.name}`` [{', '.join(_AXES[axis] for axis in operand.axes)}]" for operand in op.operands)
     variants = "; ".join(f"``{variant.name}``{'' if variant.deterministic else ' with ``deterministic=False``'}" for variant in op.variants)
     run.__doc__ = _DOC.format(formula=op.formula, shapes=shapes, values=values, indices=indices, notes=op.traits["notes"], variants=variants)
-    return functools.wraps(run)(run)
+    return run
 
 
 _AXES = {"num_inputs": "N", "num_segments": "S", "embedding_dim": "…"}

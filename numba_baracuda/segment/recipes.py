@@ -9,7 +9,7 @@ from ..dtypes import BY_NAME
 from ..errors import InvalidProblem
 from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target, Verify
 from ..runtime.spec import KernelSpec
-from .tiling import THREADS, UNROLL, Tiling, ceil_div, gap_blocks, vector_for
+from .tiling import BOUNDS, CARRY_THREADS, THREADS, UNROLL, Tiling, ceil_div, gap_blocks, vector_for
 
 if TYPE_CHECKING:
     from .family import SegmentDescriptor
@@ -54,7 +54,13 @@ class Rows:
 
 
 def kernel_spec(kernel: str, signature: str, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), signature, max_threads=THREADS)
+    max_threads, min_blocks = BOUNDS.get(kernel, (THREADS, 0))
+    return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), signature, max_threads, min_blocks)
+
+
+def ids_step(layouts: dict[str, Layout]) -> int:
+    """Elements from one id to the next."""
+    return layouts["segment_ids"].strides[0]
 
 
 def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, permuted: bool) -> Recipe:
@@ -63,21 +69,29 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     state = BY_NAME[value].accumulator
     monoid = op.traits["monoid"]
     n, columns, segments = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
+    if not columns * segments:
+        return _only_checks(op, descriptor, layouts)
     tiling = Tiling.of(n, columns, rows.vector, target.multiprocessors)
     ids = "sorted_ids" if permuted else "segment_ids"
     carries = ("carry_ids", "carry_counts", "carry_states")
     crossing = tiling.row_blocks > 1
+    lies = layouts["segment_ids"]
+    packed = permuted or (lies.strides == (1,) and lies.address == 0)
     fold = Launch(
         rows.spec(
             "fold_tiles",
-            f"*{value} *{index} *i64 *{value} *i64 *i64 *{state} i64 i64 i64 i64 i64 i64 {state} i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}",
-            monoid=monoid.name, value=value, index=index, permuted=permuted,
+            f"*{value} *{index} *i64 *{value} *i64 *i64 *{state}"
+            f" i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}",
+            monoid=monoid.name, value=value, index=index, packed=packed, permuted=permuted,
         ),
-        (tiling.row_blocks * tiling.chunks + gap_blocks(segments), THREADS, 0),
+        (tiling.row_blocks * tiling.chunks + gap_blocks(segments), tiling.threads, 0),
         ("input", ids, "permutation" if permuted else NULL, "output", *(carries if crossing else (NULL,) * 3)),
-        (n, columns, segments, tiling.tile, tiling.row_blocks, tiling.chunks, descriptor.empty_value(op), *rows.steps, rows.shape, *rows.strides),
+        (
+            n, columns, segments, tiling.tile, tiling.row_blocks, tiling.chunks, descriptor.empty_value(op),
+            1 if permuted else ids_step(layouts), *rows.steps, rows.shape, *rows.strides,
+        ),
     )  # fmt: skip
-    steps: list[Step] = [*_checks(op, descriptor), *([Sort("segment_ids")] if permuted else []), fold]
+    steps: list[Step] = [*_checks(op, descriptor, layouts), *([Sort("segment_ids")] if permuted else []), fold]
     slots = list(_check_slots(descriptor))
     if crossing:
         entries = tiling.entries
@@ -87,12 +101,12 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
                 rows.spec(
                     "fold_carries", f"*i64 *i64 *{state} *{value} i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}", monoid=monoid.name, value=value
                 ),
-                (ceil_div(entries, tiling.groups) * tiling.chunks, THREADS, 0),
+                (ceil_div(entries, CARRY_THREADS // tiling.lanes) * tiling.chunks, CARRY_THREADS, 0),
                 (*carries, "output"),
                 (entries, columns, segments, tiling.chunks, rows.steps[1], rows.shape, rows.strides[1]),
             )
         )
-    return Recipe(tuple(steps) if columns * segments else (), tuple(slots))
+    return Recipe(tuple(steps), tuple(slots))
 
 
 def fold_sorted(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -111,7 +125,7 @@ def _over_rows(
     """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, ``scalars``, then the strides."""
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
     return Launch(
-        rows.spec(kernel, signature, **constants), (tiling.row_blocks * tiling.chunks, THREADS, 0), pointers,
+        rows.spec(kernel, signature, **constants), (tiling.row_blocks * tiling.chunks, tiling.threads, 0), pointers,
         (extent, rows.columns, *[tiling.chunks if each is _CHUNKS else each for each in scalars], *rows.steps, rows.shape, *rows.strides),
     )  # fmt: skip
 
@@ -122,16 +136,18 @@ _CHUNKS = object()  #: stands for the tiling's chunks among scalars
 def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """Atomic sums in the output, then counts where the op or ``empty`` asks for them."""
     n, segments = descriptor.num_inputs, descriptor.num_segments
+    if not segments * descriptor.embedding_dim:
+        return _only_checks(op, descriptor, layouts)
     value, index, empty = descriptor.element, descriptor.index, descriptor.empty_value(op)
     both, out = Rows(descriptor, layouts["input"], layouts["output"]), Rows(descriptor, layouts["output"])
     state = BY_NAME[value].accumulator
     wide = value == "f32" and both.vector == 4 and target.capability >= (9, 0)
     steps: list[Step] = [
-        *_checks(op, descriptor),
+        *_checks(op, descriptor, layouts),
         _over_rows("fill_rows", out, segments, 1, f"*{value} i64 i64 i64 {state} i64 {out.tuples} {out.tuples}", ("output",), (_CHUNKS, 0.0), value=value),
         _over_rows(
-            "scatter_rows", both, n, UNROLL, f"*{value} *{index} *{value} i64 i64 i64 i64 i64 i64 {both.tuples} {both.tuples} {both.tuples}",
-            ("input", "segment_ids", "output"), (segments, _CHUNKS), value=value, index=index, wide_red=wide,
+            "scatter_rows", both, n, UNROLL, f"*{value} *{index} *{value} i64 i64 i64 i64 i64 i64 i64 {both.tuples} {both.tuples} {both.tuples}",
+            ("input", "segment_ids", "output"), (segments, _CHUNKS, ids_step(layouts)), value=value, index=index, wide_red=wide,
         ),
     ]  # fmt: skip
     slots = list(_check_slots(descriptor))
@@ -139,41 +155,44 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     if op.traits["counts"] or empty != 0.0:
         count = descriptor.count_type
         slots.append(Slot("counts", count, segments))
-        steps += _count(descriptor)
+        steps += _count(descriptor, layouts)
         steps.append(
             _over_rows(
                 "finish_rows", out, segments, 1, f"*{value} *{count} i64 i64 i64 {state} i64 {out.tuples} {out.tuples}",
                 ("output", "counts"), (_CHUNKS, empty), monoid=monoid.name, value=value, count=count,
             )
         )  # fmt: skip
-    return Recipe(tuple(steps) if segments * both.columns else (), tuple(slots))
+    return Recipe(tuple(steps), tuple(slots))
 
 
 def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """Each row takes its segment's gradient, divided by the segment's count where the op is a mean."""
     n, segments = descriptor.num_inputs, descriptor.num_segments
+    if not n * descriptor.embedding_dim:
+        return _only_checks(op, descriptor, layouts)
     value, index = descriptor.element, descriptor.index
     rows = Rows(descriptor, layouts["d_output"], layouts["d_input"])
     count = descriptor.count_type if op.traits["counts"] else ""
-    steps: list[Step] = [*_checks(op, descriptor)]
+    steps: list[Step] = [*_checks(op, descriptor, layouts)]
     slots = list(_check_slots(descriptor))
-    if count and n and segments:
+    if count and segments:
         slots.append(Slot("counts", count, segments))
-        steps += _count(descriptor)
-    signature = f"*{value} *{index} *{count or 'i32'} *{value} i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
+        steps += _count(descriptor, layouts)
+    signature = f"*{value} *{index} *{count or 'i32'} *{value} i64 i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
     steps.append(
         _over_rows(
-            "gather_rows", rows, n, UNROLL, signature, ("d_output", "segment_ids", "counts" if count and segments else NULL, "d_input"), (segments, _CHUNKS),
-            value=value, index=index, count=count,
+            "gather_rows", rows, n, UNROLL, signature, ("d_output", "segment_ids", "counts" if count and segments else NULL, "d_input"),
+            (segments, _CHUNKS, ids_step(layouts)), value=value, index=index, count=count,
         )
     )  # fmt: skip
-    return Recipe(tuple(steps) if n * rows.columns else (), tuple(slots))
+    return Recipe(tuple(steps), tuple(slots))
 
 
-def _count(descriptor: SegmentDescriptor) -> list[Step]:
+def _count(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
     n, index, count = descriptor.num_inputs, descriptor.index, descriptor.count_type
-    spec = kernel_spec("count_ids", f"*{index} *{count} i64 i64", index=index, count=count)
-    return [Clear("counts"), Launch(spec, (ceil_div(n, THREADS), THREADS, 0), ("segment_ids", "counts"), (n, descriptor.num_segments))]
+    spec = kernel_spec("count_ids", f"*{index} *{count} i64 i64 i64", index=index, count=count)
+    scalars = (n, descriptor.num_segments, ids_step(layouts))
+    return [Clear("counts"), Launch(spec, (ceil_div(n, THREADS), THREADS, 0), ("segment_ids", "counts"), scalars)]
 
 
 _NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")
@@ -183,7 +202,7 @@ def _check_slots(descriptor: SegmentDescriptor) -> list[Slot]:
     return [Slot("fault", "i64", 2)] if descriptor.check_ids and descriptor.num_inputs else []
 
 
-def _checks(op: Op, descriptor: SegmentDescriptor) -> list[Step]:
+def _checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
     """``check_ids``: one pass over the ids, and a wait for its verdict."""
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not _check_slots(descriptor):
@@ -196,6 +215,11 @@ def _checks(op: Op, descriptor: SegmentDescriptor) -> list[Step]:
         if descent < _NO_FAULT:
             raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")
 
-    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64", index=descriptor.index, ordered=op.traits["ordered"])
-    launch = Launch(spec, (ceil_div(n, THREADS), THREADS, 0), ("segment_ids", "fault"), (n, segments))
+    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=op.traits["ordered"])
+    launch = Launch(spec, (ceil_div(n, THREADS), THREADS, 0), ("segment_ids", "fault"), (n, segments, ids_step(layouts)))
     return [Clear("fault", 0x7F), launch, Verify("fault", judge)]
+
+
+def _only_checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Recipe:
+    """For an output without elements."""
+    return Recipe(tuple(_checks(op, descriptor, layouts)), tuple(_check_slots(descriptor)))

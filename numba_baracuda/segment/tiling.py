@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: threads in a block of every segment kernel
+#: threads in a block of the row-wise kernels
 THREADS = 256
+#: threads in a block that folds tiles: small, so that registers for ``UNROLL`` rows a lane leave room for many blocks
+FOLD_THREADS = 128
+#: threads in a block that joins carries: all that a block can have, since one block joins the longest run
+CARRY_THREADS = 1024
+#: launch bounds: most threads a block, and the resident blocks that the registers must leave room for
+BOUNDS = {"fold_tiles": (FOLD_THREADS, 5), "fold_carries": (CARRY_THREADS, 1)}
 #: rows whose loads a lane issues before it uses the first
-UNROLL = 4
+UNROLL = 8
 #: empty segments that the lane which finds them fills itself; longer gaps are filled by blocks of their own
 GAP = 64
-#: most rows one group of lanes walks
-TILE = 128
+#: most rows one group of lanes walks, a multiple of ``UNROLL``
+TILE = 192
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -29,14 +35,15 @@ class Tiling:
     columns: int
     vector: int
     tile: int
+    threads: int = THREADS
 
     @classmethod
     def of(cls, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
-        """A tile short enough that every multiprocessor gets two full blocks, where there are that many rows."""
-        shape = cls(rows, columns, vector, TILE)
+        """For the fold: a tile short enough that every multiprocessor gets two full blocks, where there are that many rows."""
+        shape = cls(rows, columns, vector, TILE, FOLD_THREADS)
         wanted = 2 * multiprocessors * shape.groups
         tile = ceil_div(max(1, ceil_div(rows * shape.chunks, wanted)), UNROLL) * UNROLL
-        return cls(rows, columns, vector, min(TILE, tile))
+        return cls(rows, columns, vector, min(TILE, tile), FOLD_THREADS)
 
     @property
     def lanes(self) -> int:
@@ -49,7 +56,7 @@ class Tiling:
 
     @property
     def groups(self) -> int:
-        return THREADS // self.lanes
+        return self.threads // self.lanes
 
     @property
     def chunks(self) -> int:
@@ -67,7 +74,7 @@ class Tiling:
 
 def gap_blocks(segments: int) -> int:
     """Blocks that look for long gaps, one thread for every ``GAP`` segments."""
-    return ceil_div(ceil_div(segments, GAP), THREADS)
+    return ceil_div(ceil_div(segments, GAP), FOLD_THREADS)
 
 
 def vector_for(itemsize: int, columns: int, *places: tuple[int, tuple[int, ...]]) -> int:

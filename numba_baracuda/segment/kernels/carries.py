@@ -7,8 +7,9 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
+from ...device.vector import LOAD_ONCE
 from ...runtime import jit
-from ..tiling import THREADS, Tiling, ceil_div
+from ..tiling import CARRY_THREADS, UNROLL, Tiling, ceil_div
 from .common import fold_of, place_of
 
 
@@ -21,10 +22,10 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
     """
     fold = fold_of(monoid, value, vector)
     reset, join, write, park, scalars, state_type = fold.reset, fold.join, fold.write, fold.park, fold.scalars, fold.state_type
-    place = place_of(dims)
-    groups = THREADS // lanes
+    place, load, width = place_of(dims), LOAD_ONCE[vector], scalars // vector
+    groups = CARRY_THREADS // lanes
     shift, low_bits = lanes.bit_length() - 1, lanes - 1
-    part_size = lanes * scalars
+    part_size, batch_size = lanes * scalars, UNROLL * scalars
     shared_states = groups * part_size
 
     @jit.device
@@ -42,11 +43,21 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
 
     @jit.device
     def join_span(states: Any, counts: Any, kept: Any, first: Any, last: Any, size: Any, inside: Any) -> Any:
-        """Joins carries first … last − 1 and returns the rows they stand for."""
+        """Joins carries first … last − 1, ``UNROLL`` in flight, and returns the rows they stand for."""
+        batch = cuda.local.array(batch_size, state_type)
         count = int64(0)
-        for entry in range(first, last):
-            count += counts[entry]
-            join(states, kept, entry * size + inside, 1)
+        entry = int64(first)
+        while entry < last:
+            taken = UNROLL if entry + UNROLL <= last else 1
+            for u in range(UNROLL):
+                if u < taken:
+                    count += counts[entry + u]
+                    for w in range(width):
+                        load(kept, (entry + u) * size + inside + w * vector, batch, u * scalars + w * vector)
+            for u in range(UNROLL):
+                if u < taken:
+                    join(states, batch, u * scalars, 1)
+            entry += taken
         return count
 
     def fold_carries(
@@ -101,6 +112,6 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
                 write(output, carry_ids[first] * output_row + offset, states, count)
 
     def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
-        return ceil_div(entries, groups) * Tiling(0, columns, vector, 1).chunks, THREADS, 0
+        return ceil_div(entries, groups) * Tiling(0, columns, vector, 1).chunks, CARRY_THREADS, 0
 
     return fold_carries, launch_config

@@ -54,7 +54,8 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
 
     def gather_rows(
         source: Any, ids: Any, counts: Any, output: Any,
-        rows: Any, columns: Any, segments: Any, chunks: Any, source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
+        rows: Any, columns: Any, segments: Any, chunks: Any, ids_step: Any,
+        source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(UNROLL, index_type)
@@ -63,7 +64,7 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
         if column < columns:
             for u in range(UNROLL):
                 row = first + u * groups
-                batch_ids[u] = ids[row] if row < rows else index_type(-1)
+                batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
             for u in range(UNROLL):
                 if 0 <= batch_ids[u] < segments:
                     load(source, int64(batch_ids[u]) * source_row + source_offset, batch, u * vector)
@@ -97,7 +98,8 @@ def scatter_rows(*, value: str, index: str, vector: int, lanes: int, dims: int, 
 
     def scatter_rows(
         input: Any, ids: Any, output: Any,
-        rows: Any, columns: Any, segments: Any, chunks: Any, input_row: Any, output_row: Any, shape: Any, input_strides: Any, output_strides: Any,
+        rows: Any, columns: Any, segments: Any, chunks: Any, ids_step: Any,
+        input_row: Any, output_row: Any, shape: Any, input_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(UNROLL, index_type)
@@ -108,7 +110,7 @@ def scatter_rows(*, value: str, index: str, vector: int, lanes: int, dims: int, 
                 row = first + u * groups
                 batch_ids[u] = index_type(-1)
                 if row < rows:
-                    batch_ids[u] = ids[row]
+                    batch_ids[u] = ids[row * ids_step]
                     load(input, row * input_row + input_offset, batch, u * vector)
             for u in range(UNROLL):
                 if 0 <= batch_ids[u] < segments:
@@ -167,11 +169,11 @@ def count_ids(*, index: str, count: str) -> Any:
     """
     index_type, count_type = jit.SCALARS[index], jit.SCALARS[count]
 
-    def count_ids(ids: Any, counts: Any, rows: Any, segments: Any) -> None:
+    def count_ids(ids: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         identifier = index_type(-1)
         if row < rows:
-            identifier = ids[row]
+            identifier = ids[row * ids_step]
         same = cuda.match_any_sync(-1, identifier)
         if cuda.ffs(same) - 1 == cuda.laneid and 0 <= identifier < segments:
             red_add(counts, int64(identifier), count_type(cuda.popc(same)))
@@ -186,12 +188,12 @@ def first_fault(*, index: str, ordered: bool) -> Any:
     Both hold a large number beforehand and keep it when there is no fault. Bytes: rows · index read.
     """
 
-    def first_fault(ids: Any, fault: Any, rows: Any, segments: Any) -> None:
+    def first_fault(ids: Any, fault: Any, rows: Any, segments: Any, ids_step: Any) -> None:
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
-            if not 0 <= ids[row] < segments:
+            if not 0 <= ids[row * ids_step] < segments:
                 red_min(fault, 0, row)
-            if ordered and row > 0 and ids[row] < ids[row - 1]:
+            if ordered and row > 0 and ids[row * ids_step] < ids[(row - 1) * ids_step]:
                 red_min(fault, 1, row)
 
     return first_fault, lambda rows: (ceil_div(rows, THREADS), THREADS, 0)

@@ -1,0 +1,114 @@
+"""Results and scratch memory of the caller's own kind, taken from the framework's pool in the order of the stream that will use it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import dtypes
+from .arrays import Form, INSTALL_CUPY, View
+from .errors import Unsupported
+from .runtime import driver
+from .streams import torch_stream
+
+
+def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
+    """``make(cupy)`` with this device and stream current: CuPy's pool gives a block back to the stream it was taken on."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise Unsupported(f"results for these arrays are CuPy arrays: {INSTALL_CUPY}") from error
+    if cupy.cuda.runtime.getDevice() == device and cupy.cuda.get_current_stream().ptr == stream:
+        return make(cupy)
+    with cupy.cuda.Device(device):
+        if stream == 0:
+            current = cupy.cuda.Stream.null
+        elif hasattr(cupy.cuda.Stream, "from_external"):
+            current = cupy.cuda.Stream.from_external(_Protocol(stream))
+        else:
+            current = cupy.cuda.ExternalStream(stream, device)
+        with current:
+            return make(cupy)
+
+
+class _Protocol:
+    """A handle as the CUDA stream protocol wants it."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def _on_torch(device: int, stream: int, shape: tuple[int, ...], element: str) -> Any:
+    """A tensor from torch's caching allocator, which ties a block to the stream that was current."""
+    torch = sys.modules["torch"]
+    dtype = getattr(torch, dtypes.BY_NAME[element].numpy_name)
+    where = torch.device("cuda", device)
+    if torch_stream()(device) == stream:
+        return torch.empty(shape, dtype=dtype, device=where)
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=where) if stream > 1 else torch.cuda.default_stream(where)):
+        return torch.empty(shape, dtype=dtype, device=where)
+
+
+def empty(like: View, shape: tuple[int, ...], element: str, stream: int) -> Any:
+    """A new C-contiguous array on ``like``'s device for an op that writes it on ``stream``.
+
+    NumPy, Numba and torch callers get their own kind, all others CuPy: JAX arrays are immutable. Numba's allocator knows no streams and cannot be
+    captured.
+    """
+    if like.kind == "torch":
+        return _on_torch(like.device, stream, shape, element)
+    dtype = dtypes.numpy_dtype(element)
+    if like.kind == "numpy":
+        return np.empty(shape, dtype)
+    if like.kind == "numba":
+        from numba import cuda
+
+        if driver.device_count() < 2:
+            return cuda.device_array(shape, dtype)
+        with cuda.gpus[like.device]:
+            return cuda.device_array(shape, dtype)
+    return on_cupy(like.device, stream, lambda cupy: cupy.empty(shape, dtype))
+
+
+class _Block:
+    """Memory of the driver's stream-ordered pool, freed in the order of the stream it was made for."""
+
+    __slots__ = ("device", "ptr", "stream")
+
+    def __init__(self, nbytes: int, stream: int, device: int) -> None:
+        self.ptr = 0
+        self.stream, self.device = stream, device
+        self.ptr = driver.alloc_async(nbytes, stream, device)
+
+    def __del__(self) -> None:
+        if self.ptr and not sys.is_finalizing():
+            driver.free_async(self.ptr, self.stream, self.device)
+
+
+def scratch(like: View, nbytes: int, stream: int) -> View:
+    """Uninitialised bytes for work on ``stream``, at least 16-byte aligned. Drop the view once that work is queued: memory is reused in stream order.
+
+    When emulating, ``owner`` is a NumPy array of uint32 words.
+    """
+    owner: Any
+    if like.kind == "numpy":
+        words = np.empty(-(-nbytes // 4) + 3, np.uint32)
+        skip = -words.ctypes.data % 16 // 4
+        owner = words[skip : skip + -(-nbytes // 4)]
+        ptr = owner.ctypes.data
+    elif like.kind == "torch":
+        owner = _on_torch(like.device, stream, (nbytes,), "u8")
+        ptr = owner.data_ptr()
+    else:
+        pooled = "cupy" in sys.modules
+        owner = on_cupy(like.device, stream, lambda cupy: cupy.cuda.alloc(nbytes)) if pooled else _Block(nbytes, stream, like.device)
+        ptr = owner.ptr
+    return View(ptr, Form.of((nbytes,), (1,), "u8", like.device, like.kind, False), owner, "workspace")

@@ -1,0 +1,195 @@
+"""The CUDA driver: what the cards are, which context is current, memory in the order of a stream.
+
+``cuda.bindings`` is imported at the first call that needs a driver, so that importing this module costs nothing and works on a machine without one.
+Devices are CUDA ordinals. Streams are integer handles; 0 is the default stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import KernelLaunchError, Unsupported
+
+MINIMUM_CAPABILITY = (8, 0)
+LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed
+_bindings: Any = None
+
+
+def bindings() -> Any:
+    """The initialised ``cuda.bindings.driver``; :class:`Unsupported` with the cure where the package or the driver is missing."""
+    global _bindings
+    if _bindings is None:
+        try:
+            from cuda.bindings import driver as found
+        except ImportError as error:
+            cure = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
+            raise Unsupported(f"the CUDA bindings cannot be imported ({error}): {cure}") from error
+        try:
+            code = found.cuInit(0)[0]
+        except RuntimeError as error:
+            raise Unsupported(f"no CUDA driver is installed: {error}") from error
+        if code:
+            raise Unsupported(f"the CUDA driver does not start: {error_name(code)}")
+        _bindings = found
+    return _bindings
+
+
+def error_name(code: Any) -> str:
+    """A result of the driver, for messages."""
+    return f"{getattr(code, 'name', 'CUresult')} ({int(code)})"
+
+
+def check(result: tuple[Any, ...], what: str) -> Any:
+    """The value of a driver call; :class:`KernelLaunchError` where it failed."""
+    if result[0]:
+        raise KernelLaunchError(f"{what}: {error_name(result[0])}", int(result[0]))
+    return result[1] if len(result) > 1 else None
+
+
+@functools.cache
+def device_count() -> int:
+    """Number of devices that this process sees; 0 for any reason there is none to use."""
+    try:
+        return int(check(bindings().cuDeviceGetCount(), "cuDeviceGetCount"))
+    except (Unsupported, KernelLaunchError):
+        return 0
+
+
+@functools.cache
+def handle(device: int) -> Any:
+    """The device as driver calls take it."""
+    return check(bindings().cuDeviceGet(device), f"cuDeviceGet({device})")
+
+
+@functools.cache
+def _attribute(device: int, name: str) -> int:
+    which = getattr(bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(check(bindings().cuDeviceGetAttribute(which, handle(device)), f"cuDeviceGetAttribute({name})"))
+
+
+@functools.cache
+def compute_capability(device: int = 0) -> tuple[int, int]:
+    """``(major, minor)``; a card below (8, 0) is :class:`Unsupported`."""
+    found = (_attribute(device, "COMPUTE_CAPABILITY_MAJOR"), _attribute(device, "COMPUTE_CAPABILITY_MINOR"))
+    if found < MINIMUM_CAPABILITY:
+        wanted = "{}.{} or above".format(*MINIMUM_CAPABILITY)
+        raise Unsupported(f"device {device} ({device_name(device)}) is compute capability {found[0]}.{found[1]}, wants {wanted}")
+    return found
+
+
+def multiprocessors(device: int = 0) -> int:
+    """Streaming multiprocessors of the card."""
+    return _attribute(device, "MULTIPROCESSOR_COUNT")
+
+
+def l2_bytes(device: int = 0) -> int:
+    """Size of the level 2 cache."""
+    return _attribute(device, "L2_CACHE_SIZE")
+
+
+@functools.cache
+def driver_version() -> int:
+    """The newest CUDA version the driver serves, ``13000`` for 13.0."""
+    return int(check(bindings().cuDriverGetVersion(), "cuDriverGetVersion"))
+
+
+@functools.cache
+def device_name(device: int = 0) -> str:
+    """The card's name."""
+    raw: bytes = check(bindings().cuDeviceGetName(128, handle(device)), "cuDeviceGetName")
+    return raw.split(b"\0")[0].decode(errors="replace")
+
+
+def pointer_device(pointer: int) -> int:
+    """Ordinal of the device that owns an address; never asks where there is only one."""
+    if device_count() == 1 or not pointer:
+        return 0
+    which = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(check(bindings().cuPointerGetAttribute(which, pointer), "cuPointerGetAttribute"))
+
+
+@functools.cache
+def _primary(device: int) -> Any:
+    return check(bindings().cuDevicePrimaryCtxRetain(handle(device)), f"cuDevicePrimaryCtxRetain({device})")
+
+
+def is_current(device: int) -> bool:
+    """Whether this thread's context is one of ``device``."""
+    code, context = bindings().cuCtxGetCurrent()
+    if code or not int(context):
+        return False
+    code, owner = bindings().cuCtxGetDevice()
+    return not code and int(owner) == int(handle(device))
+
+
+def ensure_context(device: int = 0) -> None:
+    """Leave a context of ``device`` current: the one that is, when it belongs to the device, else the primary one, which CuPy and torch use too."""
+    if not is_current(device):
+        check(bindings().cuCtxSetCurrent(_primary(device)), "cuCtxSetCurrent")
+
+
+@contextmanager
+def on_device(device: int) -> Iterator[None]:
+    """A context of ``device`` is current inside; afterwards the one that was."""
+    if is_current(device):
+        yield
+        return
+    previous = check(bindings().cuCtxGetCurrent(), "cuCtxGetCurrent")
+    ensure_context(device)
+    try:
+        yield
+    finally:
+        bindings().cuCtxSetCurrent(previous)
+
+
+def _ask(name: str, device: int, *arguments: Any) -> Any:
+    """Call a driver function that works in the current context, and again with a context of ``device`` where there was none."""
+    call = getattr(bindings(), name)
+    if device_count() > 1:
+        with on_device(device):
+            return check(call(*arguments), name)
+    result = call(*arguments)
+    if result[0] and int(result[0]) in LOST_CONTEXT:
+        ensure_context(device)
+        result = call(*arguments)
+    return check(result, name)
+
+
+def memset_async(pointer: int, nbytes: int, stream: int, value: int = 0, device: int = 0) -> None:
+    """Fill bytes, ordered on ``stream``."""
+    if nbytes:
+        _ask("cuMemsetD8Async", device, pointer, value, nbytes, stream)
+
+
+def alloc_async(nbytes: int, stream: int, device: int = 0) -> int:
+    """Address of fresh memory that work queued on ``stream`` from now on may use; 0 for no bytes."""
+    return int(_ask("cuMemAllocAsync", device, nbytes, stream)) if nbytes else 0
+
+
+def free_async(pointer: int, stream: int, device: int = 0) -> None:
+    """Give memory of :func:`alloc_async` back once the work now queued on ``stream`` is done."""
+    if pointer:
+        _ask("cuMemFreeAsync", device, pointer, stream)
+
+
+def read_back(pointer: int, count: int, stream: int, device: int = 0) -> list[int]:
+    """``count`` int64 from the device, once ``stream`` has run what is queued on it."""
+    if _ask("cuStreamIsCapturing", device, stream):
+        what = "checking ids waits for the device, which a stream that is being captured cannot"
+        raise Unsupported(f"{what}; drop check_ids=True or end the capture")
+    words = (ctypes.c_int64 * count)()
+    _ask("cuMemcpyDtoHAsync", device, ctypes.addressof(words), pointer, ctypes.sizeof(words), stream)
+    _ask("cuStreamSynchronize", device, stream)
+    return list(words)
+
+
+def reset() -> None:
+    """Forget the driver and everything learned from it."""
+    global _bindings
+    _bindings = None
+    for cached in (device_count, handle, _attribute, compute_capability, driver_version, device_name, _primary):
+        cached.cache_clear()

@@ -1,0 +1,50 @@
+"""Kernels as Python functions of a lane and their arguments: lowered once for each tuple of argument types."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import threading
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+from . import builtins as _builtins  # noqa: F401 - gives the names of numba.cuda their meaning
+from . import jit, lowering, scalars
+
+_scope: dict[str, Any] = {name: getattr(scalars, name) for name in scalars.__all__}
+_lowered: dict[Any, tuple[str, Any]] = {}
+_numbers = itertools.count()
+_lock = threading.RLock()
+
+
+def lower(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tuple[str, Any]:
+    """The name of a lowered kernel or device function, and its return type."""
+    key = function, argument_types
+    with _lock:
+        if key not in _lowered:
+            name = f"{function.__name__.strip('<>')}_{next(_numbers)}"
+            typed = jit.infer(function, argument_types)
+            made = lowering.Lowering(typed, lambda dispatcher, types: lower(dispatcher.py_func, types), name)
+            text = made.source(name)
+            filename = f"<emulated {name}>"
+            linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+            _scope.update(made.constants)
+            exec(compile(text, filename, "exec"), _scope)
+            _lowered[key] = name, typed[-1]
+        return _lowered[key]
+
+
+def entry_of(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The kernel as a Python function of a lane and its arguments."""
+    made: Callable[..., Any] = _scope[lower(function, argument_types)[0]]
+    return made
+
+
+def site_of(places: Iterable[tuple[FrameType, int]]) -> str:
+    """The kernel's source line of the first of these frames that runs generated source."""
+    for frame, line in places:
+        filename = frame.f_code.co_filename
+        if filename.startswith("<emulated "):
+            return linecache.getline(filename, line).rpartition("  # ")[2].strip()
+    return "?"

@@ -1,0 +1,93 @@
+"""Streams as the integers that the driver takes; without a stream, the one that a framework uses now."""
+
+from __future__ import annotations
+
+import functools
+import numbers
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .arrays import View, lineage
+from .errors import InvalidProblem
+
+
+@functools.cache
+def torch_stream() -> Callable[[int], int]:
+    """The function that gives the handle of torch's current stream on a device."""
+    torch = sys.modules["torch"]
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return quick or (lambda device: int(torch.cuda.current_stream(device).cuda_stream))
+
+
+@functools.cache
+def _cupy_stream() -> Callable[[int], Any]:
+    return sys.modules["cupy"].cuda.get_current_stream  # type: ignore[no-any-return]
+
+
+def _of_torch(like: View) -> int:
+    return torch_stream()(like.form.device)
+
+
+def _of_cupy(like: View) -> int:
+    return _cupy_stream()(like.form.device).ptr  # type: ignore[no-any-return]
+
+
+def _default(like: View) -> int:
+    return 0
+
+
+def _of_interface(like: View) -> int:
+    return int(getattr(like.owner, "__cuda_array_interface__", {}).get("stream") or 0)
+
+
+_Current = Callable[[View], int]
+_BASES: dict[tuple[str, str], _Current] = {
+    ("torch", "Tensor"): _of_torch,
+    ("cupy", "ndarray"): _of_cupy,
+    ("numba", "DeviceNDArrayBase"): _default,
+    ("numpy", "ndarray"): _default,
+}
+_currents: dict[type, _Current] = {}  #: by type of the owner, which for JAX and DLPack is what the array is seen through
+
+
+def _current(owner: type) -> _Current:
+    found = _currents[owner] = next((_BASES[each] for each in lineage(owner) if each in _BASES), _of_interface)
+    return found
+
+
+_readers: dict[type, Callable[[Any], Any]] = {}
+
+
+def _reader(kind: type) -> Callable[[Any], Any] | None:
+    names = set(lineage(kind))
+    integral = issubclass(kind, numbers.Integral)
+    found: Callable[[Any], Any] | None = None
+    if ("torch", "Stream") in names:
+        found = operator.attrgetter("cuda_stream")
+    elif ("cupy", "_BaseStream") in names or ("cupy", "Stream") in names:
+        found = operator.attrgetter("ptr")
+    elif hasattr(kind, "__cuda_stream__"):
+        found = lambda stream: stream.__cuda_stream__()[1]  # noqa: E731
+    elif names & {("numba", "Stream"), ("cuda", "CUstream"), ("cuda", "cudaStream_t")} or (integral and ("builtins", "bool") not in names):
+        found = int
+    if found is not None:
+        _readers[kind] = found
+    return found
+
+
+def stream_handle(stream: Any, like: View) -> int:
+    """The integer handle of a stream given as an integer, a Numba, CuPy, torch or cuda.core stream, or anything with ``__cuda_stream__``.
+
+    ``None`` is the current stream of the framework that owns ``like``, so that an op takes its place among that framework's own operations. For Numba
+    that is the default stream, which the driver binding itself makes the per-thread one if so configured; for JAX and DLPack, that of the
+    framework the array is seen through; for others, the stream that ``__cuda_array_interface__`` names, else the default stream.
+    """
+    if stream is None:
+        return (_currents.get(type(like.owner)) or _current(type(like.owner)))(like)
+    read = _readers.get(type(stream)) or _reader(type(stream))
+    if read is None:
+        wants = "an integer handle or a stream of Numba, CuPy, torch or cuda.core"
+        raise InvalidProblem(f"stream is of type {type(stream).__name__}, wants {wants}")
+    return int(read(stream))

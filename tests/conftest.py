@@ -1,0 +1,63 @@
+"""Array kinds, the emulator's schedules, and what is skipped where."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from kinds import KINDS, Kind
+
+from numba_baracuda import arrays
+
+hypothesis.settings.register_profile(
+    "suite",
+    deadline=None,  # the first use of a kernel infers its types
+    max_examples=12,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "ignore::numba_baracuda.arrays.EmulationWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if arrays.emulating():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and NUMBA_BARACUDA_EMULATE unset"))
+
+
+def _kind(request: pytest.FixtureRequest) -> Kind:
+    kind = KINDS[request.param]
+    if kind.emulated:
+        if not arrays.emulating():
+            pytest.skip("a machine with a CUDA device runs NumPy arrays only with NUMBA_BARACUDA_EMULATE=1")
+    else:
+        pytest.importorskip("cupy" if kind.name == "numba" else kind.name)
+    return kind
+
+
+def _parameters(*names: str) -> list[object]:
+    return [pytest.param(name, marks=() if KINDS[name].emulated else pytest.mark.gpu) for name in names]
+
+
+@pytest.fixture(params=_parameters("numpy", "cupy"))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """One kind of arrays for each kind of machine: kernels do not see frameworks."""
+    return _kind(request)
+
+
+@pytest.fixture(params=_parameters("numpy", "cupy", "torch", "numba"))
+def any_kind(request: pytest.FixtureRequest) -> Kind:
+    """Every kind of arrays."""
+    return _kind(request)
+
+
+@pytest.fixture
+def emulator() -> Kind:
+    """NumPy arrays, on machines that emulate."""
+    if not arrays.emulating():
+        pytest.skip("a machine with a CUDA device emulates only with NUMBA_BARACUDA_EMULATE=1")
+    return KINDS["numpy"]

@@ -1,0 +1,63 @@
+"""Reading machine code: what a kernel must not contain, and what its constants promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+from numba_baracuda.dtypes import BY_NAME
+from numba_baracuda.runtime.spec import Cubin, KernelSpec
+
+_DOUBLE = re.compile(r"\b(DADD|DMUL|DFMA|DSETP|DMNMX|MUFU\.\w+64H|F2F\.F64\.\w+|F2F\.\w+\.F64|I2F\.F64\S*|F2I\.\S*F64\S*)\b")
+_LOCAL = re.compile(r"\b(LDL|STL)\b")
+_WIDE_LOAD = re.compile(r"\bLDG\.E\S*\.128\b")
+_WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
+#: kernels that move values by vectors, in each direction
+LOADS_WIDE = ("fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "planted")
+STORES_WIDE = ("fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
+
+
+def disassembler() -> str:
+    """The path of nvdisasm, which the wheel nvidia-cuda-nvdisasm brings; its absence is an error, not a reason to skip."""
+    for file in metadata.files("nvidia-cuda-nvdisasm") or ():
+        if file.name == "nvdisasm":
+            return str(file.locate())
+    raise FileNotFoundError("nvidia-cuda-nvdisasm is installed without its program")
+
+
+def disassemble(cubin: Cubin) -> str:
+    """The SASS of a kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(cubin.image)
+        done = subprocess.run([disassembler(), "-c", str(path)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def resource_faults(cubin: Cubin) -> list[str]:
+    """What the linker's report says against a kernel."""
+    found = []
+    if cubin.registers <= 0:
+        found.append("the linker's report names no registers")
+    if cubin.spills:
+        found.append(f"{cubin.spills} bytes of spills")
+    if cubin.stack:
+        found.append(f"{cubin.stack} bytes of local memory a thread")
+    return found
+
+
+def code_faults(sass: str, spec: KernelSpec) -> list[str]:
+    """What the machine code says against a kernel: local memory, float64 where no value is float64, narrow accesses where its vector fills 16 bytes."""
+    constants, name = dict(spec.constants), spec.factory.partition(":")[2]
+    found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
+    if "f64" not in spec.signature:
+        found += [f"float64 arithmetic: {match}" for match in sorted(set(_DOUBLE.findall(sass)))]
+    if "vector" in constants and constants["vector"] * BY_NAME[str(constants["value"])].itemsize == 16:
+        if name in LOADS_WIDE and not _WIDE_LOAD.search(sass):
+            found.append("no 16-byte load")
+        if name in STORES_WIDE and not _WIDE_STORE.search(sass):
+            found.append("no 16-byte store")
+    return found

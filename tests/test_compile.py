@@ -1,0 +1,96 @@
+"""The compile ring: every registered kernel becomes machine code for three architectures, without a GPU. Fails where the toolchain is missing."""
+
+from __future__ import annotations
+
+import pytest
+import sass
+from numba import cuda
+from numba.cuda.types import float32
+
+from numba_baracuda.registry import kernel_specs
+from numba_baracuda.runtime import cache, jit
+from numba_baracuda.runtime.spec import KernelSpec
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+SPECS = {arch: kernel_specs("*", arch) for arch in ARCHITECTURES}
+EVERY = list(dict.fromkeys(spec for specs in SPECS.values() for spec in specs))
+
+pytestmark = pytest.mark.compile
+
+
+def test_the_registry_names_kernels() -> None:
+    assert len(EVERY) > 100
+    assert {spec.factory.partition(":")[2] for spec in EVERY} >= {"fold_tiles", "fold_carries", "gather_rows", "scatter_rows", "count_ids"}
+
+
+@pytest.mark.parametrize("spec", EVERY, ids=lambda spec: f"{spec.name}")
+def test_kernel_compiles_clean(spec: KernelSpec) -> None:
+    for arch in ARCHITECTURES:
+        if spec in SPECS[arch]:
+            cubin = cache.cubin(spec, arch)
+            assert sass.resource_faults(cubin) == [], arch
+            if arch == "sm_90":
+                assert sass.code_faults(sass.disassemble(cubin), spec) == []
+
+
+@jit.kernel
+def planted(*, value: str, vector: int, bug: str):
+    """A copy with one of the faults that this ring is there to find."""
+    from numba_baracuda.device.vector import LOAD_ONCE, STORE
+
+    load, store = LOAD_ONCE[vector], STORE[vector]
+
+    def double_literal(x, y, n):
+        i = cuda.grid(1) * vector
+        buffer = cuda.local.array(vector, float32)
+        if i < n:
+            load(x, i, buffer, 0)
+            for v in range(vector):
+                buffer[v] = buffer[v] * 0.1
+            store(y, i, buffer, 0)
+
+    def scalar_access(x, y, n):
+        i = cuda.grid(1) * vector
+        if i < n:
+            for v in range(vector):
+                y[i + v] = x[i + v]
+
+    def indexed_local(x, y, n):
+        i = cuda.grid(1) * vector
+        buffer = cuda.local.array(64, float32)
+        for k in range(64):
+            buffer[k] = x[i + k]
+        if i < n:
+            for v in range(vector):
+                y[i + v] = buffer[n & 63]
+                buffer[(n + v) & 63] = y[v]
+
+    def clean(x, y, n):
+        i = cuda.grid(1) * vector
+        buffer = cuda.local.array(vector, float32)
+        if i < n:
+            load(x, i, buffer, 0)
+            store(y, i, buffer, 0)
+
+    return {"double_literal": double_literal, "scalar_access": scalar_access, "indexed_local": indexed_local, "clean": clean}[bug]
+
+
+@pytest.mark.parametrize(
+    ("bug", "complaint"),
+    [("double_literal", "float64 arithmetic"), ("scalar_access", "no 16-byte load"), ("indexed_local", "local memory"), ("clean", None)],
+)
+def test_planted_faults_are_found(bug: str, complaint: str | None) -> None:
+    spec = KernelSpec(f"{__name__}:planted", (("bug", bug), ("value", "f32"), ("vector", 4)), "*f32 *f32 i64", max_threads=256)
+    cubin = jit.compile_cubin(spec, "sm_90")
+    found = sass.resource_faults(cubin) + sass.code_faults(sass.disassemble(cubin), spec)
+    assert found == [] if complaint is None else any(complaint in each for each in found), found
+
+
+def test_too_few_registers_are_found() -> None:
+    cubin = jit.compile_cubin(kernel_specs("segment_sum", "sm_90")[1], "sm_90")
+    assert sass.resource_faults(cubin) == []
+    assert sass.resource_faults(type(cubin)(cubin.entry, cubin.image, cubin.registers, 8, 16, 0)) == [
+        "8 bytes of spills",
+        "16 bytes of local memory a thread",
+    ]
+    assert sass.resource_faults(type(cubin)(cubin.entry, cubin.image, 0, 0, 0, 0)) != []

@@ -1,0 +1,72 @@
+"""Docstrings: what ``help`` shows of every public name."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import pydoc
+from importlib import import_module
+
+import pytest
+
+import numba_baracuda as nb
+from numba_baracuda import OPS
+
+MODULES = [module.name for module in pkgutil.walk_packages(nb.__path__, "numba_baracuda.") if not (module.ispkg or module.name.endswith("__main__"))]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_functions_say_formula_shapes_and_errors(name: str) -> None:
+    op, function = OPS[name], getattr(nb, name)
+    doc = inspect.getdoc(function)
+    assert doc is not None and doc.splitlines()[0] == op.formula
+    for operand in op.operands:
+        assert f"``{operand.name}`` [" in doc
+    for dtype in ("float32", "float64", "int32", "int64"):
+        assert dtype in doc
+    for word in ("Shapes:", "Raises", "InvalidProblem", "Unsupported", "check_ids", "out=", "stream=", "workspace=", "outside [0, S)", "Variants:"):
+        assert word in doc
+    for variant in op.variants:
+        assert f"``{variant.name}``" in doc
+    if op.backward:
+        assert "mpty segments" in doc and "NaN" in doc
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_functions_have_signatures(name: str) -> None:
+    op, function = OPS[name], getattr(nb, name)
+    parameters = inspect.signature(function).parameters
+    inputs = [operand.name for operand in op.operands[:-1]]
+    assert list(parameters)[: len(inputs)] == inputs
+    keywords = {name for name, parameter in parameters.items() if parameter.kind == parameter.KEYWORD_ONLY}
+    assert {"out", "stream", "workspace", "check_ids", "deterministic"} <= keywords
+    assert ("num_segments" in parameters) == ("empty" in keywords) == bool(op.backward)
+    assert function.__name__ == function.__qualname__ == name
+    assert function.__module__ == f"numba_baracuda.{op.family}"
+    assert op.formula in pydoc.plain(pydoc.render_doc(function))
+
+
+@pytest.mark.parametrize("name", [name for name in nb.__all__ if not inspect.ismodule(getattr(nb, name))])
+def test_every_public_name_is_documented(name: str) -> None:
+    value = getattr(nb, name)
+    doc = inspect.getdoc(value if callable(value) else type(value))
+    assert doc and len(doc) > 10
+    if inspect.isclass(value):
+        assert value.__doc__ != f"{name}()" and not value.__doc__.startswith(f"{name}("), "dataclass wrote this docstring"
+        for method, function in vars(value).items():
+            if not method.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
+                function = function.fget if isinstance(function, property) else function
+                if name not in ("SegmentDescriptor",) or method not in ("element_name", "index_name"):
+                    assert function.__doc__, f"{name}.{method}"
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_formulas_name_the_operands(name: str) -> None:
+    op = OPS[name]
+    for operand in op.operands:
+        assert operand.name in op.formula, f"{operand.name} is missing in {op.formula!r}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_say_what_they_are_for(module: str) -> None:
+    assert import_module(module).__doc__

@@ -1,0 +1,128 @@
+"""What the functions refuse, in which words, and which exceptions those are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kinds import Kind
+
+import numba_baracuda as nb
+from numba_baracuda import OPS, errors
+
+F, D = np.float32, np.float64
+
+
+def x(*shape: int, dtype: Any = F) -> Any:
+    return np.ones(shape, dtype)
+
+
+IDS = np.array([0, 1, 1, 2], np.int32)
+
+#: function, arguments, keywords, error, message
+FUNCTIONS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    ("segment_sum", (x(4, 3), IDS), {}, nb.InvalidProblem, "num_segments is None, wants the number of segments"),
+    ("segment_sum", (x(4, 3), IDS, -1), {}, nb.InvalidProblem, "num_segments is -1, wants a whole number, 0 or more"),
+    ("segment_sum", (x(4, 3), IDS, 3.0), {}, nb.InvalidProblem, "num_segments is 3.0"),
+    ("segment_sum", (x(4, 3), IDS, True), {}, nb.InvalidProblem, "num_segments is True"),
+    ("segment_sum", (x(4, 3), IDS, np.array(3)), {}, nb.InvalidProblem, r"num_segments is array\(3\)"),
+    ("segment_sum", (x(4, 3), IDS, "3"), {}, nb.InvalidProblem, "num_segments is '3'"),
+    ("segment_sum", (x(5, 3), IDS, 3), {}, nb.InvalidProblem, r"input has shape \[5, 3\], wants \[4, 3\]"),
+    ("segment_sum", (x(4, 3), IDS.reshape(2, 2), 3), {}, nb.InvalidProblem, r"input has shape \[4, 3\], wants \[2, 3\]"),
+    ("segment_sum", (x(2, 3), IDS.reshape(2, 2), 3), {}, nb.InvalidProblem, r"segment_ids has shape \[2, 2\], wants \[2\]"),
+    ("segment_sum", (x(), IDS, 3), {}, nb.InvalidProblem, "input has 0 axes, wants 1 to 8"),
+    ("segment_sum", (x(4), IDS[0], 3), {}, nb.InvalidProblem, "segment_ids is of type int32, wants an array"),
+    ("segment_sum", (x(4, *[1] * 8), IDS, 3), {}, nb.Unsupported, "input has 9 axes, wants 1 to 8"),
+    ("segment_sum", (x(4, dtype=np.int32), IDS, 3), {}, nb.Unsupported, "element is i32, wants one of f32, f64"),
+    ("segment_sum", (x(4, dtype=bool), IDS, 3), {}, nb.Unsupported, "element is bool"),
+    ("segment_sum", (x(4, dtype=np.complex64), IDS, 3), {}, nb.InvalidProblem, r"input is complex64\[4\], wants one of"),
+    ("segment_sum", (x(4, dtype=">f4"), IDS, 3), {}, nb.InvalidProblem, "input is >f4"),
+    ("segment_sum", (x(4), IDS.astype(np.int16), 3), {}, nb.InvalidProblem, r"segment_ids is int16\[4\], wants one of"),
+    ("segment_sum", (x(4), IDS.astype(F), 3), {}, nb.Unsupported, "index is f32, wants one of i32, i64"),
+    ("segment_sum", (None, IDS, 3), {}, nb.InvalidProblem, "input is None, wants an array"),
+    ("segment_sum", ([[1.0]], IDS, 3), {}, nb.InvalidProblem, "input is of type list, wants an array"),
+    ("segment_sum", (x(4), IDS, 3), {"out": x(4)}, nb.InvalidProblem, r"output has shape \[4\], wants \[3, 1\]"),
+    ("segment_sum", (x(4), IDS, 3), {"out": x(3, dtype=D)}, nb.InvalidProblem, "output is float64, wants float32"),
+    ("segment_sum", (x(4), IDS, 3), {"out": "here"}, nb.InvalidProblem, "output is of type str, wants an array"),
+    ("segment_sum", (x(4), IDS, 3), {"stream": "s"}, nb.InvalidProblem, "stream is of type str, wants an integer handle"),
+    ("segment_sum", (x(4), IDS, 3), {"stream": True}, nb.InvalidProblem, "stream is of type bool"),
+    ("segment_sum", (x(4), IDS, 3), {"empty": "none"}, nb.InvalidProblem, "empty is 'none', wants a number, 'identity' or None"),
+    ("segment_sum", (x(4), IDS, 3), {"empty": x(1)}, nb.InvalidProblem, "empty is of type ndarray"),
+    ("segment_sum", (x(4), IDS, 3), {"empty": -1e39}, nb.InvalidProblem, r"empty is -1e\+39, wants a number that f32 holds"),
+    ("unsorted_segment_mean", (x(4, 3), IDS[:3], 3), {}, nb.InvalidProblem, r"input has shape \[4, 3\], wants \[3, 3\]"),
+    ("segment_sum_backward", (x(), IDS), {}, nb.InvalidProblem, "d_output has 0 axes"),
+    ("segment_sum_backward", (x(3), IDS.astype(F)), {}, nb.Unsupported, "index is f32"),
+    ("segment_mean_backward", (x(3, 2), IDS), {"out": x(4, 3)}, nb.InvalidProblem, r"d_input has shape \[4, 3\], wants \[4, 2\]"),
+    ("unsorted_segment_sum_backward", (x(3, 2, dtype=D), IDS), {"out": x(4, 2)}, nb.InvalidProblem, "d_input is float32, wants float64"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "keywords", "error", "message"), FUNCTIONS, ids=[f"{row[0]}-{row[4][:40]}" for row in FUNCTIONS])
+def test_functions_refuse(
+    emulator: Kind, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        getattr(nb, name)(*arguments, **keywords)
+    if not message.startswith("stream"):
+        assert str(caught.value).startswith(f"{name}: ")
+    assert isinstance(caught.value, nb.BaracudaError)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_refusal_leaves_no_wrong_plan_behind(kind: Kind, name: str) -> None:
+    """The same call refuses again, and the right one works."""
+    op = OPS[name]
+    forward = op.operands[-1].axes[0] == "num_segments"
+    extents = {"num_inputs": 4, "num_segments": 3, "embedding_dim": 2}
+    given = [
+        kind.array(np.array([0, 1, 1, 2], np.int32) if operand.index else np.ones([extents[axis] for axis in operand.axes], F))
+        for operand in op.operands[:-1]
+    ]
+    more = (3,) if forward else ()
+    for _ in range(2):
+        with pytest.raises(nb.InvalidProblem):
+            getattr(nb, name)(*given, *more, out=kind.array(np.ones((9, 2), F)))
+    assert getattr(nb, name)(*given, *more).shape == (extents[op.operands[-1].axes[0]], 2)
+
+
+def test_one_position_equal_to_another_is_not_its_type(emulator: Kind) -> None:
+    """3.0 == 3 and True == 1, but neither is a number of segments, also when the plan is known."""
+    nb.segment_sum(x(4), IDS, 3)
+    nb.segment_sum(x(4), IDS, 1)
+    for wrong in (3.0, True):
+        with pytest.raises(nb.InvalidProblem, match=f"num_segments is {wrong}"):
+            nb.segment_sum(x(4), IDS, wrong)
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin", "status"),
+    [
+        (nb.InvalidProblem, ValueError, nb.Status.INVALID_PROBLEM),
+        (nb.Unsupported, NotImplementedError, nb.Status.UNSUPPORTED),
+        (nb.MisalignedOperand, ValueError, nb.Status.MISALIGNED_OPERAND),
+        (nb.WorkspaceTooSmall, ValueError, nb.Status.WORKSPACE_TOO_SMALL),
+        (nb.BufferTooSmall, ValueError, nb.Status.INVALID_PROBLEM),
+        (nb.KernelLaunchError, RuntimeError, nb.Status.LAUNCH_FAILURE),
+    ],
+)
+def test_exceptions(error: Any, builtin: type, status: nb.Status) -> None:
+    assert issubclass(error, nb.BaracudaError) and issubclass(error, builtin)
+    assert error.status == status
+    if error is not nb.BufferTooSmall:
+        assert errors.exception_for(status) is error
+
+
+def test_status_numbers() -> None:
+    assert [(status.name, int(status)) for status in nb.Status] == [
+        ("OK", 0), ("MISALIGNED_OPERAND", 1), ("INVALID_PROBLEM", 2), ("UNSUPPORTED", 3), ("WORKSPACE_TOO_SMALL", 4), ("LAUNCH_FAILURE", 5),
+    ]  # fmt: skip
+    with pytest.raises(KeyError):
+        errors.exception_for(nb.Status.OK)
+
+
+def test_what_exceptions_carry() -> None:
+    for error, unit in ((nb.WorkspaceTooSmall, "bytes"), (nb.BufferTooSmall, "elements")):
+        problem = error("op: thing", 12, 7)
+        assert (problem.needed, problem.got, str(problem)) == (12, 7, f"op: thing holds 7 {unit}, wants 12")
+    assert nb.KernelLaunchError("refused", 719).code == 719

@@ -1,0 +1,209 @@
+"""Forward ops: table × samples × truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+import references
+import samples
+from hypothesis import strategies as st
+from kinds import KINDS, Kind, lay
+from samples import BIG, FORWARD, SAMPLES, Sample, name_of, runs, variants_of
+from tolerance import assert_close
+
+from numba_baracuda import InvalidProblem
+from numba_baracuda.op import Op, Variant
+from numba_baracuda.runtime import driver
+from numba_baracuda.segment import tiling
+from numba_baracuda.segment.tiling import GAP, Tiling, vector_for
+
+MANY = 1000  #: multiprocessors with which blocks are as small as they get
+
+EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(FORWARD), ids=name_of)
+EVERY_OP = pytest.mark.parametrize("op", FORWARD, ids=name_of)
+
+
+def check(kind: Kind, op: Op, variant: Variant, sample: Sample, given: dict[str, Any], multiprocessors: int = 0, **options: Any) -> np.ndarray:
+    """Runs a variant and compares with the truth."""
+    described = samples.descriptor(op, sample, **options)
+    if variant.refuses(op, described):
+        pytest.skip(f"{variant.name} {variant.refuses(op, described)}")
+    got = samples.run(kind, samples.plan_of(op, variant, described, multiprocessors), given, sample.schedule)
+    assert_close(got, references.truth(op.name, given, sample.segments, options.get("empty")), sample.element, op.name)
+    return got
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
+@EVERY
+def test_samples(kind: Kind, op: Op, variant: Variant, sample: Sample) -> None:
+    check(kind, op, variant, sample, samples.operands(op, sample))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sample", BIG, ids=name_of)
+@EVERY
+def test_real_sizes(op: Op, variant: Variant, sample: Sample) -> None:
+    pytest.importorskip("cupy")
+    check(KINDS["cupy"], op, variant, sample, samples.operands(op, sample))
+
+
+@pytest.mark.parametrize(("columns", "element"), [(1, "f32"), (17, "f32"), (16, "f64")])
+@pytest.mark.parametrize(("op", "variant"), variants_of(FORWARD, deterministic=True), ids=name_of)
+def test_sizes_around_tiles_and_blocks(kind: Kind, op: Op, variant: Variant, columns: int, element: str) -> None:
+    """Runs of all lengths, across tiles and blocks."""
+    vector = vector_for(4 if element == "f32" else 8, columns, (0, (columns, 1)))
+    for rows in samples.boundaries(columns, vector, 1 if kind.emulated else driver.multiprocessors(0)):
+        sample = Sample(f"{rows} rows", rows, (columns,), rows // 3 + GAP, runs, element)
+        check(kind, op, variant, sample, samples.operands(op, sample), MANY if kind.emulated else 0)
+
+
+@pytest.mark.parametrize("columns", [17, 33])
+@pytest.mark.parametrize(("op", "variant"), variants_of(FORWARD, deterministic=True), ids=name_of)
+def test_runs_across_many_blocks(emulator: Kind, op: Op, variant: Variant, columns: int) -> None:
+    """One run longer than the carries that a block joins at once, beside short ones."""
+    shape = Tiling(0, columns, 1, tiling.UNROLL)
+    block = shape.groups * shape.tile
+    long = (tiling.CARRY_THREADS // shape.lanes // 2 + 3) * block
+    lengths = [5, long, 1, 2 * block + 3, 2, 4 * block - 3, 7]
+    ids = np.repeat(np.arange(len(lengths)), lengths)
+    sample = Sample("long runs", len(ids), (columns,), 8, lambda rng, rows, segments: ids)
+    check(emulator, op, variant, sample, samples.operands(op, sample), MANY)
+
+
+@pytest.mark.parametrize("empty", [None, 2.5, -np.inf, np.nan, "identity"], ids=str)
+@EVERY
+def test_empty_segments(kind: Kind, op: Op, variant: Variant, empty: Any) -> None:
+    """In front, in the middle, at the end, in long gaps, and all of them."""
+    ids = np.array([2, 2, 3, 5, 5, 5, 120])
+    for sample in (Sample("holes", 7, (4,), 200, lambda rng, rows, segments: ids), Sample("nothing", 0, (4,), 70)):
+        check(kind, op, variant, sample, samples.operands(op, sample), empty=empty)
+
+
+@EVERY
+def test_nan_and_infinities_stay_in_their_segment(kind: Kind, op: Op, variant: Variant) -> None:
+    sample = Sample("special", 120, (4,), 12)
+    given = samples.operands(op, sample)
+    ids = given["segment_ids"]
+    for column, special in enumerate([(np.nan,), (np.inf,), (np.inf, -np.inf), (-np.inf,)]):
+        rows = np.flatnonzero(ids == 3 + column)
+        given["input"][rows[1 : 1 + len(special)], column] = special
+    given["input"][np.flatnonzero(ids == 7), 2] = -np.inf  # nothing else
+    got = check(kind, op, variant, sample, given)
+    calm = np.ones(got.shape, bool)
+    calm[[3, 4, 5, 6, 7], [0, 1, 2, 3, 2]] = False
+    assert np.isfinite(got[calm]).all()
+
+
+@EVERY
+def test_negative_zeros(kind: Kind, op: Op, variant: Variant) -> None:
+    sample = Sample("zeros", 40, (4,), 5)
+    given = samples.operands(op, sample)
+    given["input"][...] = np.where(np.arange(4) % 2, -0.0, 0.0)
+    got = check(kind, op, variant, sample, given)
+    assert (got == 0).all()
+
+
+@EVERY_OP
+@pytest.mark.parametrize("deterministic", [True, False], ids=["deterministic", "any"])
+def test_the_function(any_kind: Kind, op: Op, deterministic: bool) -> None:
+    """The one-call form: results of the caller's kind, in a new array or in ``out``."""
+    sample = Sample("function", 90, (3, 4), 20, whole=True)
+    given = samples.operands(op, sample)
+    on_device = [lay(any_kind, "contiguous", array) for array in given.values()]
+    made = samples.call(op, on_device, sample.segments, deterministic=deterministic)
+    assert any_kind.owns(made)
+    out = lay(any_kind, "contiguous", np.full((sample.segments, 3, 4), 99, np.float32))
+    assert samples.call(op, on_device, sample.segments, deterministic=deterministic, out=out) is out
+    assert_close(any_kind.numpy(made), references.truth(op.name, given, sample.segments), sample.element, op.name)
+    np.testing.assert_array_equal(any_kind.numpy(out), any_kind.numpy(made))
+
+
+@EVERY_OP
+@pytest.mark.parametrize("number", [np.int32(4), np.int64(4)], ids=["int32", "int64"])
+def test_numbers_of_numpy(kind: Kind, op: Op, number: Any) -> None:
+    x, ids = kind.array(np.ones((4, 2), np.float32)), kind.array(np.array([0, 1, 1, 3], np.int32))
+    got = kind.numpy(samples.call(op, [x, ids], number, empty=np.float32(7)))
+    np.testing.assert_array_equal(got, kind.numpy(samples.call(op, [x, ids], 4, empty=7.0)))
+
+
+def faulty(kind: Kind, op: Op, ids: Any, index: Any = np.int32, segments: int = 10, trailing: tuple[int, ...] = (2,), **keywords: Any) -> str:
+    """The message with which ``check_ids`` refuses these ids; "" if it does not."""
+    given = [kind.array(np.ones((len(ids), *trailing), np.float32)), kind.array(np.array(ids, index))]
+    try:
+        samples.call(op, given, segments, check_ids=True, **keywords)
+    except InvalidProblem as problem:
+        return str(problem)
+    return ""
+
+
+@EVERY_OP
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_check_ids_names_the_first_position(kind: Kind, op: Op, index: Any) -> None:
+    assert "segment_ids[2] is outside [0, 10)" in faulty(kind, op, [0, 1, 10, 10, 11], index)
+    assert "segment_ids[0] is outside [0, 10)" in faulty(kind, op, [-1, 1, 2, 10], index)
+    assert faulty(kind, op, [0, 0, 3, 9], index) == ""
+    assert faulty(kind, op, [], index) == ""
+    ids = np.sort(np.arange(3000) % 10)
+    assert faulty(kind, op, ids, index) == ""
+    ids[-1] = 1 << 30
+    assert "segment_ids[2999]" in faulty(kind, op, ids, index)
+
+
+@EVERY_OP
+def test_check_ids_names_the_first_descent(kind: Kind, op: Op) -> None:
+    message = faulty(kind, op, [0, 4, 4, 3, 9, 1])
+    assert ("segment_ids[3] is less than segment_ids[2]" in message) == op.traits["ordered"]
+    assert message.startswith(op.name) == op.traits["ordered"]
+
+
+@EVERY_OP
+def test_check_ids_where_there_is_nothing_to_write(kind: Kind, op: Op) -> None:
+    assert "segment_ids[0] is outside [0, 0)" in faulty(kind, op, [0, 1], segments=0)
+    assert "segment_ids[1] is outside [0, 10)" in faulty(kind, op, [0, 10], trailing=(0,))
+
+
+def test_check_ids_sees_all_of_an_int64(kind: Kind) -> None:
+    for op in FORWARD:
+        assert "segment_ids[1]" in faulty(kind, op, [0, (1 << 32) + 1], np.int64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("op", [op for op in FORWARD if op.traits["ordered"]], ids=name_of)
+def test_sorted_ops_given_unsorted_ids_stay_inside(kind: Kind, op: Op, seed: int) -> None:
+    """The values are anybody's guess, and some may never be written; on a device, memory around the output is watched."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((400, 4)).astype(np.float32)
+    ids = rng.integers(-50, 400, 400).astype([np.int32, np.int64][seed % 2])
+    if not kind.emulated:
+        whole = kind.array(np.full((408, 4), 99, np.float32))
+        samples.call(op, [kind.array(x), kind.array(ids)], 400, out=whole[4:-4])
+        whole = kind.numpy(whole)
+        assert (whole[:4] == 99).all() and (whole[-4:] == 99).all()
+        return
+    from numba_baracuda.runtime.memory import MemoryFault
+
+    try:
+        samples.call(op, [x, ids], 400)
+    except MemoryFault as fault:
+        assert "never written" in str(fault)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Sample, np.ndarray]:
+    rows, segments = draw(st.integers(0, 70)), draw(st.integers(0, 150))
+    ids = np.array(draw(st.lists(st.integers(-3, segments + 3), min_size=rows, max_size=rows)), np.int64)
+    trailing = draw(st.sampled_from([(), (3,), (4,)]))
+    element, index = draw(st.sampled_from([("f32", "i32"), ("f64", "i64")]))  # few kernels, as each costs time once
+    return Sample("drawn", rows, trailing, segments, element=element, index=index), ids
+
+
+@EVERY
+@hypothesis.given(problem=problems())
+def test_any_problem(kind: Kind, op: Op, variant: Variant, problem: tuple[Sample, np.ndarray]) -> None:
+    sample, ids = problem
+    given = samples.operands(op, sample)
+    given["segment_ids"][...] = np.sort(ids) if op.traits["ordered"] else ids
+    check(kind, op, variant, sample, given)

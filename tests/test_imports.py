@@ -1,0 +1,102 @@
+"""What importing costs in modules, and that every public name is where it is said to be."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pkgutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import numba_baracuda as nb
+from numba_baracuda import OPS
+
+PACKAGE = Path(nb.__file__).parent
+HEAVY = ("numba", "llvmlite", "cupy", "torch", "ml_dtypes", "jax", "cuda.bindings", "cuda.core", "greenlet", "rich", "matplotlib")
+
+
+def loaded_by(statements: str) -> set[str]:
+    """The heavy packages that a fresh interpreter holds after these statements."""
+    report = f"import json, sys; print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r})\n{statements}\n{report}"]
+    return set(json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "import numba_baracuda",
+        "import numba_baracuda; dir(numba_baracuda); numba_baracuda.__version__",
+        "from numba_baracuda import *",
+        "import numba_baracuda as nb; list(nb.OPS); nb.SegmentDescriptor('segment_sum', 3, 4, 5); nb.segment_sum",
+        "import numba_baracuda.segment",
+        "from numba_baracuda.registry import kernel_specs; kernel_specs()",
+    ],
+)
+def test_importing_loads_no_framework(statements: str) -> None:
+    if "*" in statements:
+        pytest.importorskip("numba")
+        assert loaded_by(statements) <= {"numba", "llvmlite", "cuda.bindings", "cuda.core", "ml_dtypes"}  # the device library is numba's
+    else:
+        assert loaded_by(statements) == set()
+
+
+def test_every_public_name_resolves() -> None:
+    assert sorted(nb.__all__) == nb.__all__ and len(set(nb.__all__)) == len(nb.__all__)
+    for name in nb.__all__:
+        assert getattr(nb, name) is not None
+    assert set(nb.__all__) <= set(dir(nb))
+    with pytest.raises(AttributeError, match="module 'numba_baracuda' has no attribute 'segment_summ'"):
+        nb.segment_summ  # noqa: B018
+
+
+def test_type_checkers_see_exactly_the_lazy_names() -> None:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    seen = {}
+    for statement in block.body:
+        assert isinstance(statement, ast.ImportFrom) and statement.level == 1
+        for alias in statement.names:
+            assert alias.asname == alias.name, f"{alias.name} is imported without `as`, so type checkers take it for private"
+            seen[alias.name] = statement.module
+    assert seen == nb._HOME_OF
+
+
+def test_every_op_is_a_public_function() -> None:
+    for name, op in OPS.items():
+        assert name in nb.__all__
+        assert getattr(nb, name) is getattr(import_module(f"numba_baracuda.{op.family}"), name)
+    assert nb.segment.SegmentDescriptor is nb.SegmentDescriptor
+    for family in {op.family for op in OPS.values()}:
+        module = import_module(f"numba_baracuda.{family}")
+        assert {op.name for op in OPS.values() if op.family == family} <= set(module.__all__)
+
+
+def test_a_public_function_can_be_pickled() -> None:
+    import pickle
+
+    for name in OPS:
+        assert pickle.loads(pickle.dumps(getattr(nb, name))) is getattr(nb, name)
+
+
+def test_families_do_not_import_each_other() -> None:
+    families = {op.family for op in OPS.values()}
+    for family in families:
+        for path in (PACKAGE / family).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    assert not set((node.module or "").split(".")) & (families - {family}), path
+
+
+MODULES = [module.name for module in pkgutil.walk_packages(nb.__path__, "numba_baracuda.") if not module.name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not {"runtime", "device", "kernels"} & set(name.split(".")[:-1])])
+def test_modules_can_be_imported_in_any_order(module: str) -> None:
+    """No cycle of imports depends on who comes first."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import {module}"]
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

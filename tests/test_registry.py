@@ -1,0 +1,122 @@
+"""The table of ops."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import references
+
+import numba_baracuda as nb
+from numba_baracuda import OPS, registry
+from numba_baracuda.op import Clear, Launch, Sort, Verify
+from numba_baracuda.registry import Registry, find, kernel_specs
+
+ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
+
+
+def test_it_is_a_mapping() -> None:
+    assert len(OPS) == len(list(OPS)) >= 8
+    assert "segment_sum" in OPS and "nothing" not in OPS
+    assert all(OPS[name].name == name for name in OPS)
+    with pytest.raises(KeyError):
+        OPS["nothing"]
+
+
+def test_kinds_are_used_once() -> None:
+    kinds = collections.Counter((op.category, op.kind) for op in OPS.values())
+    assert set(kinds.values()) == {1}
+
+
+def test_every_op_has_a_reference() -> None:
+    assert set(OPS) <= set(references.REFERENCES), "a new row wants a reference in tests/references.py"
+
+
+def test_gradients_name_each_other() -> None:
+    gradients = {op.backward for op in OPS.values()} - {None}
+    for name, op in OPS.items():
+        if op.backward:
+            assert op.backward == f"{name}_backward" and op.backward in OPS
+            backward = OPS[op.backward]
+            kind = name.rpartition("_")[2]
+            assert tuple(operand.name for operand in backward.operands[:-1]) == references.GRADIENT_INPUTS[kind]
+            assert (backward.elements, backward.indices) == (op.elements, op.indices)
+        else:
+            assert name in gradients
+
+
+def test_sorted_and_unsorted_ops_come_in_pairs() -> None:
+    for name, op in OPS.items():
+        twin = OPS[name.removeprefix("unsorted_") if name.startswith("unsorted_") else f"unsorted_{name}"]
+        assert (twin.formula, twin.operands, twin.elements, twin.indices) == (op.formula, op.operands, op.elements, op.indices)
+        assert op.traits["ordered"] != twin.traits["ordered"]
+
+
+def test_every_op_has_a_deterministic_variant_and_unlike_names() -> None:
+    for op in OPS.values():
+        assert any(variant.deterministic for variant in op.variants)
+        assert len({variant.name for variant in op.variants}) == len(op.variants)
+
+
+def test_a_name_is_taken_once() -> None:
+    table = Registry()
+    table.add(OPS["segment_sum"])
+    with pytest.raises(ValueError, match="two ops are named segment_sum"):
+        table.add(OPS["segment_sum"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"), [("segment_sums", "segment_sum"), ("unsorted_segment_sun", "unsorted_segment_sum"), ("segment-mean", "segment_mean")]
+)
+def test_near_misses(wrong: str, hint: str) -> None:
+    with pytest.raises(nb.Unsupported, match=f"op: got '{wrong}', wants one of .*; did you mean .*{hint}"):
+        find(wrong)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", OPS)
+def test_samples_cover_every_variant_and_recipes_hang_together(name: str, arch: str) -> None:
+    """What a step names exists by then: operands, slots, and what sorting makes."""
+    op = OPS[name]
+    used = set()
+    samples = list(op.samples(op))
+    assert {(described.element, described.index) for described, _ in samples} == {(e, i) for e in op.elements for i in op.indices}
+    for described, layouts in samples:
+        assert nb.select(described, device=-1).op is op
+        for variant in op.variants:
+            if variant.refuses(op, described) is None:
+                used.add(variant.name)
+                recipe = variant.recipe(op, described, layouts, registry.Target(ARCHS[arch], 132))
+                slots = {slot.name: slot for slot in recipe.slots}
+                known = {"", *slots, *(operand.name for operand in op.operands)}
+                assert recipe.workspace == sum(slot.nbytes for slot in recipe.slots) and all(slot.nbytes % 16 == 0 for slot in recipe.slots)
+                for step in recipe.steps:
+                    if isinstance(step, Launch):
+                        assert set(step.pointers) <= known
+                        signature = step.spec.signature.split()
+                        assert [token[0] == "*" for token in signature] == [True] * len(step.pointers) + [False] * len(step.scalars)
+                    elif isinstance(step, Sort):
+                        known |= {"permutation", "sorted_ids"}
+                    else:
+                        assert isinstance(step, (Clear, Verify)) and step.slot in slots
+                assert any(op.operands[-1].name in step.pointers for step in recipe.steps if isinstance(step, Launch))
+    assert used == {variant.name for variant in op.variants}
+
+
+def test_kernels_to_compile() -> None:
+    everything = kernel_specs()
+    assert len(set(everything)) == len(everything)
+    sums = kernel_specs("segment_sum")
+    assert 0 < len(sums) < len(everything) and set(sums) <= set(everything)
+    assert kernel_specs("nothing*") == []
+    assert {spec.factory.partition(":")[2] for spec in everything} >= {
+        "fold_tiles",
+        "fold_carries",
+        "gather_rows",
+        "scatter_rows",
+        "count_ids",
+        "first_fault",
+    }
+    assert len({(spec.name, spec.signature) for spec in everything}) == len(everything)
+    wide = {arch: any(dict(spec.constants).get("wide_red") for spec in kernel_specs(arch=arch)) for arch in ARCHS}
+    assert wide == {"sm_80": False, "sm_90": True, "sm_100": True}
