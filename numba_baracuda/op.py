@@ -42,7 +42,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel. ``pointers`` name operands, slots, what an earlier step made, or ``NULL``; ``config`` is (blocks, threads, dynamic shared bytes)."""
+    """One kernel. ``pointers`` name operands, slots, what an earlier step made, or ``NULL``; ``config`` is (blocks, threads, shared bytes)."""
 
     spec: KernelSpec
     config: tuple[int, int, int]

@@ -63,7 +63,7 @@ class Cupy(Kind):
     def array(self, values: Any) -> Any:
         import cupy
 
-        return cupy.array(np.ascontiguousarray(values))
+        return cupy.array(np.asarray(values, order="C"))
 
     def numpy(self, array: Any) -> Any:
         import cupy
@@ -182,7 +182,7 @@ def lay(kind: Kind, layout: str, values: Any) -> Any:
     """``values`` in a layout, as an array of this kind; skips the test where the framework has no such view."""
     if kind.name == "torch" and layout.endswith("backwards"):
         pytest.skip("torch has no negative strides")
-    return see(kind, LAYOUTS[layout](kind, np.ascontiguousarray(values)))
+    return see(kind, LAYOUTS[layout](kind, np.asarray(values, order="C")))
 
 
 def see(kind: Kind, array: Any) -> Any:

@@ -50,7 +50,7 @@ def resource_faults(cubin: Cubin) -> list[str]:
 
 
 def code_faults(sass: str, spec: KernelSpec) -> list[str]:
-    """What the machine code says against a kernel: local memory, float64 where no value is float64, narrow accesses where its vector fills 16 bytes."""
+    """What the machine code says against a kernel: local memory, float64 where no value is float64, narrow accesses where wide ones are promised."""
     constants, name = dict(spec.constants), spec.factory.partition(":")[2]
     found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
     if "f64" not in spec.signature:

@@ -500,6 +500,13 @@ def _full_mask_in_a_branch(y):
         y[cuda.threadIdx.x] = cuda.any_sync(-1, True)
 
 
+def _after_the_end_of_a_lane(y):
+    if cuda.laneid > 0:
+        for k in range(20):
+            y[cuda.threadIdx.x] = k
+        y[cuda.threadIdx.x] = cuda.any_sync(-1, True)
+
+
 def _barrier_against_warp(y):
     if cuda.threadIdx.x == 0:
         cuda.syncthreads()
@@ -544,6 +551,12 @@ STUCK = {
     "overlapping masks": (_masks_that_overlap, 32, DivergentBarrier, "meets ballot_sync"),
     "different operations": (_different_operations, 32, DivergentBarrier, "meets"),
     "full mask in a branch": (_full_mask_in_a_branch, 32, DivergentBarrier, "ended"),
+    "after the end of a lane": (
+        _after_the_end_of_a_lane,
+        32,
+        DivergentBarrier,
+        "any_sync waits for a lane that has ended|ended while other lanes wait",
+    ),
     "barrier against warp": (_barrier_against_warp, 32, Deadlock, "wait for ever at test_emulator_races"),
     "endless plain spin": (_endless_plain, 4, Deadlock, r"only spin, block 0 thread \d at test_emulator_races\.py:\d+"),
     "endless atomic spin": (_endless_atomic, 4, Deadlock, r"only spin, block 0 thread \d at test_emulator_races\.py:\d+"),

@@ -356,7 +356,8 @@ def test_reading_back_names_the_call_that_failed(monkeypatch: pytest.MonkeyPatch
 
 
 X, Y, WORKSPACE = (
-    arrays.View(ptr, arrays.Form.of((4,), (1,), "f32", 0, "foreign", False), None, name) for ptr, name in ((4096, "x"), (8192, "y"), (16384, "workspace"))
+    arrays.View(ptr, arrays.Form.of((4,), (1,), "f32", 0, "foreign", False), None, name)
+    for ptr, name in ((4096, "x"), (8192, "y"), (16384, "workspace"))
 )
 
 

@@ -1,8 +1,8 @@
 """Vector access: several neighbouring elements in one instruction, between memory and a local array.
 
 ``load_2(pointer, index, local, at)`` reads ``pointer[index : index + 2]`` into ``local[at : at + 2]``; ``store_2`` writes them back. ``index`` and
-``at`` count elements. The address must be a multiple of the bytes moved. The ``_once`` forms promise that no thread writes the data during the kernel,
-which lets them use the read-only path. Any thread may call them alone. A local array indexed by constants lives in registers.
+``at`` count elements. The address must be a multiple of the bytes moved. The ``_once`` forms promise that no thread writes the data during the
+kernel, which lets them use the read-only path. Any thread may call them alone. A local array indexed by constants lives in registers.
 """
 
 from __future__ import annotations

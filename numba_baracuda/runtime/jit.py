@@ -119,7 +119,7 @@ _real_template = _dispatcher.CUDADispatcher.get_call_template
 
 def _call_template(self: Any, arguments: Any, keywords: Any) -> Any:
     """Numba compiles a device function when it types a call of it; while we only infer types, inference of the function is enough and much faster."""
-    if not getattr(_assumed, "inferring", False):
+    if not getattr(_assumed, "inferring", False) or self.py_func.__module__.startswith("numba."):
         return _real_template(self, arguments, keywords)
     _, folded = self.fold_argument_types(arguments, keywords)
     found = signature(infer(self.py_func, tuple(folded))[-1], *folded)

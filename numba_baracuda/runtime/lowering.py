@@ -162,9 +162,10 @@ class Lowering:
         return f"({''.join(f'{self._as(v, t)}, ' for v, t in zip(expr.items, ty.types, strict=True))})"
 
     def _expr_getiter(self, expr: Any, _ty: Any, site: str) -> str:
-        if not isinstance(self._type(expr.value), types.RangeType | types.UniTuple):
-            raise UnknownConstruct(f"{site}: a loop over {self._type(expr.value)}")
-        return f"iter({self._name(expr.value)})"
+        taken = self.calltypes[expr].args[0] if expr in self.calltypes else self._type(expr.value)
+        if not isinstance(taken, types.RangeType | types.UniTuple):
+            raise UnknownConstruct(f"{site}: a loop over {taken}")
+        return f"iter({self._as(expr.value, taken)})"
 
     def _expr_iternext(self, expr: Any, _ty: Any, _site: str) -> str:
         return f"next({self._name(expr.value)}, None)"

@@ -164,7 +164,14 @@ def backward_call(op: Op) -> Callable[..., Any]:
     """``op(d_output, segment_ids)``."""
 
     def run(
-        d_output: Any, segment_ids: Any, *, out: Any = None, stream: Any = None, workspace: Any = None, check_ids: bool = False, deterministic: bool = True
+        d_output: Any,
+        segment_ids: Any,
+        *,
+        out: Any = None,
+        stream: Any = None,
+        workspace: Any = None,
+        check_ids: bool = False,
+        deterministic: bool = True,
     ) -> Any:
         return call(op, (d_output, segment_ids), None, out, stream, workspace, None, check_ids, deterministic)
 
@@ -187,9 +194,9 @@ _DOC = """{formula}
 
 Shapes: {shapes}; the trailing axes may be any number up to rank 8, and none. Any operand may be a strided view. Values: {values}; ids: {indices}.
 {notes}
-Ids outside [0, S) are dropped. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes. ``check_ids=True`` waits for
-the device and raises ``InvalidProblem`` at the first id out of range or, for sorted ops, the first descent; other calls never wait.
-Variants: {variants}.
+Ids outside [0, S) are dropped. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes. ``check_ids=True`` waits
+for the device and raises ``InvalidProblem`` at the first id out of range or, for sorted ops, the first descent; other calls never wait. Variants:
+{variants}.
 
 Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have.
 """

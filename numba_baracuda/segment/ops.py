@@ -41,7 +41,9 @@ def _transposed(operand: Operand, descriptor: SegmentDescriptor) -> Layout:
     return Layout((getattr(descriptor, operand.axes[0]), 5, 8), (40, 1, 5))
 
 
-def _row(name: str, kind: SegmentKind, formula: str, operands: tuple[Operand, ...], variants: tuple[Variant, ...], backward: str | None, **traits: Any) -> Op:
+def _row(
+    name: str, kind: SegmentKind, formula: str, operands: tuple[Operand, ...], variants: tuple[Variant, ...], backward: str | None, **traits: Any
+) -> Op:
     traits["ordered"] = not name.startswith("unsorted")
     return OPS.add(
         Op(
@@ -51,13 +53,23 @@ def _row(name: str, kind: SegmentKind, formula: str, operands: tuple[Operand, ..
     )  # fmt: skip
 
 
-def _pair(name: str, kinds: tuple[SegmentKind, SegmentKind], formula: str, gradient: str, monoid: Monoid, variants: tuple[Variant, ...]) -> tuple[Callable[..., Any], ...]:
+def _pair(
+    name: str, kinds: tuple[SegmentKind, SegmentKind], formula: str, gradient: str, monoid: Monoid, variants: tuple[Variant, ...]
+) -> tuple[Callable[..., Any], ...]:
     """A forward op whose gradient is a gather, and that gradient."""
     counts = monoid is MEAN
     empty = 0.0
-    order = "Ids are in any order." if name.startswith("unsorted") else "Ids ascend; if they do not, values are unspecified but nothing outside the arrays is touched."
-    notes = f"Sums are kept in the accumulator's type. Empty segments get {empty:g}, or ``empty=``. NaN and infinities follow IEEE arithmetic. {order}"
-    forward = _row(name, kinds[0], formula, (INPUT, IDS, OUTPUT), variants, f"{name}_backward", monoid=monoid, counts=counts, empty=empty, notes=notes)
+    order = (
+        "Ids are in any order."
+        if name.startswith("unsorted")
+        else "Ids ascend; if they do not, values are unspecified but nothing outside the arrays is touched."
+    )
+    notes = (
+        f"Sums are kept in the accumulator's type. Empty segments get {empty:g}, or ``empty=``. NaN and infinities follow IEEE arithmetic. {order}"
+    )
+    forward = _row(
+        name, kinds[0], formula, (INPUT, IDS, OUTPUT), variants, f"{name}_backward", monoid=monoid, counts=counts, empty=empty, notes=notes
+    )
     notes = f"Rows whose id is out of range get 0. {'Counts are taken anew from the ids. ' if counts else ''}{order}"
     backward = _row(f"{name}_backward", kinds[1], gradient, (D_OUTPUT, IDS, D_INPUT), (GATHER,), None, counts=counts, notes=notes)
     return forward_call(forward), backward_call(backward)

@@ -95,7 +95,11 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     slots = list(_check_slots(descriptor))
     if crossing:
         entries = tiling.entries
-        slots += [Slot("carry_ids", "i64", entries), Slot("carry_counts", "i64", entries), Slot("carry_states", state, entries * columns * monoid.width)]
+        slots += [
+            Slot("carry_ids", "i64", entries),
+            Slot("carry_counts", "i64", entries),
+            Slot("carry_states", state, entries * columns * monoid.width),
+        ]
         steps.append(
             Launch(
                 rows.spec(
@@ -144,7 +148,10 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     wide = value == "f32" and both.vector == 4 and target.capability >= (9, 0)
     steps: list[Step] = [
         *_checks(op, descriptor, layouts),
-        _over_rows("fill_rows", out, segments, 1, f"*{value} i64 i64 i64 {state} i64 {out.tuples} {out.tuples}", ("output",), (_CHUNKS, 0.0), value=value),
+        _over_rows(
+            "fill_rows", out, segments, 1, f"*{value} i64 i64 i64 {state} i64 {out.tuples} {out.tuples}",
+            ("output",), (_CHUNKS, 0.0), value=value,
+        ),
         _over_rows(
             "scatter_rows", both, n, UNROLL, f"*{value} *{index} *{value} i64 i64 i64 i64 i64 i64 i64 {both.tuples} {both.tuples} {both.tuples}",
             ("input", "segment_ids", "output"), (segments, _CHUNKS, ids_step(layouts)), value=value, index=index, wide_red=wide,
@@ -211,7 +218,9 @@ def _checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -
     def judge(fault: Sequence[int]) -> None:
         outside, descent = fault
         if outside < _NO_FAULT:
-            raise InvalidProblem(f"{op.name}: segment_ids[{outside}] is outside [0, {segments}), wants every id inside; the first such position is named")
+            raise InvalidProblem(
+                f"{op.name}: segment_ids[{outside}] is outside [0, {segments}), wants every id inside; the first such position is named"
+            )
         if descent < _NO_FAULT:
             raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")
 

@@ -1,8 +1,9 @@
 """Algorithms of the segment family; none of them names an op.
 
-Every factory takes keywords: short element names (``value="f32"``, ``index="i32"``), a monoid's name, and the geometry of :mod:`..tiling`. Operands are addressed as
-``row · row_stride + Σ coordinate · stride`` over ``dims`` trailing dimensions, in elements, so any view works; vectors longer than 1 need unit column stride.
-Launched by hand on arrays they take 1-D C-contiguous ones; ``launch_config`` gives blocks, threads and dynamic shared bytes.
+Every factory takes keywords: short element names (``value="f32"``, ``index="i32"``), a monoid's name, and the geometry of :mod:`..tiling`. Operands
+are addressed as ``row · row_stride + Σ coordinate · stride`` over ``dims`` trailing dimensions, in elements, so any view works; vectors longer than
+1 need unit column stride. Launched by hand on arrays they take 1-D C-contiguous ones; ``launch_config`` gives blocks, threads and dynamic shared
+bytes.
 """
 
 from .carries import fold_carries

@@ -17,8 +17,8 @@ from .common import fold_of, place_of
 def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int) -> Any:
     """Joins carries of equal neighbouring ids, in order, and stores the finished rows.
 
-    A group takes one carry; if a run begins there, it joins up to ``groups`` carries. A longer run, of which at most one begins in a block, is cut into as many
-    equal parts as the block has groups, and the first group joins the parts in order. Bytes: entries · columns · state read.
+    A group takes one carry; if a run begins there, it joins up to ``groups`` carries. A longer run, of which at most one begins in a block, is cut
+    into as many equal parts as the block has groups, and the first group joins the parts in order. Bytes: entries · columns · state read.
     """
     fold = fold_of(monoid, value, vector)
     reset, join, write, park, scalars, state_type = fold.reset, fold.join, fold.write, fold.park, fold.scalars, fold.state_type

@@ -65,13 +65,13 @@ def _gap_filler(value: str, vector: int, dims: int) -> Any:
 def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, packed: bool, permuted: bool, dims: int) -> Any:
     """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
-    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, ``UNROLL`` rows in flight. A run that begins and ends inside the tile is
-    stored at once. The first and the last run of each tile meet in shared memory, where the block's first group joins them in order;
-    the first and the last run of the block go to the carry arrays, which ``fold_carries`` joins. So the order of every fold is fixed by the shapes alone.
-    Empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks behind ``row_blocks · chunks``.
-    Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays. With ``permuted``, row r is ``input[permutation[r]]``.
-    Bytes: rows · (columns · value + index) read, segments · columns · value written. Method: tiles with carry-out, as in Merrill and Garland,
-    "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
+    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, ``UNROLL`` rows in flight. A run that begins and ends
+    inside the tile is stored at once. The first and the last run of each tile meet in shared memory, where the block's first group joins them in
+    order; the first and the last run of the block go to the carry arrays, which ``fold_carries`` joins. So the order of every fold is fixed by
+    shapes and tile. Empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks behind
+    ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays. With ``permuted``, row r is
+    ``input[permutation[r]]``. Bytes: rows · (columns · value + index) read, segments · columns · value written. Method: tiles with carry-out, as in
+    Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = fold_of(monoid, value, vector)
@@ -81,8 +81,16 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
     load, load_ids = LOAD_ONCE[vector], LOAD_ONCE[index_vector]
     groups = FOLD_THREADS // lanes
     shift, low_bits = lanes.bit_length() - 1, lanes - 1
-    edges, edge_size, batch_size = 2 * groups, lanes * scalars, UNROLL * vector
+    edges, edge_size, batch_size, width = 2 * groups, lanes * scalars, UNROLL * vector, scalars // vector
     shared_states = edges * edge_size
+
+    @jit.device
+    def park_edge(ids: Any, counts: Any, kept: Any, edge: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
+        park(ids, counts, kept, edge, edge * edge_size + lane, lanes, lane == 0, segment, count, states)
+
+    @jit.device
+    def park_carry(ids: Any, counts: Any, kept: Any, carry: Any, column: Any, columns: Any, segment: Any, count: Any, states: Any) -> None:
+        park(ids, counts, kept, carry, (carry * columns + column) * width, 1, column == 0, segment, count, states)
 
     def fold_tiles(
         input: Any, ids: Any, permutation: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
@@ -143,7 +151,7 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                         if batch_ids[0] != current:
                             segment, following = clamp(current, segments), clamp(batch_ids[0], segments)
                             if edge == 2 * group:
-                                park(edge_ids, edge_counts, edge_states, edge, edge * edge_size + lane, lanes, lane == 0, segment, position - begun, states)
+                                park_edge(edge_ids, edge_counts, edge_states, edge, lane, segment, position - begun, states)
                                 edge += 1
                             elif 0 <= segment < segments:
                                 write(output, segment * output_row + output_offset, states, position - begun)
@@ -160,22 +168,21 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
             segment = clamp(current, segments) if length > 0 else segments
             if length > 0 and first + length == rows and 0 < segments - segment - 1 <= GAP:
                 write_empty(output, segment + 1, segments, output_row, output_offset, empty)
-            park(edge_ids, edge_counts, edge_states, edge, edge * edge_size + lane, lanes, lane == 0, segment, length - begun, states)
+            park_edge(edge_ids, edge_counts, edge_states, edge, lane, segment, length - begun, states)
             if edge == 2 * group:
                 # the tile's only run: an empty twin keeps the ids of the edges in order
                 edge += 1
                 reset(states)
-                park(edge_ids, edge_counts, edge_states, edge, edge * edge_size + lane, lanes, lane == 0, segment, 0, states)
+                park_edge(edge_ids, edge_counts, edge_states, edge, lane, segment, 0, states)
         cuda.syncthreads()
         if group == 0 and column < columns:
             reset(states)
             current, count, carry = edge_ids[0], int64(0), 2 * row_block
-            carry_size, inside = columns * scalars // vector, column * scalars // vector
             # the number of edges is read from the launch: a constant would be unrolled
             for edge in range(cuda.blockDim.x >> shift << 1):
                 if edge_ids[edge] != current:
                     if carry == 2 * row_block and row_blocks > 1:
-                        park(carry_ids, carry_counts, carry_states, carry, carry * carry_size + inside, 1, column == 0, current, count, states)
+                        park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
                         carry += 1
                     elif 0 <= current < segments:
                         write(output, current * output_row + output_offset, states, count)
@@ -184,11 +191,11 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                 count += edge_counts[edge]
                 join(states, edge_states, edge * edge_size + lane, lanes)
             if row_blocks > 1:
-                park(carry_ids, carry_counts, carry_states, carry, carry * carry_size + inside, 1, column == 0, current, count, states)
+                park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
                 if carry == 2 * row_block:
                     carry += 1
                     reset(states)
-                    park(carry_ids, carry_counts, carry_states, carry, carry * carry_size + inside, 1, column == 0, current, 0, states)
+                    park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, 0, states)
             elif 0 <= current < segments:
                 write(output, current * output_row + output_offset, states, count)
 

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int64
 
 from ...algebra import MONOIDS
 from ...device.atomics import red_add, red_add_4, red_min
@@ -44,7 +44,8 @@ def _position(lanes: int, vector: int, rows_a_group: int) -> Any:
 def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, dims: int) -> Any:
     """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
 
-    A group copies ``UNROLL`` rows, all loads before the first store. Bytes: rows · (columns · value + index) read or written once, plus the rows gathered.
+    A group copies ``UNROLL`` rows, all loads before the first store. Bytes: rows · (columns · value + index) read or written once, plus the rows
+    gathered.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
     load, store, place = LOAD_ONCE[vector], STORE[vector], place_of(dims)
@@ -183,7 +184,7 @@ def count_ids(*, index: str, count: str) -> Any:
 
 @jit.kernel
 def first_fault(*, index: str, ordered: bool) -> Any:
-    """``fault[0]`` = the first row whose id is outside ``[0, segments)``, ``fault[1]`` = the first whose id is less than the one before, if ``ordered``.
+    """``fault[0]`` = the first row whose id is outside ``[0, segments)``; if ``ordered``, ``fault[1]`` = the first whose id is less than the last.
 
     Both hold a large number beforehand and keep it when there is no fault. Bytes: rows · index read.
     """
