@@ -37,7 +37,7 @@ print(json.dumps({"import numba_baracuda": imported - context, "first call": cal
 """
 
 
-def microseconds(call: Callable[[], Any], wait: Callable[[], Any], calls: int = 2000, rounds: int = 7) -> float:
+def microseconds(call: Callable[[], Any], wait: Callable[[], Any], calls: int = 4000, rounds: int = 20) -> float:
     """Host time of one call."""
     best = float("inf")
     for _ in range(rounds):

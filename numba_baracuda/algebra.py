@@ -27,6 +27,11 @@ class Monoid:
         """Scalars in a state."""
         return len(self.identity)
 
+    @property
+    def finishes(self) -> bool:
+        """Whether the result is more than the state."""
+        return self.finish is not _state
+
 
 def _element(x: Any) -> Any:
     return x

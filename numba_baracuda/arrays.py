@@ -183,23 +183,34 @@ def _numpy(obj: Any, at: _At) -> View:
 
 
 def _torch(obj: Any, at: _At) -> View:
-    if not obj.is_cuda:
-        _in_host(at, f"a torch tensor on {obj.device}", "x.cuda() moves it there")
     if _emulating is not False:
-        _on_device(at, "a torch tensor on the device")
+        _on_device(at, f"a torch tensor on {obj.device}") if obj.is_cuda else _torch_in_host(obj, at)
     try:
-        ptr, shape, strides = obj.data_ptr(), obj.shape, obj.stride()
+        ptr, shape, strides, device = obj.data_ptr(), obj.shape, obj.stride(), obj.get_device()
     except RuntimeError as error:  # sparse layouts and torch's own tracers
         raise Unsupported(f"{at[0]}: {at[1]} is a torch tensor without plain memory: {error}") from error
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    return _assemble(obj, at, ptr, shape, strides, obj.dtype, obj.get_device(), "torch")
+    form = _read_forms.get((shape, strides, obj.dtype, device, "torch", False))
+    if form is not None and not ptr % form.itemsize:
+        return View(ptr, form, obj, at[1])
+    if not obj.is_cuda:
+        _torch_in_host(obj, at)
+    return _assemble(obj, at, ptr, shape, strides, obj.dtype, device, "torch")
+
+
+def _torch_in_host(obj: Any, at: _At) -> NoReturn:
+    _in_host(at, f"a torch tensor on {obj.device}", "x.cuda() moves it there")
 
 
 def _cupy(obj: Any, at: _At) -> View:
     if _emulating is not False:
         _on_device(at, "a CuPy array")
     memory = obj.data
+    ptr = memory.ptr
+    form = _read_forms.get((obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy", False))
+    if form is not None and not ptr % form.itemsize:
+        return View(ptr, form, obj, at[1])
     return _assemble(obj, at, memory.ptr, obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy")
 
 
@@ -309,7 +320,12 @@ def view(obj: Any, op: str, name: str, wants: str = "") -> View:
     or holds other elements than the package knows, :class:`Unsupported` for memory on the wrong side and strides of broken elements,
     :class:`MisalignedOperand`.
     """
-    return (_converters.get(type(obj)) or _converter(type(obj)))(obj, (op, name, wants))
+    return read(obj, (op, name, wants))
+
+
+def read(obj: Any, at: _At) -> View:
+    """:func:`view` for a caller that has op, argument and wish ready as a tuple."""
+    return (_converters.get(type(obj)) or _converter(type(obj)))(obj, at)
 
 
 def check_one_device(op: str, views: Iterable[View]) -> int:

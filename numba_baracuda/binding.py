@@ -82,12 +82,13 @@ class Bound:
         else:
             self.acts = [self._act(step) for step in recipe.steps]
 
-    def check_aliasing(self, views: Sequence[View]) -> None:
+    def check_aliasing(self, pointers: Sequence[int]) -> None:
         """No output may overlap an input."""
         for out, out_low, out_high, k, low, high in self.pairs:
-            mine, other = views[out].ptr, views[k].ptr
+            mine, other = pointers[out], pointers[k]
             if mine + out_low < other + high and other + low < mine + out_high:
-                raise InvalidProblem(f"{self.op.name}: {views[out].name} overlaps {views[k].name}, wants memory of its own")
+                operands = self.op.operands
+                raise InvalidProblem(f"{self.op.name}: {operands[out].name} overlaps {operands[k].name}, wants memory of its own")
 
     def check_apart(self, workspace: View, views: Sequence[View]) -> None:
         """The workspace may not overlap an operand."""
@@ -96,13 +97,12 @@ class Bound:
             if view.ptr + low < last and first < view.ptr + high and low < high:
                 raise InvalidProblem(f"{self.op.name}: workspace overlaps {view.name}, wants memory of its own")
 
-    def __call__(self, stream: int, views: list[View], workspace: View | None) -> None:
-        """Runs the steps. What a step makes for the next ones is appended to ``views``, which keeps it alive."""
+    def __call__(self, stream: int, pointers: list[int], views: list[View], workspace: View | None) -> None:
+        """Runs the steps. Slots, and what a step makes for the next ones, are appended to ``pointers``; ``views`` keep the latter alive."""
         if self.device < 0:
             arrays.warn_emulated()
             self.acts[0](views, workspace)
             return
-        pointers = [view.ptr for view in views]
         if self.offsets:
             base = 0 if workspace is None else workspace.ptr  # None where every slot is empty
             pointers += [base + offset for offset in self.offsets]

@@ -73,7 +73,7 @@ class Plan:
     def __init__(self, op: Op, descriptor: Any, variant: Variant, target: Target, workspace_size: int) -> None:
         self.op, self.descriptor, self.variant, self.target = op, descriptor, variant, target
         self._workspace_size = workspace_size
-        self._names = [operand.name for operand in op.operands]
+        self._places = [(operand.name, (op.name, operand.name, "")) for operand in op.operands]
         self._bound: dict[Any, Bound] = {}
 
     select: Callable[..., Plan]
@@ -119,33 +119,37 @@ class Plan:
     def views(self, operands: dict[str, Any]) -> list[View]:
         """The operands in the op's order, seen as addresses."""
         try:
-            views = [arrays.view(operands[name], self.op.name, name) for name in self._names]
+            views = [arrays.read(operands[name], at) for name, at in self._places]
         except KeyError as missing:
-            raise InvalidProblem(f"{self.op.name}: operand {missing} is missing, wants {', '.join(self._names)}") from None
+            raise InvalidProblem(f"{self.op.name}: operand {missing} is missing, wants {', '.join(dict(self._places))}") from None
         if len(operands) > len(views):
-            unknown = ", ".join(sorted(set(operands) - set(self._names)))
-            raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(self._names)}")
+            unknown = ", ".join(sorted(set(operands) - set(dict(self._places))))
+            raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(dict(self._places))}")
         return views
 
-    def bind(self, views: list[View]) -> Bound:
-        """The launches for operands of these layouts, made at the first call for them."""
-        key = (*[v.form for v in views], *[v.ptr & 15 for v in views])
+    def bind(self, views: list[View], pointers: list[int] | None = None) -> Bound:
+        """The launches for operands of these layouts, made at the first call for them. ``pointers`` are the views' addresses, if they are at hand."""
+        pointers = pointers or [view.ptr for view in views]
+        key = (*[view.form for view in views], *[pointer & 15 for pointer in pointers])
         bound = self._bound.get(key)
         if bound is None:
-            check(self.op, self.descriptor, views)
-            device = arrays.check_one_device(self.op.name, views)
-            target = self.target if device < 0 else target_of(device)
-            layouts = {v.name: Layout(tuple(v.shape), tuple(v.strides), v.ptr & 15) for v in views}
-            recipe = self.variant.recipe(self.op, self.descriptor, layouts, target)
-            bound = remember(self._bound, key, Bound(self.op, recipe, views, target, device), most=256)
-        bound.check_aliasing(views)
+            bound = remember(self._bound, key, self._bind(views), most=256)
+        bound.check_aliasing(pointers)
         return bound
+
+    def _bind(self, views: list[View]) -> Bound:
+        check(self.op, self.descriptor, views)
+        device = arrays.check_one_device(self.op.name, views)
+        target = self.target if device < 0 else target_of(device)
+        layouts = {view.name: Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15) for view in views}
+        return Bound(self.op, self.variant.recipe(self.op, self.descriptor, layouts, target), views, target, device)
 
     def execute(self, views: list[View], stream: Any, workspace: Any) -> None:
         """``run`` for operands that are already views."""
-        bound = self.bind(views)
+        pointers = [view.ptr for view in views]
+        bound = self.bind(views, pointers)
         handle = streams.stream_handle(stream, views[0])
-        bound(handle, views, self._workspace(workspace, bound, views, handle) if bound.workspace else None)
+        bound(handle, pointers, views, self._workspace(workspace, bound, views, handle) if bound.workspace else None)
 
     def _workspace(self, given: Any, bound: Bound, views: list[View], handle: int) -> View:
         if given is None:

@@ -9,7 +9,7 @@ from ..dtypes import BY_NAME
 from ..errors import InvalidProblem
 from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target, Verify
 from ..runtime.spec import KernelSpec
-from .tiling import BOUNDS, CARRY_THREADS, THREADS, UNROLL, Tiling, ceil_div, gap_blocks, vector_for
+from .tiling import CARRY_THREADS, FINISHING_FOLD_BLOCKS, FOLD_BLOCKS, THREADS, UNROLL, Tiling, ceil_div, gap_blocks, vector_for
 
 if TYPE_CHECKING:
     from .family import SegmentDescriptor
@@ -46,15 +46,14 @@ class Rows:
         self.dims = len(self.shape)
         self.tuples = f"{self.dims}xi64"
 
-    def spec(self, kernel: str, signature: str, **constants: int | str | bool) -> KernelSpec:
+    def spec(self, kernel: str, signature: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
         """A kernel of this family; geometry is filled in."""
         shape = Tiling(1, self.columns, self.vector, 1)
         constants |= {"vector": self.vector, "lanes": shape.lanes, "dims": self.dims}
-        return kernel_spec(kernel, signature, **constants)
+        return kernel_spec(kernel, signature, max_threads, min_blocks, **constants)
 
 
-def kernel_spec(kernel: str, signature: str, **constants: int | str | bool) -> KernelSpec:
-    max_threads, min_blocks = BOUNDS.get(kernel, (THREADS, 0))
+def kernel_spec(kernel: str, signature: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
     return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), signature, max_threads, min_blocks)
 
 
@@ -82,6 +81,7 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
             "fold_tiles",
             f"*{value} *{index} *i64 *{value} *i64 *i64 *{state}"
             f" i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}",
+            tiling.threads, FINISHING_FOLD_BLOCKS if monoid.finishes else FOLD_BLOCKS,
             monoid=monoid.name, value=value, index=index, packed=packed, permuted=permuted,
         ),
         (tiling.row_blocks * tiling.chunks + gap_blocks(segments), tiling.threads, 0),
@@ -103,13 +103,14 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
         steps.append(
             Launch(
                 rows.spec(
-                    "fold_carries", f"*i64 *i64 *{state} *{value} i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}", monoid=monoid.name, value=value
+                    "fold_carries", f"*i64 *i64 *{state} *{value} i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}", CARRY_THREADS, 1,
+                    monoid=monoid.name, value=value,
                 ),
                 (ceil_div(entries, CARRY_THREADS // tiling.lanes) * tiling.chunks, CARRY_THREADS, 0),
                 (*carries, "output"),
                 (entries, columns, segments, tiling.chunks, rows.steps[1], rows.shape, rows.strides[1]),
             )
-        )
+        )  # fmt: skip
     return Recipe(tuple(steps), tuple(slots))
 
 

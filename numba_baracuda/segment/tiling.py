@@ -10,8 +10,8 @@ THREADS = 256
 FOLD_THREADS = 128
 #: threads in a block that joins carries: all that a block can have, since one block joins the longest run
 CARRY_THREADS = 1024
-#: launch bounds: most threads a block, and the resident blocks that the registers must leave room for
-BOUNDS = {"fold_tiles": (FOLD_THREADS, 5), "fold_carries": (CARRY_THREADS, 1)}
+#: resident blocks that the registers of a fold leave room for, without a spill on any architecture; a finish wants registers of its own
+FOLD_BLOCKS, FINISHING_FOLD_BLOCKS = 5, 4
 #: rows whose loads a lane issues before it uses the first
 UNROLL = 8
 #: empty segments that the lane which finds them fills itself; longer gaps are filled by blocks of their own
