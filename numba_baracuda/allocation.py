@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .arrays import INSTALL_CUPY, Form, View
+from .arrays import INSTALL_CUPY
 from .errors import Unsupported
 from .runtime import driver
 from .streams import torch_stream
+from .views import Form, View
 
 
 def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:

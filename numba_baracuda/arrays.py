@@ -6,7 +6,6 @@ none: a type is recognised by the module that defines it, and a framework is tak
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import warnings
@@ -18,6 +17,7 @@ import numpy as np
 from . import dtypes
 from .errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from .runtime import driver
+from .views import Form, View, c_strides, remember, spell
 
 INSTALL_CUPY = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]' brings CuPy"
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
@@ -25,70 +25,6 @@ _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for me
 
 class EmulationWarning(UserWarning):
     """An op runs in the CPU emulator."""
-
-
-class Form:
-    """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
-
-    ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
-    ``kind`` one of ``numpy numba cupy torch jax foreign``.
-    """
-
-    __slots__ = ("device", "element", "empty", "itemsize", "kind", "readonly", "shape", "strides")
-
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> None:
-        self.shape, self.strides, self.element, self.device, self.kind, self.readonly = shape, strides, element, device, kind, readonly
-        self.itemsize = dtypes.BY_NAME[element].itemsize
-        self.empty = 0 in shape
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> Form:
-        """The one object for these."""
-        key = (tuple(shape), tuple(strides), element, device, kind, readonly)
-        return _forms.get(key) or remember(_forms, key, cls(*key))
-
-
-_forms: dict[Any, Form] = {}  #: by what a form says
-_read_forms: dict[Any, Form] = {}  #: by what a framework says
-_MOST = 4096
-
-
-def remember(memo: dict[Any, Any], key: Any, value: Any, most: int = _MOST) -> Any:
-    """Stores in a memo of bounded size, which starts again when it is full."""
-    if len(memo) >= most:
-        memo.clear()
-    memo[key] = value
-    return value
-
-
-class View:
-    """What a kernel needs of an operand: the address of its first element and its :class:`Form`; ``owner`` keeps the memory alive.
-
-    ``name`` is the argument it was given as. For JAX arrays and objects that have only DLPack, ``owner`` is the CuPy array or torch tensor through
-    which they are seen.
-    """
-
-    __slots__ = ("form", "name", "owner", "ptr")
-
-    def __init__(self, ptr: int, form: Form, owner: Any, name: str) -> None:
-        self.ptr = ptr
-        self.form = form
-        self.owner = owner
-        self.name = name
-
-    shape = property(lambda self: self.form.shape)
-    strides = property(lambda self: self.form.strides)
-    element = property(lambda self: self.form.element)
-    device = property(lambda self: self.form.device)
-    kind = property(lambda self: self.form.kind)
-    readonly = property(lambda self: self.form.readonly)
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {_form(self.element, self.shape)} of {self.kind} on device {self.device}"
-
-
-def _form(dtype: str, shape: Iterable[int]) -> str:
-    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 _emulating: bool | None = None
@@ -133,6 +69,7 @@ def _in_host(at: _At, what: str, cure: str) -> NoReturn:
     _refuse(at, what, "a NumPy array, since ops run in the CPU emulator" if emulating() else f"one in device memory: {cure}")
 
 
+_read_forms: dict[Any, Form] = {}  #: by what a framework says of an array
 _elements: dict[Any, tuple[str, int]] = {}  #: dtype object of any framework -> short name, bytes
 
 
@@ -140,22 +77,13 @@ def _element(dtype: Any, shape: Iterable[int], at: _At) -> tuple[str, int]:
     spelled = str(dtype).removeprefix("torch.")  # a foreign byte order is spelled ">f4", hence not found
     found = dtypes.BY_NUMPY_NAME.get(spelled)
     if found is None:
-        _refuse(at, _form(spelled, shape), at[2] or "one of " + ", ".join(dtypes.BY_NUMPY_NAME), InvalidProblem)
+        _refuse(at, spell(spelled, shape), at[2] or "one of " + ", ".join(dtypes.BY_NUMPY_NAME), InvalidProblem)
     known = _elements[dtype] = (found.name, found.itemsize)
     return known
 
 
 def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | None:
     return None if any(stride % itemsize for stride in strides) else tuple(stride // itemsize for stride in strides)
-
-
-@functools.lru_cache(4096)
-def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
-    """Strides of a C-contiguous array: in elements, or in bytes with ``itemsize``."""
-    strides = [itemsize]
-    for extent in shape[:0:-1]:
-        strides.append(strides[-1] * extent)
-    return tuple(strides[::-1]) if shape else ()
 
 
 def _assemble(

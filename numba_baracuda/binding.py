@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import arrays, spans
-from .arrays import Form, View
 from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
 from .op import MAX_RANK, NULL, Clear, Launch, Op, Operand, Recipe, Sort, Target
 from .runtime import driver, launch
 from .runtime.sorting import sort_ids
+from .views import Form, View
 
 
 def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import allocation, arrays, registry, spans, streams
-from .arrays import View, remember
 from .binding import Bound, check
 from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, KernelLaunchError, MisalignedOperand, Unsupported, WorkspaceTooSmall
 from .op import EMULATED, Layout, Op, Slot, Target, Variant
 from .runtime import driver
+from .views import View, remember
 from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from .arrays import View, c_strides
+from .views import View, c_strides
 
 
 @functools.lru_cache(4096)

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .arrays import View, lineage
+from .arrays import lineage
 from .errors import InvalidProblem
+from .views import View
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import sass
 from numba import cuda
+from numba.cuda import types
 from numba.cuda.types import float32
 
 from numba_baracuda.registry import kernel_specs
@@ -94,3 +95,17 @@ def test_too_few_registers_are_found() -> None:
         "16 bytes of local memory a thread",
     ]
     assert sass.resource_faults(type(cubin)(cubin.entry, cubin.image, 0, 0, 0, 0)) != []
+
+
+def _on_arrays(signature: str) -> tuple[types.Type, ...]:
+    """A kernel's signature as numba types it for a user who launches it on arrays."""
+    return tuple(types.Array(ty.dtype, 1, "C") if isinstance(ty, types.CPointer) else ty for ty in jit.parse_signature(signature))
+
+
+@pytest.mark.parametrize("name", sorted({spec.factory.partition(":")[2] for spec in EVERY}))
+def test_kernels_take_arrays_too(name: str) -> None:
+    spec = next(spec for spec in reversed(EVERY) if spec.factory.endswith(f":{name}") and ("vector", 1) not in spec.constants)
+    kernel = jit.resolve(spec)
+    text, entry = jit.compile_ptx(kernel.py_func, _on_arrays(spec.signature), "sm_90")
+    assert f".entry {entry}" in text
+    assert kernel.dispatcher.py_func is kernel.py_func

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import View
 from ..dtypes import numpy_dtype
 from ..op import NULL, Clear, Launch, Op, Recipe, Sort, Step
+from ..views import View
 from . import builtins as _builtins  # noqa: F401 - gives the names of numba.cuda their meaning
 from . import emulator, jit
 from .emulator import Mode

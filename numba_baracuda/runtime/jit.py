@@ -178,14 +178,13 @@ def infer(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tupl
     return typed  # type: ignore[no-any-return]
 
 
-def compile_ptx(spec: KernelSpec, arch: str) -> tuple[str, str]:
-    """PTX of a kernel and the name of its entry."""
+def compile_ptx(function: Callable[..., None], argument_types: tuple[Any, ...], arch: str, bounds: Any = None) -> tuple[str, str]:
+    """PTX of a kernel for these argument types, and the name of its entry; needs the toolchain but no GPU."""
     capability = capability_of(arch)
-    bounds = (spec.max_threads, spec.min_blocks) if spec.min_blocks else spec.max_threads
     with _assume(capability):
-        text, _ = cuda.compile_ptx(resolve(spec).py_func, parse_signature(spec.signature), cc=capability, launch_bounds=bounds)
+        text, _ = cuda.compile_ptx(function, argument_types, cc=capability, launch_bounds=bounds)
     found = re.search(r"\.visible \.entry (\w+)", text)
-    assert found is not None, f"{spec.name}: no entry in the PTX numba made"
+    assert found is not None, f"{function.__name__}: no entry in the PTX numba made"
     return text, found.group(1)
 
 
@@ -193,7 +192,8 @@ def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
     """Machine code of a kernel, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    text, entry = compile_ptx(spec, arch)
+    bounds = (spec.max_threads, spec.min_blocks) if spec.min_blocks else spec.max_threads
+    text, entry = compile_ptx(resolve(spec).py_func, parse_signature(spec.signature), arch, bounds)
     linker = Linker(ObjectCode.from_ptx(text.encode()), options=LinkerOptions(arch=arch, ptxas_options=["-v"]))
     image = bytes(linker.link("cubin").code)
     log = linker.get_info_log()

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..allocation import on_cupy
-from ..arrays import Form, View
 from ..dtypes import BY_NAME, BY_NUMPY_NAME, numpy_dtype
 from ..spans import span
+from ..views import Form, View
 
 
 def sort_ids(ids: View, stream: int) -> tuple[View, View]:

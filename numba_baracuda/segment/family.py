@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from .. import allocation, arrays, plan, streams
-from ..arrays import View, c_strides, remember
 from ..dtypes import BY_NAME, element, numpy_dtype
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Layout, Op, Operand
 from ..plan import PlanPreference
+from ..views import View, c_strides, remember
 from ..vocabulary import SegmentKind
 
 _EXTENTS = ("num_inputs", "embedding_dim", "num_segments")

@@ -1,0 +1,82 @@
+"""An array as an address and a form: what is left of it once its framework has been asked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+from . import dtypes
+
+
+def spell(dtype: str, shape: Iterable[int]) -> str:
+    """A dtype and a shape as messages write them."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+@functools.lru_cache(4096)
+def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
+    """Strides of a C-contiguous array: in elements, or in bytes with ``itemsize``."""
+    strides = [itemsize]
+    for extent in shape[:0:-1]:
+        strides.append(strides[-1] * extent)
+    return tuple(strides[::-1]) if shape else ()
+
+
+class Form:
+    """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
+
+    ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
+    ``kind`` one of ``numpy numba cupy torch jax foreign``.
+    """
+
+    __slots__ = ("device", "element", "empty", "itemsize", "kind", "readonly", "shape", "strides")
+
+    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> None:
+        self.shape, self.strides, self.element, self.device, self.kind, self.readonly = shape, strides, element, device, kind, readonly
+        self.itemsize = dtypes.BY_NAME[element].itemsize
+        self.empty = 0 in shape
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> Form:
+        """The one object for these."""
+        key = (tuple(shape), tuple(strides), element, device, kind, readonly)
+        return _forms.get(key) or remember(_forms, key, cls(*key))
+
+
+_forms: dict[Any, Form] = {}  #: by what a form says
+_MOST = 4096
+
+
+def remember(memo: dict[Any, Any], key: Any, value: Any, most: int = _MOST) -> Any:
+    """Stores in a memo of bounded size, which starts again when it is full."""
+    if len(memo) >= most:
+        memo.clear()
+    memo[key] = value
+    return value
+
+
+class View:
+    """What a kernel needs of an operand: the address of its first element and its :class:`Form`; ``owner`` keeps the memory alive.
+
+    ``name`` is the argument it was given as. For JAX arrays and objects that have only DLPack, ``owner`` is the CuPy array or torch tensor through
+    which they are seen.
+    """
+
+    __slots__ = ("form", "name", "owner", "ptr")
+
+    def __init__(self, ptr: int, form: Form, owner: Any, name: str) -> None:
+        self.ptr = ptr
+        self.form = form
+        self.owner = owner
+        self.name = name
+
+    shape = property(lambda self: self.form.shape)
+    strides = property(lambda self: self.form.strides)
+    element = property(lambda self: self.form.element)
+    device = property(lambda self: self.form.device)
+    kind = property(lambda self: self.form.kind)
+    readonly = property(lambda self: self.form.readonly)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {spell(self.element, self.shape)} of {self.kind} on device {self.device}"
