@@ -12,14 +12,12 @@ import numpy as np
 from ..dtypes import numpy_dtype
 from ..op import NULL, Clear, Launch, Op, Recipe, Sort, Step
 from ..views import View
-from . import builtins as _builtins  # noqa: F401 - gives the names of numba.cuda their meaning
 from . import emulator, jit
-from .emulator import Mode
+from .emulator import FAST, Mode
 from .memory import Memory
 from .sorting import sort_ids
 
-_FAST = Mode()
-_mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=_FAST)
+_mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=FAST)
 
 
 @contextlib.contextmanager
