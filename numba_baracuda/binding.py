@@ -69,11 +69,12 @@ class Bound:
         pointers = (*[operand.name for operand in op.operands], *[slot.name for slot in recipe.slots], NULL)
         self.names = {name: k for k, name in enumerate(pointers)}
         self.offsets = [sum(slot.nbytes for slot in recipe.slots[:k]) for k in range(len(recipe.slots))]
-        self.reach = [(low - view.ptr, high - view.ptr) for view, (low, high) in zip(views, map(spans.span, views), strict=True)]
-        held = [low < high for low, high in self.reach]
+        reach = [(low - view.ptr, high - view.ptr) for view, (low, high) in zip(views, map(spans.span, views), strict=True)]
+        held = [low < high for low, high in reach]
         outputs = [k for k, operand in enumerate(op.operands) if operand.output and held[k]]
         inputs = [k for k, operand in enumerate(op.operands) if not operand.output and held[k]]
-        self.pairs = [(out, *self.reach[out], k, *self.reach[k]) for out in outputs for k in inputs]
+        self.pairs = [(out, *reach[out], k, *reach[k]) for out in outputs for k in inputs]
+        self.reach = [(k, *reach[k]) for k in (*outputs, *inputs)]
         self.workspaces: set[Form] = set()  #: forms of workspaces that have been checked
         if target.emulated:
             from .runtime.emulated import Emulated
@@ -90,12 +91,12 @@ class Bound:
                 operands = self.op.operands
                 raise InvalidProblem(f"{self.op.name}: {operands[out].name} overlaps {operands[k].name}, wants memory of its own")
 
-    def check_apart(self, workspace: View, views: Sequence[View]) -> None:
-        """The workspace may not overlap an operand."""
-        first, last = workspace.ptr, workspace.ptr + self.workspace
-        for view, (low, high) in zip(views, self.reach, strict=True):
-            if view.ptr + low < last and first < view.ptr + high and low < high:
-                raise InvalidProblem(f"{self.op.name}: workspace overlaps {view.name}, wants memory of its own")
+    def check_apart(self, first: int, pointers: Sequence[int]) -> None:
+        """The workspace, which starts at ``first``, may not overlap an operand."""
+        last = first + self.workspace
+        for k, low, high in self.reach:
+            if pointers[k] + low < last and first < pointers[k] + high:
+                raise InvalidProblem(f"{self.op.name}: workspace overlaps {self.op.operands[k].name}, wants memory of its own")
 
     def __call__(self, stream: int, pointers: list[int], views: list[View], workspace: View | None) -> None:
         """Runs the steps. Slots, and what a step makes for the next ones, are appended to ``pointers``; ``views`` keep the latter alive."""
@@ -105,7 +106,7 @@ class Bound:
             return
         if self.offsets:
             base = 0 if workspace is None else workspace.ptr  # None where every slot is empty
-            pointers += [base + offset for offset in self.offsets]
+            pointers.extend(map(base.__add__, self.offsets))
         pointers.append(0)  # NULL
         for act in self.acts:
             act(stream, pointers, views)
@@ -143,9 +144,9 @@ class Bound:
         if not blocks:
             return lambda stream, pointers, kept: None
         kernel = launch.load(cache.cubin(step.spec, self.target.arch))
-        made = launch.Launch(kernel, step.spec.signature, (blocks, 1, 1), threads, shared, step.scalars, device=self.device)
+        queue = launch.Launch(kernel, step.spec.signature, (blocks, 1, 1), threads, shared, step.scalars, device=self.device).queue
         places = [self.names[name] for name in step.pointers]
         if len(places) == 1:
-            return lambda stream, pointers, kept: made(stream, pointers[places[0]])
+            return lambda stream, pointers, kept: queue(stream, (pointers[places[0]],))
         pick = operator.itemgetter(*places)
-        return lambda stream, pointers, kept: made(stream, *pick(pointers))
+        return lambda stream, pointers, kept: queue(stream, pick(pointers))

@@ -74,6 +74,7 @@ class Plan:
         self.op, self.descriptor, self.variant, self.target = op, descriptor, variant, target
         self._workspace_size = workspace_size
         self._places = [(operand.name, (op.name, operand.name, "")) for operand in op.operands]
+        self._workspace_place = (op.name, "workspace", "")
         self._bound: dict[Any, Bound] = {}
 
     select: Callable[..., Plan]
@@ -149,18 +150,18 @@ class Plan:
         pointers = [view.ptr for view in views]
         bound = self.bind(views, pointers)
         handle = streams.stream_handle(stream, views[0])
-        bound(handle, pointers, views, self._workspace(workspace, bound, views, handle) if bound.workspace else None)
+        bound(handle, pointers, views, self._workspace(workspace, bound, views, pointers, handle) if bound.workspace else None)
 
-    def _workspace(self, given: Any, bound: Bound, views: list[View], handle: int) -> View:
+    def _workspace(self, given: Any, bound: Bound, views: list[View], pointers: list[int], handle: int) -> View:
         if given is None:
             return allocation.scratch(views[0], bound.workspace, handle)
-        workspace = arrays.view(given, self.op.name, "workspace")
+        workspace = arrays.read(given, self._workspace_place)
         if workspace.form not in bound.workspaces:
             self._check_workspace(workspace, bound, views)
             bound.workspaces.add(workspace.form)
-        if workspace.ptr % 16:
+        if workspace.ptr & 15:
             raise MisalignedOperand(f"{self.op.name}: workspace is at address {workspace.ptr:#x}, wants a multiple of 16")
-        bound.check_apart(workspace, views)
+        bound.check_apart(workspace.ptr, pointers)
         return workspace
 
     def _check_workspace(self, workspace: View, bound: Bound, views: list[View]) -> None:

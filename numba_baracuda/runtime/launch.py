@@ -163,12 +163,16 @@ class Launch:
         return values, ctypes.addressof(table), table
 
     def __call__(self, stream: int, *pointers: int) -> None:
-        """Queue the kernel on ``stream``. The driver has copied the parameters when this returns, so the block is free for the next caller."""
+        """Queue the kernel on ``stream``."""
+        self.queue(stream, pointers)
+
+    def queue(self, stream: int, pointers: Sequence[int]) -> None:
+        """``launch(stream, *pointers)``. The driver has copied the parameters when this returns, so the block is free for the next caller."""
         if self._empty:
             return
         if self._several and not driver.is_current(self.device):
             with driver.on_device(self.device):
-                return self(stream, *pointers)
+                return self.queue(stream, pointers)
         call, function, x, y, z, threads, shared, pack, pool = self._hot
         try:
             block = pool.pop()
