@@ -119,7 +119,7 @@ def _torch(obj: Any, at: _At) -> View:
         raise Unsupported(f"{at[0]}: {at[1]} is a torch tensor without plain memory: {error}") from error
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    form = _read_forms.get((shape, strides, obj.dtype, device, "torch", False))
+    form = _read_forms.get((shape, strides, obj.dtype, device, "torch", False))  # a hit saves the host a call of _assemble
     if form is not None and not ptr % form.itemsize:
         return View(ptr, form, obj, at[1])
     if not obj.is_cuda:
@@ -136,10 +136,10 @@ def _cupy(obj: Any, at: _At) -> View:
         _on_device(at, "a CuPy array")
     memory = obj.data
     ptr = memory.ptr
-    form = _read_forms.get((obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy", False))
+    form = _read_forms.get((obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy", False))  # as in _torch
     if form is not None and not ptr % form.itemsize:
         return View(ptr, form, obj, at[1])
-    return _assemble(obj, at, memory.ptr, obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy")
+    return _assemble(obj, at, ptr, obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy")
 
 
 def _numba(obj: Any, at: _At) -> View:

@@ -9,8 +9,8 @@ from typing import Any
 from . import allocation, arrays, registry, spans, streams
 from .binding import Bound, check
 from .dtypes import BY_NAME, ElementKind
-from .errors import InvalidProblem, KernelLaunchError, MisalignedOperand, Unsupported, WorkspaceTooSmall
-from .op import EMULATED, Layout, Op, Slot, Target, Variant
+from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
+from .op import EMULATED, Layout, Op, Target, Variant
 from .runtime import driver
 from .views import View, remember
 from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
@@ -217,5 +217,3 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
 
 
 Plan.select = staticmethod(select)
-
-__all__ = ["KernelLaunchError", "KernelSku", "Plan", "PlanPreference", "PrecisionGuarantee", "Slot", "select"]

@@ -33,12 +33,6 @@ def nbytes(view: View) -> int:
     return size
 
 
-def overlaps(a: View, b: View) -> bool:
-    """Whether the spans of two arrays meet; interleaved strided arrays count as overlapping, empty ones never do."""
-    (a_low, a_high), (b_low, b_high) = span(a), span(b)
-    return a_low < b_high and b_low < a_high and a_low < a_high and b_low < b_high
-
-
 @functools.lru_cache(4096)
 def _dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return 0 in shape or all(extent == 1 or stride == dense for extent, stride, dense in zip(shape, strides, c_strides(shape), strict=True))

@@ -339,21 +339,29 @@ def test_blocks_run_at_the_same_time(seed: int | None) -> None:
         emulator.run(_grid_barrier, (INTS,) * 3, 4, 8, [counter, x, y], mode=Mode(seed, resident=3))
 
 
+@jit.device
+def _take_tile(x, tickets, shared):
+    """The next tile of 32, and the sum of its elements up to this lane's."""
+    lane = cuda.threadIdx.x
+    if lane == 0:
+        shared[0] = cuda.atomic.add(tickets, 0, 1)
+    cuda.syncthreads()
+    tile = shared[0]
+    value = x[tile * 32 + lane]
+    for k in range(5):
+        other = cuda.shfl_up_sync(-1, value, 1 << k)
+        if lane >= 1 << k:
+            value += other
+    return tile, value
+
+
 def _look_back(publish_fence: bool, read_fence: bool) -> Any:
     """Inclusive sums over tiles of 32: status 1 is a tile's own sum, 2 the sum up to it."""
 
     def kernel(x, y, tickets, status, sums, prefixes):
         shared = cuda.shared.array(2, int64)
         lane = cuda.threadIdx.x
-        if lane == 0:
-            shared[0] = cuda.atomic.add(tickets, 0, 1)
-        cuda.syncthreads()
-        tile = shared[0]
-        value = x[tile * 32 + lane]
-        for k in range(5):
-            other = cuda.shfl_up_sync(-1, value, 1 << k)
-            if lane >= 1 << k:
-                value += other
+        tile, value = _take_tile(x, tickets, shared)
         if lane == 31:
             sums[tile] = value  # A
             if publish_fence:
@@ -388,15 +396,7 @@ def _look_back_word():
     def kernel(x, y, tickets, words, sums, prefixes):
         shared = cuda.shared.array(2, int64)
         lane = cuda.threadIdx.x
-        if lane == 0:
-            shared[0] = cuda.atomic.add(tickets, 0, 1)
-        cuda.syncthreads()
-        tile = shared[0]
-        value = x[tile * 32 + lane]
-        for k in range(5):
-            other = cuda.shfl_up_sync(-1, value, 1 << k)
-            if lane >= 1 << k:
-                value += other
+        tile, value = _take_tile(x, tickets, shared)
         if lane == 31:
             cuda.atomic.exch(words, tile, value * 4 + 1)
             before, at = int64(0), tile - 1

@@ -12,7 +12,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda import types
 
-from ..runtime.lowering import CALLS
+from ..runtime.meanings import CALLS
 from .build import ptx_memory
 
 

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from ..runtime.builtins import means
+from ..runtime.meanings import means
 
 I16, I32, I64 = (ir.IntType(bits) for bits in (16, 32, 64))
 

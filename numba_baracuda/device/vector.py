@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-from ..runtime.builtins import means
+from ..runtime.meanings import means
 from .build import I16, I32, address, is_place
 
 

@@ -20,8 +20,6 @@ from . import flow
 from .conversions import INPLACE, UnknownConstruct, binary, code_of, convert, family, fit, literal, unary
 from .meanings import CALLS, VALUES
 
-__all__ = ["CALLS", "VALUES", "Lowering", "UnknownConstruct", "code_of"]
-
 STATIC = (
     types.Module, types.Function, types.NumberClass, types.Dispatcher, types.DType, types.StringLiteral, types.TypeRef, types.IntegerLiteral,
 )  # fmt: skip

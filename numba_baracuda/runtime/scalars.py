@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any
 
 import numpy as np
@@ -98,8 +97,3 @@ def item_of(values: tuple[Any, ...], index: int, site: str) -> Any:
     if not 0 <= index < len(values):
         raise IndexError(f"{site}: item {index} of a tuple of {len(values)}")
     return values[index]
-
-
-def bits_of(value: Any, source: str, target: str) -> Any:
-    """The same bits as another type; both are struct codes of one size."""
-    return struct.unpack(target, struct.pack(source, value))[0]

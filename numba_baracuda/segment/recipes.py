@@ -9,7 +9,7 @@ from ..dtypes import BY_NAME
 from ..errors import InvalidProblem
 from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target, Verify
 from ..runtime.spec import KernelSpec
-from .tiling import CARRY_THREADS, FINISHING_FOLD_BLOCKS, FOLD_BLOCKS, THREADS, UNROLL, Tiling, ceil_div, gap_blocks, vector_for
+from .tiling import CARRY_THREADS, FINISHING_FOLD_BLOCKS, FOLD_BLOCKS, THREADS, UNROLL, Tiling, vector_for
 
 if TYPE_CHECKING:
     from .family import SegmentDescriptor
@@ -84,7 +84,7 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
             tiling.threads, FINISHING_FOLD_BLOCKS if monoid.finishes else FOLD_BLOCKS,
             monoid=monoid.name, value=value, index=index, packed=packed, permuted=permuted,
         ),
-        (tiling.row_blocks * tiling.chunks + gap_blocks(segments), tiling.threads, 0),
+        tiling.fold_launch(segments),
         ("input", ids, "permutation" if permuted else NULL, "output", *(carries if crossing else (NULL,) * 3)),
         (
             n, columns, segments, tiling.tile, tiling.row_blocks, tiling.chunks, descriptor.empty_value(op),
@@ -106,7 +106,7 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
                     "fold_carries", f"*i64 *i64 *{state} *{value} i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}", CARRY_THREADS, 1,
                     monoid=monoid.name, value=value,
                 ),
-                (ceil_div(entries, CARRY_THREADS // tiling.lanes) * tiling.chunks, CARRY_THREADS, 0),
+                Tiling.of_carries(entries, columns, rows.vector).launch,
                 (*carries, "output"),
                 (entries, columns, segments, tiling.chunks, rows.steps[1], rows.shape, rows.strides[1]),
             )
@@ -127,15 +127,12 @@ def fold_permuted(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layo
 def _over_rows(
     kernel: str, rows: Rows, extent: int, rows_a_group: int, signature: str, pointers: tuple[str, ...], scalars: tuple[Any, ...], **constants: Any
 ) -> Launch:
-    """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, ``scalars``, then the strides."""
+    """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides."""
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
     return Launch(
-        rows.spec(kernel, signature, **constants), (tiling.row_blocks * tiling.chunks, tiling.threads, 0), pointers,
-        (extent, rows.columns, *[tiling.chunks if each is _CHUNKS else each for each in scalars], *rows.steps, rows.shape, *rows.strides),
+        rows.spec(kernel, signature, **constants), tiling.launch, pointers,
+        (extent, rows.columns, tiling.chunks, *scalars, *rows.steps, rows.shape, *rows.strides),
     )  # fmt: skip
-
-
-_CHUNKS = object()  #: stands for the tiling's chunks among scalars
 
 
 def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -151,11 +148,11 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
         *_checks(op, descriptor, layouts),
         _over_rows(
             "fill_rows", out, segments, 1, f"*{value} i64 i64 i64 {state} i64 {out.tuples} {out.tuples}",
-            ("output",), (_CHUNKS, 0.0), value=value,
+            ("output",), (0.0,), value=value,
         ),
         _over_rows(
             "scatter_rows", both, n, UNROLL, f"*{value} *{index} *{value} i64 i64 i64 i64 i64 i64 i64 {both.tuples} {both.tuples} {both.tuples}",
-            ("input", "segment_ids", "output"), (segments, _CHUNKS, ids_step(layouts)), value=value, index=index, wide_red=wide,
+            ("input", "segment_ids", "output"), (segments, ids_step(layouts)), value=value, index=index, wide_red=wide,
         ),
     ]  # fmt: skip
     slots = list(_check_slots(descriptor))
@@ -167,7 +164,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
         steps.append(
             _over_rows(
                 "finish_rows", out, segments, 1, f"*{value} *{count} i64 i64 i64 {state} i64 {out.tuples} {out.tuples}",
-                ("output", "counts"), (_CHUNKS, empty), monoid=monoid.name, value=value, count=count,
+                ("output", "counts"), (empty,), monoid=monoid.name, value=value, count=count,
             )
         )  # fmt: skip
     return Recipe(tuple(steps), tuple(slots))
@@ -190,7 +187,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps.append(
         _over_rows(
             "gather_rows", rows, n, UNROLL, signature, ("d_output", "segment_ids", "counts" if count and segments else NULL, "d_input"),
-            (segments, _CHUNKS, ids_step(layouts)), value=value, index=index, count=count,
+            (segments, ids_step(layouts)), value=value, index=index, count=count,
         )
     )  # fmt: skip
     return Recipe(tuple(steps), tuple(slots))
@@ -200,7 +197,7 @@ def _count(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[St
     n, index, count = descriptor.num_inputs, descriptor.index, descriptor.count_type
     spec = kernel_spec("count_ids", f"*{index} *{count} i64 i64 i64", index=index, count=count)
     scalars = (n, descriptor.num_segments, ids_step(layouts))
-    return [Clear("counts"), Launch(spec, (ceil_div(n, THREADS), THREADS, 0), ("segment_ids", "counts"), scalars)]
+    return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)]
 
 
 _NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")
@@ -226,7 +223,7 @@ def _checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -
             raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")
 
     spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=op.traits["ordered"])
-    launch = Launch(spec, (ceil_div(n, THREADS), THREADS, 0), ("segment_ids", "fault"), (n, segments, ids_step(layouts)))
+    launch = Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "fault"), (n, segments, ids_step(layouts)))
     return [Clear("fault", 0x7F), launch, Verify("fault", judge)]
 
 

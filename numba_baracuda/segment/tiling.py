@@ -71,6 +71,26 @@ class Tiling:
         """Carries: the first and the last run of every row block."""
         return 2 * self.row_blocks
 
+    @property
+    def launch(self) -> tuple[int, int, int]:
+        """Blocks, threads and dynamic shared bytes."""
+        return self.row_blocks * self.chunks, self.threads, 0
+
+    def fold_launch(self, segments: int) -> tuple[int, int, int]:
+        """The same with the blocks that look for gaps behind the others."""
+        blocks, threads, shared = self.launch
+        return blocks + gap_blocks(segments), threads, shared
+
+    @classmethod
+    def of_carries(cls, entries: int, columns: int, vector: int) -> Tiling:
+        """A group for every carry."""
+        return cls(entries, columns, vector, 1, CARRY_THREADS)
+
+    @classmethod
+    def of_ids(cls, rows: int) -> Tiling:
+        """A thread for every id."""
+        return cls(rows, 1, 1, 1)
+
 
 def gap_blocks(segments: int) -> int:
     """Blocks that look for long gaps, one thread for every ``GAP`` segments."""

@@ -9,7 +9,7 @@ from numba.cuda.types import int32, int64
 
 from ...device.vector import LOAD_ONCE
 from ...runtime import jit
-from ..tiling import CARRY_THREADS, UNROLL, Tiling, ceil_div
+from ..tiling import CARRY_THREADS, UNROLL, Tiling
 from .common import fold_of, place_of
 
 
@@ -112,6 +112,6 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
                 write(output, carry_ids[first] * output_row + offset, states, count)
 
     def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
-        return ceil_div(entries, groups) * Tiling(0, columns, vector, 1).chunks, CARRY_THREADS, 0
+        return Tiling.of_carries(entries, columns, vector).launch
 
     return fold_carries, launch_config

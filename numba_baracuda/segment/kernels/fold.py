@@ -12,7 +12,7 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...runtime import jit
-from ..tiling import FOLD_THREADS, GAP, UNROLL, Tiling, gap_blocks
+from ..tiling import FOLD_THREADS, GAP, UNROLL, Tiling
 from .common import blank_writer, clamp, fold_of, place_of
 
 
@@ -200,7 +200,6 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                 write(output, current * output_row + output_offset, states, count)
 
     def launch_config(rows: int, columns: int, segments: int, tile: int) -> tuple[int, int, int]:
-        shape = Tiling(rows, columns, vector, tile, FOLD_THREADS)
-        return shape.row_blocks * shape.chunks + gap_blocks(segments), FOLD_THREADS, 0
+        return Tiling(rows, columns, vector, tile, FOLD_THREADS).fold_launch(segments)
 
     return fold_tiles, launch_config

@@ -12,14 +12,13 @@ from ...algebra import MONOIDS
 from ...device.atomics import red_add, red_add_4, red_min
 from ...device.vector import LOAD, LOAD_ONCE, STORE
 from ...runtime import jit
-from ..tiling import THREADS, UNROLL, Tiling, ceil_div
+from ..tiling import THREADS, UNROLL, Tiling
 from .common import accumulator_of, blank_writer, place_of
 
 
 def _rows_launch(vector: int, rows_a_group: int) -> Any:
     def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
-        shape = Tiling(rows, columns, vector, rows_a_group)
-        return shape.row_blocks * shape.chunks, THREADS, 0
+        return Tiling(rows, columns, vector, rows_a_group).launch
 
     return launch_config
 
@@ -55,7 +54,7 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
 
     def gather_rows(
         source: Any, ids: Any, counts: Any, output: Any,
-        rows: Any, columns: Any, segments: Any, chunks: Any, ids_step: Any,
+        rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
         source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
@@ -99,7 +98,7 @@ def scatter_rows(*, value: str, index: str, vector: int, lanes: int, dims: int, 
 
     def scatter_rows(
         input: Any, ids: Any, output: Any,
-        rows: Any, columns: Any, segments: Any, chunks: Any, ids_step: Any,
+        rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
         input_row: Any, output_row: Any, shape: Any, input_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
@@ -179,7 +178,7 @@ def count_ids(*, index: str, count: str) -> Any:
         if cuda.ffs(same) - 1 == cuda.laneid and 0 <= identifier < segments:
             red_add(counts, int64(identifier), count_type(cuda.popc(same)))
 
-    return count_ids, lambda rows: (ceil_div(rows, THREADS), THREADS, 0)
+    return count_ids, lambda rows: Tiling.of_ids(rows).launch
 
 
 @jit.kernel
@@ -197,4 +196,4 @@ def first_fault(*, index: str, ordered: bool) -> Any:
             if ordered and row > 0 and ids[row * ids_step] < ids[(row - 1) * ids_step]:
                 red_min(fault, 1, row)
 
-    return first_fault, lambda rows: (ceil_div(rows, THREADS), THREADS, 0)
+    return first_fault, lambda rows: Tiling.of_ids(rows).launch
