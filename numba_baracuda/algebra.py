@@ -12,15 +12,34 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def _element(x: Any) -> Any:
+    return x
+
+
+def _state(state: Any, count: Any) -> Any:
+    return state
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _average(state: Any, count: Any) -> Any:
+    return state / count
+
+
 @dataclass(frozen=True)
 class Monoid:
-    """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave."""
+    """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
+
+    Without ``lift`` an element is a state; without ``finish`` the state is the result.
+    """
 
     name: str
     identity: tuple[float, ...]
-    lift: Callable[[Any], Any]
     combine: Callable[[Any, Any], Any]
-    finish: Callable[[Any, Any], Any]
+    lift: Callable[[Any], Any] = _element
+    finish: Callable[[Any, Any], Any] = _state
 
     @property
     def width(self) -> int:
@@ -33,23 +52,7 @@ class Monoid:
         return self.finish is not _state
 
 
-def _element(x: Any) -> Any:
-    return x
-
-
-def _add(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _state(state: Any, count: Any) -> Any:
-    return state
-
-
-def _average(state: Any, count: Any) -> Any:
-    return state / count
-
-
-SUM = Monoid("sum", (0.0,), _element, _add, _state)
-MEAN = Monoid("mean", (0.0,), _element, _add, _average)
+SUM = Monoid("sum", (0.0,), _add)
+MEAN = Monoid("mean", (0.0,), _add, finish=_average)
 
 MONOIDS = {monoid.name: monoid for monoid in (SUM, MEAN)}

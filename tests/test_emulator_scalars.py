@@ -318,6 +318,7 @@ CASES = {
     "hex masks": Case(lambda a: (a & 0xFFFFFFFF, a >> 63), "i64", "UniTuple(int64 x 2)", [(-1,), (2**33 + 1,)]),
     "a literal that takes 64 bits": Case(lambda a: a + 0x9E3779B97F4A7C15, "u64", "uint64", [(2**63,), (1,)]),
     "a constant tuple by index": Case(lambda a: TABLE[a] * TABLE[-1], "i64", "int64", [(0,), (2,)]),
+    "constants of a module": Case(lambda a: (a * math.pi, a - math.inf), "f32", "UniTuple(float64 x 2)", [(1.5,), (math.inf,)]),
     "a double constant": Case(lambda a: a + HALF, "f32", "float64", [(1.0,)]),
     "chained comparisons": Case(_chain, "i32 i64", "Tuple(int64, bool, bool)", [(1, 2), (3, 3), (-1, 20), (12, 11)]),
     "conditional expression": Case(lambda a: a if a > 0 else float32(0), "f32", "float32", [(1.5,), (-1.0,), (math.nan,)]),
@@ -418,6 +419,31 @@ def test_local_array() -> None:
     for value in x[::-1]:
         total += np.float32(value * 0.1)
     assert y.tolist() == [total, np.int8(300 - 256)]
+
+
+def test_lengths_of_arrays() -> None:
+    """Of an operand, a shared and a local array; also where the memory behind them is longer."""
+
+    def kernel(x, y):
+        shared, local = cuda.shared.array(5, int32), cuda.local.array(3, float32)
+        y[0], y[1], y[2] = x.size, len(x), x.shape[0]
+        y[3], y[4] = shared.size, len(local)
+
+    y = np.zeros(5, np.int64)
+    emulator.run(kernel, (types.float32[::1], types.int64[::1]), 1, 1, [np.ones(9, np.float32)[1:8], y])
+    assert list(y) == [7, 7, 7, 5, 3]
+
+
+@pytest.mark.parametrize("kind", ["i8", "u8", "i16", "i32", "u32", "i64", "u64"])
+def test_leading_zeros(kind: str) -> None:
+    entry = program.entry_of(_leading_zeros, (jit.SCALARS[kind],))
+    width = 8 * NUMPY[kind](0).itemsize
+    for value in edges(kind):
+        assert entry(None, value) == width - (value % 2**width).bit_length()
+
+
+def _leading_zeros(a):
+    return cuda.clz(a)
 
 
 def test_device_functions_are_typed_for_each_call() -> None:
@@ -540,10 +566,6 @@ def _array_sum(y, a):
     y[0] = np.sum(y)
 
 
-def _array_shape(y, a):
-    y[0] = y.shape[0]
-
-
 def _slice(y, a):
     z = y[1:]
     z[0] = a
@@ -612,7 +634,7 @@ def _fence_block(y, a):
 
 
 UNKNOWN = [
-    _prints, _raises, _array_shape, _slice, _mask, _float_floor, _power, _float_max, _gamma, _grid_2d, _fused, _rounded, _cube,
+    _prints, _raises, _slice, _mask, _float_floor, _power, _float_max, _gamma, _grid_2d, _fused, _rounded, _cube,
     _two_registers, _default, _fence_block,
 ]  # fmt: skip
 NOT_CUDA = [_catches, _dict, _list, _array_sum, _starred]

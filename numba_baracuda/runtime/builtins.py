@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from numba import cuda
 
 from .conversions import UnknownConstruct
-from .meanings import VALUES, means
-from .memory import Pointer
+from .meanings import VALUES, means, means_by_type
+from .memory import OUTSIDE, Pointer
 from .scalars import f32, wrap
 
 if TYPE_CHECKING:
@@ -142,12 +142,25 @@ def _cas(lane: Lane, site: str, array: Pointer, index: int, expected: Any, value
     return array.update(lane, index, lambda old: value if old == expected else old, site)
 
 
+@means(len)
+def _length(array: Pointer) -> int:
+    """Elements of a 1-D array: an operand's own, or those that a shared or local array was made with."""
+    memory = array.memory
+    return memory.owner.size if memory.owner is not None else (len(memory.state) - memory.state.count(OUTSIDE)) // array.size
+
+
 def _unsigned(value: int) -> int:
     return value & 0xFFFFFFFF if -(1 << 31) <= value < 1 << 32 else value & 0xFFFFFFFFFFFFFFFF
 
 
 means(cuda.popc)(lambda value: _unsigned(value).bit_count())
 means(cuda.ffs)(lambda value: (_unsigned(value) & -_unsigned(value)).bit_length())
+
+
+@means_by_type(cuda.clz)
+def _clz(signature: Any) -> Callable[[int], int]:
+    bits = signature.args[0].bitwidth
+    return lambda value: bits - wrap(value, bits, signed=False).bit_length()
 
 
 def _total(function: Callable[[float], float], overflow: float) -> Callable[[float], float]:

@@ -18,7 +18,7 @@ from numba.cuda.dispatcher import CUDADispatcher
 
 from . import flow
 from .conversions import INPLACE, UnknownConstruct, binary, code_of, convert, family, fit, literal, unary
-from .meanings import CALLS, VALUES
+from .meanings import CALLS, TYPED, VALUES
 
 STATIC = (
     types.Module, types.Function, types.NumberClass, types.Dispatcher, types.DType, types.StringLiteral, types.TypeRef, types.IntegerLiteral,
@@ -187,9 +187,13 @@ class Lowering:
 
     def _expr_getattr(self, expr: Any, ty: Any, site: str) -> str:
         holder = self._type(expr.value)
+        if isinstance(holder, types.Array) and holder.ndim == 1 and expr.attr in ("size", "shape"):
+            length = f"{self._constant(CALLS[len][0])}({self._name(expr.value)})"
+            return length if expr.attr == "size" else f"({length},)"
         known = VALUES.get((self._resolve(expr.value), expr.attr)) if isinstance(holder, types.Module) or str(holder) == "Dim3" else None
         if known is None and isinstance(holder, types.Module):
-            known = VALUES.get(getattr(self._resolve(expr.value), expr.attr))
+            value = getattr(self._resolve(expr.value), expr.attr)
+            known = self._literal(value, ty, site) if isinstance(value, int | float) else VALUES.get(value)
         if known is None:
             raise UnknownConstruct(f"{site}: attribute {expr.attr} of {holder}")
         return known
@@ -204,7 +208,7 @@ class Lowering:
             return self._allocate(function, expr, signature, site)
         if expr.kws or expr.vararg or len(sources) != len(signature.args):
             raise UnknownConstruct(f"{site}: keyword, starred or default arguments of {function}")
-        arguments = [self._as(v, t) for v, t in zip(expr.args, signature.args, strict=True)]
+        arguments = ["None" if isinstance(t, types.NumberClass) else self._as(v, t) for v, t in zip(expr.args, signature.args, strict=True)]
         if isinstance(function, CUDADispatcher):
             name, returned = self.callee(function, signature.args)
             return convert(f"{name}({', '.join(['lane', *arguments])})", returned, ty)
@@ -224,7 +228,7 @@ class Lowering:
             return f"abs({listed})"
         if function is len and isinstance(signature.args[0], types.BaseTuple):
             return repr(len(signature.args[0]))
-        python, needs_lane = CALLS.get(function, (None, False))
+        python, needs_lane = TYPED[function](signature) if function in TYPED else CALLS.get(function, (None, False))
         if python is None:
             raise UnknownConstruct(f"{site}: a call of {function}")
         if needs_lane:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import races
+from .halves import f16_value
 
 if TYPE_CHECKING:
     from .lanes import Lane
@@ -38,7 +39,7 @@ class _HalfItems:
         self.bits = data.cast("H")
 
     def __getitem__(self, k: int) -> float:
-        return struct.unpack("e", struct.pack("H", self.bits[k]))[0]  # type: ignore[no-any-return]
+        return f16_value(self.bits[k])
 
     def __setitem__(self, k: int, value: float) -> None:
         self.bits[k] = struct.unpack("H", np.float16(value).tobytes())[0]
@@ -172,12 +173,18 @@ class Pointer:
             self._reach(lane, index, 1, site, kind)
         self.items[k] = value
 
-    def load_vector(self, lane: Lane, index: int, count: int, site: str) -> tuple[Any, ...]:
-        k = self._reach(lane, index, count, site, races.READ)
+    def expect_global(self, site: str) -> Pointer:
+        """Itself; a fault if an instruction that can only reach global memory is given another one's address."""
+        if self.memory.owner is None:
+            raise MemoryFault(f"{site}: {self.memory.name} is not in global memory, which is all that this instruction reaches")
+        return self
+
+    def load_vector(self, lane: Lane, index: int, count: int, site: str, kind: int = races.READ) -> tuple[Any, ...]:
+        k = self._reach(lane, index, count, site, kind)
         return tuple(self.items[k + j] for j in range(count))
 
-    def store_vector(self, lane: Lane, index: int, values: tuple[Any, ...], site: str) -> None:
-        k = self._reach(lane, index, len(values), site, races.WRITE)
+    def store_vector(self, lane: Lane, index: int, values: tuple[Any, ...], site: str, kind: int = races.WRITE) -> None:
+        k = self._reach(lane, index, len(values), site, kind)
         for j, value in enumerate(values):
             self.items[k + j] = value
 

@@ -1,0 +1,191 @@
+"""Collectives of a block, for any monoid: reduction and scan by shuffles and one exchange through shared memory.
+
+Factories as in :mod:`.warp`, with the size of the block as a constant. All ``threads`` threads of a 1-D block of that size call a collective
+together, outside of branches that some of them do not take. Every collective owns its shared array: it can be called again and again, in loops too,
+and beside others, without a barrier by the caller. The caller's own shared memory needs barriers of its own: in a block of one warp there are none
+here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32
+
+from ..algebra import Monoid
+from ..errors import InvalidProblem
+from ..runtime import jit
+from .warp import States, fold_of, kinds_of, scan_of, states_of
+
+
+def _threads_of(where: str, threads: Any) -> int:
+    """The size of a block, or :class:`InvalidProblem`."""
+    if threads not in range(1, 1025):
+        raise InvalidProblem(f"{where}: threads is {threads!r}, wants 1 to 1024")
+    return int(threads)
+
+
+def _item(width: int) -> Any:
+    """``get(arrays, at)``: the state whose scalars are the items ``at`` of ``width`` arrays."""
+    if width == 1:
+        return jit.device(lambda arrays, at: arrays[0][at])
+    if width == 2:
+        return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at]))
+    return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at]))
+
+
+def _exchange(kinds: tuple[Any, ...], slots: int, read: Any) -> Any:
+    """``exchange(gives, slot, state)``: threads that give put a state into shared memory, then all of them ``read(arrays)`` it.
+
+    Each scalar of a state has an array of its own. The first barrier waits for the readers of an earlier call, the second for the writers.
+    """
+    width = len(kinds)
+    first, second, third = (*kinds, *kinds[:1] * 2)[:3]
+
+    @jit.device
+    def through(arrays: Any, gives: Any, slot: Any, state: Any) -> Any:
+        cuda.syncthreads()
+        if gives:
+            if width == 1:
+                arrays[0][slot] = state
+            else:
+                arrays[0][slot] = state[0]
+                arrays[1][slot] = state[1]
+                if width == 3:
+                    arrays[2][slot] = state[2]
+        cuda.syncthreads()
+        return read(arrays)
+
+    @jit.device
+    def exchange(gives: Any, slot: Any, state: Any) -> Any:
+        a = cuda.shared.array(slots, first)
+        if width == 1:
+            return through((a,), gives, slot, state)
+        b = cuda.shared.array(slots, second)
+        if width == 2:
+            return through((a, b), gives, slot, state)
+        return through((a, b, cuda.shared.array(slots, third)), gives, slot, state)
+
+    return exchange
+
+
+def _fold_to_lane_0(states: States, threads: int) -> Any:
+    """``fold(state)``: the fold of the lanes that the caller's warp has in a block of ``threads``, in lane 0; other lanes get part of it."""
+    combine, of_lane, of_upper = states.combine, states.of_lane, states.of_upper
+    whole, steps = threads % 32 == 0, (min(threads, 32) - 1).bit_length()
+
+    @jit.device
+    def fold(state: Any) -> Any:
+        lane = int32(cuda.laneid)
+        present = int32(threads) - int32(cuda.threadIdx.x) + lane
+        for k in range(steps):
+            step = int32(1 << k)
+            if whole:
+                state = combine(state, of_upper(state, step))
+            else:
+                other = of_lane(state, lane + step if lane + step < present else lane)
+                if lane + step < present:
+                    state = combine(state, other)
+        return state
+
+    return fold
+
+
+def block_reduce(monoid: Monoid, kind: Any, threads: int) -> Any:
+    """``f(state)`` = state₀ ⊕ state₁ ⊕ … over the ``threads`` threads of a 1-D block, the same in every thread.
+
+    Scope: the block; all its threads call it. ``threads`` is any of 1 … 1024; multiples of 32 are the fastest.
+    Cost: log₂ 32 + log₂ warps shuffles a scalar (twice that for 64 bits), one state a warp in shared memory, and 2 barriers: one between writing and
+    reading that memory, and one before, which lets the function be called again. A block of one warp needs no memory and no barrier.
+    Order: a balanced tree over the threads; where ``threads`` is no multiple of 32, warps are joined from the left. It is fixed for a given
+    ``threads``. NaN: the monoid's. Raises :class:`InvalidProblem` for a monoid, kind or ``threads`` that is none.
+    """
+    states = states_of(monoid, kinds_of("block_reduce", monoid, kind))
+    return _block_reduce(states, _threads_of("block_reduce", threads))
+
+
+@functools.cache
+def _block_reduce(states: States, threads: int) -> Any:
+    cast, identity, combine, of_lane = states.cast, states.identity, states.combine, states.of_lane
+    warps, fold = -(-threads // 32), _fold_to_lane_0(states, threads)
+    if warps == 1:
+        return jit.device(lambda state: of_lane(fold(cast(state)), 0))
+    get, whole = _item(len(states.kinds)), threads % 32 == 0
+    places = 1 << (warps - 1).bit_length()
+    low_bits, fold_warps = places - 1, fold_of(states, places)
+
+    @jit.device
+    def read(totals: Any) -> Any:
+        if whole:
+            place = int32(cuda.threadIdx.x & low_bits)
+            return fold_warps(get(totals, place) if place < warps else identity())
+        total = get(totals, 0)
+        for warp in range(1, warps):
+            total = combine(total, get(totals, warp))
+        return total
+
+    exchange = _exchange(states.kinds, warps, read)
+
+    @jit.device
+    def block_reduce(state: Any) -> Any:
+        own = fold(cast(state))
+        return exchange(cuda.threadIdx.x & 31 == 0, cuda.threadIdx.x >> 5, own)
+
+    return block_reduce
+
+
+def block_scan(monoid: Monoid, kind: Any, threads: int, exclusive: bool = False) -> Any:
+    """``f(state)`` = (state₀ ⊕ … ⊕ stateₖ, total) in thread k of a 1-D block; ``exclusive`` leaves stateₖ out: thread 0 has the identity.
+
+    Scope: the block; all its threads call it. ``threads`` is any of 1 … 1024.
+    Cost: 5 shuffles a scalar, one more if exclusive (twice that for 64 bits), one state a warp in shared memory, warps − 1 combinations in every
+    thread, and 2 barriers: one between writing and reading that memory, and one before, which lets the function be called again. A block of one warp
+    needs no memory and no barrier.
+    Order: :func:`~.warp.warp_scan` in each warp, warps joined from the left; fixed for a given ``threads``. So the exclusive prefix of a thread
+    is the inclusive one of the thread before it, and the total that of the last thread, to the last bit. NaN: the monoid's.
+    After Hillis and Steele (1986) in the warp. Raises :class:`InvalidProblem` for a monoid, kind or ``threads`` that is none.
+    """
+    states = states_of(monoid, kinds_of("block_scan", monoid, kind))
+    return _block_scan(states, _threads_of("block_scan", threads), bool(exclusive))
+
+
+@functools.cache
+def _block_scan(states: States, threads: int, exclusive: bool) -> Any:
+    cast, identity, combine, of_lane, of_lower = states.cast, states.identity, states.combine, states.of_lane, states.of_lower
+    warps, last = -(-threads // 32), threads - 1
+    several = warps > 1
+    scan = scan_of(states, 32 if several else 1 << last.bit_length())
+    get = _item(len(states.kinds))
+
+    @jit.device
+    def read(totals: Any) -> tuple[Any, Any]:
+        """The fold of the warps before the caller's, and of all."""
+        before = identity()
+        total = get(totals, 0)
+        for warp in range(1, warps):
+            if cuda.threadIdx.x >> 5 == warp:
+                before = total
+            total = combine(total, get(totals, warp))
+        return before, total
+
+    exchange = _exchange(states.kinds, warps, read)
+
+    @jit.device
+    def block_scan(state: Any) -> tuple[Any, Any]:
+        prefix = scan(cast(state))
+        lane = cuda.threadIdx.x & 31
+        if several:
+            before, total = exchange(lane == 31 or cuda.threadIdx.x == last, cuda.threadIdx.x >> 5, prefix)
+        else:
+            before, total = identity(), of_lane(prefix, int32(last))
+        if exclusive:
+            prefix = of_lower(prefix, int32(1))
+            if lane == 0:
+                prefix = before
+        if cuda.threadIdx.x >= 32 and (lane > 0 or not exclusive):
+            prefix = combine(before, prefix)
+        return prefix, total
+
+    return block_scan
