@@ -1,4 +1,4 @@
-"""What a call costs the host: ``python -m benchmarks.host [--csv FILE]``, on a machine with a GPU.
+"""What a call costs the host: ``python -m benchmarks.host``, on a machine with a GPU.
 
 Each figure is the least of several rounds of calls that queue work and do not wait for it. ``launch`` is one launch with its parameters ready,
 so ``plan.run`` minus ``launch`` is the package's own share. ``first call`` is measured in a new process with a warm cache, after imports and context.
@@ -7,14 +7,18 @@ so ``plan.run`` minus ``launch`` is the package's own share. ``first call`` is m
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from numba_baracuda import arrays
+
+from . import results
 
 ROWS, COLUMNS, SEGMENTS = 1000, 4, 10
 _FIRST = """
@@ -62,23 +66,27 @@ def figures() -> dict[str, float]:
     y, dx = cp.empty((SEGMENTS, COLUMNS), cp.float32), cp.empty_like(x)
     plan = nb.select(nb.SegmentDescriptor("segment_sum_backward", ROWS, COLUMNS, SEGMENTS))
     found: dict[str, float] = {}
-    kinds = {"cupy": lambda a: a, "torch": lambda a: torch.as_tensor(a, device="cuda"), "numba": numba.cuda.as_cuda_array}
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "cupy": lambda a: a,
+        "torch": lambda a: torch.as_tensor(a, device="cuda"),
+        "numba": numba.cuda.as_cuda_array,
+    }
     for kind, make in kinds.items():
         a, b, c = make(y), make(ids), make(dx)
-        views = plan.views({"d_output": a, "segment_ids": b, "d_input": c})
-        act, pointers = plan.bind(views).acts[0], [*(view.ptr for view in views), 0]
-        found["launch"] = microseconds(lambda act=act, pointers=pointers: act(0, pointers, []), wait)
-        found[f"plan.views, {kind}"] = microseconds(lambda a=a, b=b, c=c: plan.views({"d_output": a, "segment_ids": b, "d_input": c}), wait)
-        found[f"plan.bind, {kind}"] = microseconds(lambda views=views: plan.bind(views), wait)
-        found[f"plan.run, {kind}"] = microseconds(lambda a=a, b=b, c=c: plan.run(d_output=a, segment_ids=b, d_input=c), wait)
-        found[f"functional with out=, {kind}"] = microseconds(lambda a=a, b=b, c=c: nb.segment_sum_backward(a, b, out=c), wait)
-        found[f"functional, {kind}"] = microseconds(lambda a=a, b=b: nb.segment_sum_backward(a, b), wait)
+        operands = {"d_output": a, "segment_ids": b, "d_input": c}
+        views = plan.views(operands)
+        pointers = [*(view.ptr for view in views), 0]
+        found["launch"] = microseconds(partial(plan.bind(views).acts[0], 0, pointers, []), wait)
+        found[f"plan.views, {kind}"] = microseconds(partial(plan.views, operands), wait)
+        found[f"plan.bind, {kind}"] = microseconds(partial(plan.bind, views), wait)
+        found[f"plan.run, {kind}"] = microseconds(partial(plan.run, **operands), wait)
+        found[f"functional with out=, {kind}"] = microseconds(partial(nb.segment_sum_backward, a, b, out=c), wait)
+        found[f"functional, {kind}"] = microseconds(partial(nb.segment_sum_backward, a, b), wait)
     two = nb.select(nb.SegmentDescriptor("segment_sum", 100 * ROWS, COLUMNS, SEGMENTS))
     big, many = cp.ones((100 * ROWS, COLUMNS), cp.float32), cp.zeros(100 * ROWS, cp.int32)
     workspace = cp.empty(two.workspace_size, cp.uint8)
-    found["plan.run, two kernels, cupy"] = microseconds(lambda: two.run(workspace=workspace, input=big, segment_ids=many, output=y), wait)
-    tensor = torch.as_tensor(x, device="cuda")
-    found["torch.cumsum"] = microseconds(lambda: torch.cumsum(tensor, 0), wait)
+    found["plan.run, two kernels, cupy"] = microseconds(partial(two.run, workspace=workspace, input=big, segment_ids=many, output=y), wait)
+    found["torch.cumsum"] = microseconds(partial(torch.cumsum, torch.as_tensor(x, device="cuda"), 0), wait)
     return found
 
 
@@ -89,18 +97,21 @@ def first_call() -> dict[str, float]:
     return {name: value * 1e3 for name, value in json.loads(done.stdout).items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--csv", type=Path)
-    arguments = parser.parse_args()
-    rows = [(name, round(value, 2), "us") for name, value in figures().items()]
-    rows += [(name, round(value, 2), "ms") for name, value in first_call().items()]
-    for name, value, unit in rows:
-        print(f"{name:36s} {value:10.2f} {unit}")
-    if arguments.csv:
-        with arguments.csv.open("w", newline="") as file:
-            csv.writer(file).writerows([("what", "value", "unit"), *rows])
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.host", description=__doc__)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="results file (default: results/host_<gpu>.csv)")
+    arguments = parser.parse_args(argv)
+    if arrays.emulating():
+        print("benchmarks.host: no CUDA device to measure on, or NUMBA_BARACUDA_EMULATE is set; times hold only on a GPU")
+        return 2
+    header = results.stamp()
+    rows = [{"what": name, "value": f"{value:.2f}", "unit": "us"} for name, value in figures().items()]
+    rows += [{"what": name, "value": f"{value:.2f}", "unit": "ms"} for name, value in first_call().items()]
+    for row in rows:
+        print(f"{row['what']:36s} {row['value']:>10s} {row['unit']}")
+    results.write_csv(arguments.csv or results.default_path("host", header["gpu"]), header, rows)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,0 +1,188 @@
+"""Ops against the copy rate of the card and against other libraries: ``python -m benchmarks.run``, on a machine with a GPU.
+
+Every result is checked against float64 before it is timed, and once more afterwards. Times are of the device, between CUDA events; shares are of the
+rate at which the card copies memory, measured at the start and at the end of the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from numba_baracuda import arrays
+
+from . import peers, report, results
+from .cases import Case, matching, nbytes
+from .checks import Truth, complaint, truth
+from .results import OURS, RIGHT, Row
+from .timing import Events, copy_samples, set_count
+
+COPY_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What cases are run with."""
+
+    xp: Any
+    events: Events
+    frameworks: tuple[peers.Framework, ...]
+    repeats: int
+    cache: int  #: bytes of the level 2 cache
+
+
+def output_of(case: Case) -> str:
+    return next(name for name, spec in case.specs.items() if spec.output)
+
+
+def poison(array: Any) -> None:
+    """Fills an array with what no result is: NaN, or −1."""
+    array.view("u1")[...] = 0xFF
+
+
+def verify(xp: Any, case: Case, operands: Mapping[str, Any], call: Callable[[], Any], wanted: Truth) -> str:
+    """What is wrong with the second of two runs, which finds the workspace as the first left it; nothing if it is right."""
+    output = operands[output_of(case)]
+    poison(output)
+    call()
+    call()
+    return complaint(xp, output, wanted)
+
+
+def _message(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+
+
+def run_case(case: Case, bench: Bench) -> list[Row]:
+    """Ours first, then every peer; nothing but ours if it is wrong."""
+    xp, size = bench.xp, nbytes(case)
+    name = OURS
+    try:
+        kernel, bind = case.prepare(xp)
+        name = f"{OURS} {kernel}"
+        first = case.make(xp)
+        free = xp.cuda.runtime.memGetInfo()[0] + xp.get_default_memory_pool().free_bytes()
+        copies = set_count(size, bench.cache, int(0.3 * free)) - 1
+        sets = [first, *({key: array.copy() for key, array in first.items()} for _ in range(copies))]
+        calls = [bind(operands) for operands in sets]
+        wanted = truth(xp, case.op, first)
+        wrong = next(filter(None, (verify(xp, case, operands, call, wanted) for operands, call in zip(sets, calls, strict=True))), "")
+        timing = None if wrong else bench.events(calls, bench.repeats)
+        wrong = wrong or next(filter(None, (complaint(xp, operands[output_of(case)], wanted) for operands in sets)), "")
+    except Exception as error:  # of a compiler, of the driver, for want of memory: the other cases go on
+        return [Row(case.op, case.id, name, size, None, f"FAILED: {_message(error)}")]
+    if wrong:
+        return [Row(case.op, case.id, name, size, None, f"WRONG: {wrong}")]
+    rows = [Row(case.op, case.id, name, size, timing)]
+    for framework in bench.frameworks:
+        for peer in framework.of(case.op):
+            rows.append(_run_peer(case, bench, framework, peer, sets, wanted))
+    return rows
+
+
+def _run_peer(case: Case, bench: Bench, framework: peers.Framework, peer: peers.Peer, sets: list[dict[str, Any]], wanted: Truth) -> Row:
+    """A peer that is wrong is timed all the same; one that fails says how."""
+    xp = bench.xp
+    who = f"{framework.name} {peer.name}"
+    try:
+        calls = framework.bind(peer, xp, sets)
+        poison(sets[0][output_of(case)])
+        got = calls[0]()
+        wrong = complaint(xp, got if isinstance(got, xp.ndarray) else xp.from_dlpack(got), wanted)
+        timing = framework.time(bench.events, calls, bench.repeats)
+    except Exception as error:  # whatever a framework raises
+        return Row(case.op, case.id, who, nbytes(case), None, f"failed: {_message(error)}")
+    return Row(case.op, case.id, who, nbytes(case), timing, f"WRONG: {wrong}" if wrong else RIGHT, framework.note)
+
+
+def run(cases: Sequence[Case], bench: Bench, screen: Console, path: Path | None) -> int:
+    """Measures the cases, prints each as it is done, and keeps the file up to date so that an interrupted run leaves what it has."""
+    header, rows = results.stamp(), []
+    start = copy_samples(bench.xp, bench.events, bench.repeats, COPY_BYTES)
+    copy = header["copy_gb_s"] = f"{statistics.median(start):.1f}"
+    header["copy_start_gb_s"] = copy
+    screen.print("\n".join(f"{key}: {value}" for key, value in header.items()), markup=False)
+    for case in cases:
+        peers.release(bench.xp)
+        rows += run_case(case, bench)
+        found = results.records(rows, float(copy))
+        screen.print(report.case_table([record for record in found if (record["op"], record["case"]) == (case.op, case.id)]))
+        if path:
+            results.write_csv(path, header, found)
+    peers.release(bench.xp)
+    end = copy_samples(bench.xp, bench.events, bench.repeats, COPY_BYTES)
+    header["copy_end_gb_s"] = f"{statistics.median(end):.1f}"
+    copy = header["copy_gb_s"] = f"{statistics.median(start + end):.1f}"
+    found = results.records(rows, float(copy))
+    screen.print(report.summary(found, f"copy {copy} GB/s (start {header['copy_start_gb_s']}, end {header['copy_end_gb_s']})"))
+    if path:
+        results.write_csv(path, header, found)
+        screen.print(f"written to {path}", markup=False)
+    failed = [row for row in rows if row.ours and row.checked != RIGHT]
+    for row in failed:
+        screen.print(f"{row.op} {row.case}: {row.checked}", markup=False)
+    return 1 if failed else 0
+
+
+def _frameworks(text: str) -> list[str]:
+    names = [] if text == "none" else text.split(",")
+    for name in names:
+        if name not in peers.NAMES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(peers.NAMES)}")
+    return names
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--op", default="*", metavar="PATTERN", help="only ops whose name matches, e.g. 'unsorted_*'")
+    parser.add_argument("--case", default="*", metavar="PATTERN", help="only cases whose id matches, e.g. 'zipf-*'")
+    default = ",".join(peers.DEFAULT)
+    against = f"peers, of {', '.join(peers.NAMES)}, or none (default: {default}; torch.compile takes seconds a case)"
+    parser.add_argument("--against", type=_frameworks, default=default, metavar="NAME,NAME", help=against)
+    file = "results file (default: results/ops_<gpu>.csv if all cases are run in full size, else none)"
+    parser.add_argument("--csv", type=Path, metavar="FILE", help=file)
+    parser.add_argument("--repeats", type=int, default=25, metavar="N", help="samples of each time, fewer for slow calls (default: %(default)s)")
+    parser.add_argument("--tiny", action="store_true", help="a few hundred elements a case, to try the harness; the times mean nothing")
+    parser.add_argument("--list", action="store_true", help="list the cases and what they must move")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    screen = report.console()
+    found = matching(arguments.op, arguments.case)
+    if not found:
+        screen.print(f"benchmarks.run: no case matches --op {arguments.op!r} --case {arguments.case!r}; --list shows all", markup=False)
+        return 2
+    if arguments.list:
+        for case in found:
+            screen.print(f"{case.op:32s} {case.id:44s} {nbytes(case) / 1e6:10,.1f} MB", markup=False)
+        return 0
+    if arrays.emulating():
+        print("benchmarks.run: no CUDA device to measure on, or NUMBA_BARACUDA_EMULATE is set; times hold only on a GPU")
+        return 2
+    import cupy
+
+    from numba_baracuda.runtime import driver
+
+    cases = [case.tiny() for case in found] if arguments.tiny else found
+    whole = not arguments.tiny and (arguments.op, arguments.case) == ("*", "*")
+    path = arguments.csv or (results.default_path("ops", driver.device_name()) if whole else None)
+    frameworks = []
+    for name in arguments.against:
+        try:
+            frameworks.append(peers.load(name, cupy))
+        except Exception as error:  # missing, or broken in a way of its own
+            screen.print(f"{name}: not available ({_message(error)})", markup=False)
+    bench = Bench(cupy, Events(cupy), tuple(frameworks), arguments.repeats, driver.l2_bytes())
+    return run(cases, bench, screen, path)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,145 @@
+"""Times on the device: between CUDA events, with the queue held back until every call is in it, and nothing warm in the cache."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Call = Callable[[], Any]
+
+#: calls are timed together until they take this long, once one takes less than SHORT (microseconds)
+SHORT, TOGETHER = 20.0, 100.0
+#: device time that one measurement may take, unless the fewest samples take longer (microseconds)
+BUDGET, FEWEST = 1e6, 5
+#: most operand sets, for operands far smaller than the cache
+MOST_SETS = 128
+_HOLD = """
+extern "C" __global__ void hold(unsigned long long nanoseconds) {
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); } while (now - start < nanoseconds);
+}
+"""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds of one call in each sample; ``dry`` when the queue ran empty while it was filled, so that host time may be among them."""
+
+    samples: tuple[float, ...]
+    dry: bool = False
+
+    def _percentile(self, which: float) -> float:
+        return float(np.percentile(self.samples, which))
+
+    @property
+    def median(self) -> float:
+        return self._percentile(50)
+
+    @property
+    def low(self) -> float:
+        """The 10th percentile."""
+        return self._percentile(10)
+
+    @property
+    def high(self) -> float:
+        """The 90th percentile."""
+        return self._percentile(90)
+
+
+def set_count(nbytes: int, cache: int, memory: int) -> int:
+    """How many operand sets to take turns with: together more than twice the cache, at least 2, else no more than fit in the memory."""
+    wanted = 2 * cache // max(1, nbytes) + 1
+    return max(2, min(wanted, memory // max(1, nbytes), MOST_SETS))
+
+
+def plan_samples(estimate: float, repeats: int) -> tuple[int, int]:
+    """Samples, and calls in each, for calls of about ``estimate`` microseconds."""
+    calls = 1 if estimate >= SHORT else min(64, int(TOGETHER / max(estimate, 1.0)) + 1)
+    return max(min(FEWEST, repeats), min(repeats, int(BUDGET / (max(estimate, 1.0) * calls)))), calls
+
+
+class Events:
+    """Times calls that queue their work on CuPy's current stream, which is also PyTorch's default one."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cuda = cupy.cuda
+        self._hold = cupy.RawKernel(_HOLD, "hold")
+        self._held(1000)
+
+    def _held(self, nanoseconds: float) -> Any:
+        """Keeps the stream busy for a while; the event that says it is over."""
+        self._hold((1,), (1,), (np.uint64(nanoseconds),))
+        over = self._cuda.Event()
+        over.record()
+        return over
+
+    def __call__(self, calls: Sequence[Call], repeats: int) -> Timing:
+        """Times ``calls`` in turn, which do the same on operand sets of their own, after two rounds of warming up."""
+        for call in [*calls, *calls]:
+            call()
+        self._cuda.Device().synchronize()
+        pair, host = self._sample(itertools.cycle(calls), len(calls))
+        estimate = self._elapsed([pair])[0] / len(calls)
+        samples, each = plan_samples(estimate, repeats)
+        hold = 1.5e9 * host / len(calls) * samples * each + 1e6
+        for _ in range(3):
+            turns = itertools.cycle(calls)
+            over = self._held(min(hold, 2e9))
+            start = time.perf_counter()
+            pairs = [self._sample(turns, each)[0] for _ in range(samples)]
+            dry = bool(over.done)
+            hold = 2e9 * (time.perf_counter() - start) + 1e6
+            elapsed = self._elapsed(pairs)
+            if not dry:
+                break
+        return Timing(tuple(microseconds / each for microseconds in elapsed), dry)
+
+    def _sample(self, turns: Any, calls: int) -> tuple[tuple[Any, Any], float]:
+        """Queues calls between two events; the events, and the seconds it took the host."""
+        begin, end = self._cuda.Event(), self._cuda.Event()
+        start = time.perf_counter()
+        begin.record()
+        for _ in range(calls):
+            next(turns)()
+        end.record()
+        return (begin, end), time.perf_counter() - start
+
+    def _elapsed(self, pairs: Sequence[tuple[Any, Any]]) -> list[float]:
+        self._cuda.Device().synchronize()
+        return [1e3 * self._cuda.get_elapsed_time(begin, end) for begin, end in pairs]
+
+
+class WallClock:
+    """Times calls whose stream is out of reach: several of them on the host's clock, ended by waiting for the last."""
+
+    def __init__(self, wait: Callable[[Any], Any]) -> None:
+        self._wait = wait
+
+    def __call__(self, calls: Sequence[Call], repeats: int) -> Timing:
+        for call in [*calls, *calls]:
+            self._wait(call())
+        estimate = self._round(itertools.cycle(calls), 4)
+        each = min(200, max(4, int(1e4 / estimate)))  # 10 ms, beside which the wait at the end is nothing
+        samples = max(min(FEWEST, repeats), min(repeats, int(BUDGET / (estimate * each))))
+        turns = itertools.cycle(calls)
+        return Timing(tuple(self._round(turns, each) for _ in range(samples)))
+
+    def _round(self, turns: Any, calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            result = next(turns)()
+        self._wait(result)
+        return max(1e6 * (time.perf_counter() - start) / calls, 1e-3)
+
+
+def copy_samples(cupy: Any, events: Events, repeats: int, nbytes: int) -> list[float]:
+    """GB/s of a copy from device memory to device memory, read and write counted."""
+    here, there = cupy.zeros(nbytes, cupy.uint8), cupy.zeros(nbytes, cupy.uint8)
+    calls = [lambda: there.data.copy_from_device_async(here.data, nbytes), lambda: here.data.copy_from_device_async(there.data, nbytes)]
+    return [2 * nbytes / microseconds / 1e3 for microseconds in events(calls, repeats).samples]
