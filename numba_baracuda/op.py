@@ -103,6 +103,7 @@ class Target:
 
     capability: tuple[int, int]
     multiprocessors: int
+    l2_bytes: int = 50 << 20
     emulated: bool = False
 
     @property
@@ -110,8 +111,8 @@ class Target:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
-#: how kernels that only the emulator runs are tiled: few blocks, so that small problems already use several
-EMULATED = Target((9, 0), 1, emulated=True)
+#: how kernels that only the emulator runs are tiled: few blocks and a small cache, so that small problems already use several of each
+EMULATED = Target((9, 0), 1, 1 << 12, emulated=True)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def target_of(device: int) -> Target:
     """The device as recipes see it; −1 is the emulator."""
     if device < 0:
         return EMULATED
-    return Target(driver.compute_capability(device), driver.multiprocessors(device))
+    return Target(driver.compute_capability(device), driver.multiprocessors(device), driver.l2_bytes(device))
 
 
 class Plan:

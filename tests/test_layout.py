@@ -14,7 +14,7 @@ from tolerance import assert_close
 
 from numba_baracuda import OPS
 from numba_baracuda.op import Layout, Op, Variant
-from numba_baracuda.segment.recipes import Rows, merge_axes
+from numba_baracuda.segment.recipes.common import Rows, merge_axes
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values())), ids=name_of)
 SAMPLE = Sample("strided", 30, (3, 4), 9, whole=True)

@@ -28,7 +28,7 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
     """Problems that meet every kernel: one column, narrow, odd and wide rows, and two trailing axes that do not merge."""
     for element in op.elements:
         for index in op.indices:
-            for columns in (1, 16, 37, 128):
+            for columns in (1, 3, 16, 37, 128):
                 descriptor = SegmentDescriptor(op.name, 1 << 20, columns, 1 << 14, element, index, check_ids=columns == 1)
                 yield descriptor, {operand.name: contiguous(operand, descriptor) for operand in op.operands}
             descriptor = SegmentDescriptor(op.name, 1 << 20, 40, 1 << 14, element, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 #: threads in a block of the row-wise kernels
@@ -10,14 +11,18 @@ THREADS = 256
 FOLD_THREADS = 128
 #: threads in a block that joins carries: all that a block can have, since one block joins the longest run
 CARRY_THREADS = 1024
-#: resident blocks that the registers of a fold leave room for, without a spill on any architecture; a finish wants registers of its own
-FOLD_BLOCKS, FINISHING_FOLD_BLOCKS = 5, 4
-#: rows whose loads a lane issues before it uses the first
+#: rows whose loads a lane of the fold issues before it uses the first
 UNROLL = 8
+#: rows that a lane copies or adds at a time, all loads before the first store; and pieces of 16 bytes, where rows are single elements
+COPIES, PIECES = 4, 2
+#: elements that a block of the flat gather writes, as near as whole rows allow; rows of more columns than ``FLAT_COLUMNS`` are gathered as rows
+FLAT_TILE, FLAT_COLUMNS = 8192, 2048
 #: empty segments that the lane which finds them fills itself; longer gaps are filled by blocks of their own
 GAP = 64
-#: most rows one group of lanes walks, a multiple of ``UNROLL``
+#: most rows one group of lanes walks, a multiple of ``2 · UNROLL``
 TILE = 192
+#: most steps a warp takes over its tile of narrow rows
+STEPS = 16
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -45,14 +50,18 @@ class Tiling:
         tile = ceil_div(max(1, ceil_div(rows * shape.chunks, wanted)), UNROLL) * UNROLL
         return cls(rows, columns, vector, min(TILE, tile), FOLD_THREADS)
 
+    @classmethod
+    def of_narrow(cls, rows: int, share: int, multiprocessors: int) -> Tiling:
+        """For the fold of narrow rows: a warp is a group and takes ``share`` rows a lane at a time."""
+        step = 32 * share
+        wanted = 2 * multiprocessors * (FOLD_THREADS // 32)
+        steps = max(1, ceil_div(rows, wanted * step))
+        return cls(rows, 32, 1, min(STEPS, steps) * step, FOLD_THREADS)
+
     @property
     def lanes(self) -> int:
-        """A power of two, so that a warp holds whole groups."""
-        needed = ceil_div(self.columns, self.vector)
-        lanes = 1
-        while lanes < min(needed, 32):
-            lanes *= 2
-        return lanes
+        """As many as the columns need, or an even share of them, so that few lanes of a block are idle."""
+        return lanes_for(ceil_div(self.columns, self.vector), self.threads, 32 if self.threads == CARRY_THREADS else 128)
 
     @property
     def groups(self) -> int:
@@ -90,6 +99,34 @@ class Tiling:
     def of_ids(cls, rows: int) -> Tiling:
         """A thread for every id."""
         return cls(rows, 1, 1, 1)
+
+
+@functools.cache
+def lanes_for(needed: int, threads: int, widest: int) -> int:
+    """The widest group that cuts ``needed`` lanes' work evenly and leaves at most a tenth more of a block idle than the best cut does."""
+    lanes = [ceil_div(needed, chunks) for chunks in range(ceil_div(needed, widest), ceil_div(needed, 16) + 1)]
+    busy = [needed * (threads // each) / (ceil_div(needed, each) * threads) for each in lanes]
+    return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
+
+
+def unroll_for(access: int, index_size: int) -> int:
+    """Rows whose loads a lane of the fold issues before it uses the first; ``access`` in bytes. More where both loads are short."""
+    return 2 * UNROLL if access <= 4 and index_size == 4 else UNROLL
+
+
+def share_for(row_size: int) -> int:
+    """Neighbouring rows of ``row_size`` bytes that a lane takes where rows are narrow, so that 16-byte accesses fit; 0 where rows are wider."""
+    return 8 if row_size <= 16 else 0
+
+
+def flat_tile(columns: int, vector: int) -> int:
+    """Rows that a block of the flat gather writes: together a multiple of ``vector`` elements."""
+    return ceil_div(FLAT_TILE, columns * vector) * vector
+
+
+def elements_launch(rows: int, share: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes where a lane copies ``PIECES`` times ``share`` single elements."""
+    return ceil_div(rows, PIECES * THREADS * share), THREADS, 0
 
 
 def gap_blocks(segments: int) -> int:

@@ -8,6 +8,11 @@ bytes.
 
 from .carries import fold_carries
 from .fold import fold_tiles
-from .rows import count_ids, fill_rows, finish_rows, first_fault, gather_rows, scatter_rows
+from .gather import gather_elements, gather_flat, gather_rows
+from .narrow import fold_narrow
+from .rows import count_ids, fill_rows, finish_rows, first_fault, scatter_rows
 
-__all__ = ["count_ids", "fill_rows", "finish_rows", "first_fault", "fold_carries", "fold_tiles", "gather_rows", "scatter_rows"]
+__all__ = [
+    "count_ids", "fill_rows", "finish_rows", "first_fault", "fold_carries", "fold_narrow", "fold_tiles", "gather_elements", "gather_flat",
+    "gather_rows", "scatter_rows",
+]  # fmt: skip

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
+from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...runtime import jit
-from ..tiling import CARRY_THREADS, UNROLL, Tiling
+from ..tiling import CARRY_THREADS, UNROLL, Tiling, ceil_div
 from .common import fold_of, place_of
 
 
@@ -24,7 +26,8 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
     reset, join, write, park, scalars, state_type = fold.reset, fold.join, fold.write, fold.park, fold.scalars, fold.state_type
     place, load, width = place_of(dims), LOAD_ONCE[vector], scalars // vector
     groups = CARRY_THREADS // lanes
-    shift, low_bits = lanes.bit_length() - 1, lanes - 1
+    bundle = math.isqrt(groups)
+    bundles = ceil_div(groups, bundle)
     part_size, batch_size = lanes * scalars, UNROLL * scalars
     shared_states = groups * part_size
 
@@ -40,6 +43,19 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
             else:
                 low = middle + 1
         return low
+
+    @jit.device
+    def same_until(ids: Any, first: Any, bound: Any) -> Any:
+        """The first entry behind ``first``, at most ``bound``, with another id; ``UNROLL`` ids in flight."""
+        identifier = ids[first]
+        last, same = first + 1, UNROLL
+        while same == UNROLL and last < bound:
+            same = 0
+            for u in range(UNROLL):
+                if ids[min(last + u, bound - 1)] == identifier and same == u:
+                    same = u + 1
+            last += same
+        return min(last, bound)
 
     @jit.device
     def join_span(states: Any, counts: Any, kept: Any, first: Any, last: Any, size: Any, inside: Any) -> Any:
@@ -60,6 +76,17 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
             entry += taken
         return count
 
+    @jit.device
+    def join_parts(states: Any, counts: Any, kept: Any, lane: Any, first: Any, last: Any) -> Any:
+        """Joins parts first … last − 1 in shared memory and returns the rows they stand for."""
+        count = int64(0)
+        part = int64(first)
+        while part < last:
+            count += counts[part]
+            join(states, kept, part * part_size + lane, lanes)
+            part = opaque(part + 1)
+        return count
+
     def fold_carries(
         carry_ids: Any, carry_counts: Any, carry_states: Any, output: Any,
         entries: Any, columns: Any, segments: Any, chunks: Any, output_row: Any, shape: Any, output_strides: Any,
@@ -70,8 +97,9 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
         part_states = cuda.shared.array(shared_states, state_type)
         states = cuda.local.array(scalars, state_type)
         block = int64(cuda.blockIdx.x)
-        entry_block = block // chunks
-        group, lane = int32(cuda.threadIdx.x >> shift), int32(cuda.threadIdx.x & low_bits)
+        entry_block = int64(uint32(block) // uint32(chunks))
+        group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
+        lane = int32(cuda.threadIdx.x - group * lanes)
         column = ((block - entry_block * chunks) * lanes + lane) * vector
         offset = place(column, shape, output_strides)
         carry_size, inside = columns * scalars // vector, column * scalars // vector
@@ -80,13 +108,11 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
             long_run[0] = int64(-1)
         cuda.syncthreads()
         reset(states)
-        if column < columns and entry < entries:
+        if column < columns and group < groups and entry < entries:
             current = carry_ids[entry]
             begins = entry == 0 or carry_ids[entry - 1] != current
             if begins and 0 <= current < segments:
-                last = entry + 1
-                while last < entries and last - entry <= groups and carry_ids[last] == current:
-                    last += 1
+                last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
                 if last - entry <= groups:
                     count = join_span(states, carry_counts, carry_states, entry, last, carry_size, inside)
                     write(output, current * output_row + offset, states, count)
@@ -98,17 +124,24 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
             reset(states)
             last = run_end(carry_ids, first, entries)
             part = (last - first + groups - 1) // groups
-            if column < columns:
+            if column < columns and group < groups:
                 begin = min(first + group * part, last)
                 count = join_span(states, carry_counts, carry_states, begin, min(begin + part, last), carry_size, inside)
                 park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, carry_ids[first], count, states)
             cuda.syncthreads()
+            # the parts are joined in two rounds, ``bundle`` of them by one group in the first
+            begin = group * bundle
+            reset(states)
+            count = int64(0)
+            if column < columns:
+                count = join_parts(states, part_counts, part_states, lane, begin, min(begin + bundle, groups))
+            cuda.syncthreads()
+            if begin < groups and column < columns:
+                park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, 0, count, states)
+            cuda.syncthreads()
             if group == 0 and column < columns:
                 reset(states)
-                count = int64(0)
-                for k in range(groups):
-                    count += part_counts[k]
-                    join(states, part_states, k * part_size + lane, lanes)
+                count = join_parts(states, part_counts, part_states, lane, 0, bundles)
                 write(output, carry_ids[first] * output_row + offset, states, count)
 
     def launch_config(entries: int, columns: int) -> tuple[int, int, int]:

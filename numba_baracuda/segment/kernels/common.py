@@ -9,7 +9,6 @@ from numba import cuda
 from numba.cuda.types import int64
 
 from ...algebra import MONOIDS, Monoid
-from ...device.build import opaque
 from ...device.vector import STORE
 from ...dtypes import BY_NAME
 from ...runtime import jit
@@ -27,6 +26,24 @@ def clamp(identifier: Any, segments: Any) -> Any:
     if wide < 0:
         return int64(-1)
     return segments if wide > segments else wide
+
+
+@functools.cache
+def ids_of(index: str) -> tuple[Any, Any]:
+    """``last_id(segments)``, the greatest id that names a segment, and ``adjoin(a, b)``, whether b = a + 1; both without leaving the ids' width."""
+    index_type = jit.SCALARS[index]
+    unsigned, greatest = jit.SCALARS["u" + index[1:]], index_type.maxval
+
+    @jit.device
+    def last_id(segments: Any) -> Any:
+        return index_type(min(segments - 1, greatest))
+
+    @jit.device
+    def adjoin(a: Any, b: Any) -> Any:
+        # b − a = 1 modulo 2^32 where b is the least integer and a the greatest, too: that is no gap either
+        return unsigned(b - a) == unsigned(1)
+
+    return last_id, adjoin
 
 
 @functools.cache
@@ -55,12 +72,12 @@ class Fold:
     A lane keeps its states in a local array, column by column. In the arrays of edges and carries the scalars of a lane lie ``step`` elements apart.
     """
 
-    def __init__(self, monoid: Monoid, value: str, vector: int) -> None:
+    def __init__(self, monoid: Monoid, value: str, vector: int, access: int) -> None:
         element, state_type = jit.SCALARS[value], accumulator_of(value)
         width, scalars = monoid.width, monoid.width * vector
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
         identity = monoid.identity
-        store = STORE[vector]
+        store = STORE[access]
         self.state_type, self.scalars = state_type, scalars
 
         if width == 1:
@@ -98,12 +115,19 @@ class Fold:
                 put(states, v * width, combine(get(states, v * width, 1), get(others, base + v * width * step, step)))
 
         @jit.device
+        def precede(states: Any, others: Any) -> None:
+            """Folds other states into these, from the left."""
+            for v in range(vector):
+                put(states, v * width, combine(get(others, v * width, 1), get(states, v * width, 1)))
+
+        @jit.device
         def write(output: Any, at: Any, states: Any, count: Any) -> None:
             """Stores the results of ``count`` rows."""
             result = cuda.local.array(vector, element)
             for v in range(vector):
                 result[v] = element(finish(get(states, v * width, 1), state_type(count)))
-            store(output, at, result, 0)
+            for v in range(0, vector, access):
+                store(output, at + v, result, v)
 
         @jit.device
         def park(ids: Any, counts: Any, kept: Any, entry: Any, base: Any, step: Any, leads: Any, identifier: Any, count: Any, states: Any) -> None:
@@ -114,28 +138,10 @@ class Fold:
                 ids[entry] = identifier
                 counts[entry] = count
 
-        self.reset, self.take, self.join, self.write, self.park = reset, take, join, write, park
+        self.reset, self.take, self.join, self.precede, self.write, self.park = reset, take, join, precede, write, park
 
 
 @functools.cache
-def fold_of(monoid: str, value: str, vector: int) -> Fold:
-    """The one :class:`Fold` for these, so that kernels share its functions."""
-    return Fold(MONOIDS[monoid], value, vector)
-
-
-@functools.cache
-def blank_writer(value: str, vector: int) -> Any:
-    """``write_empty(output, first, last, row_stride, offset, empty)`` stores ``empty`` in segments first … last − 1."""
-    element, store = jit.SCALARS[value], STORE[vector]
-
-    @jit.device
-    def write_empty(output: Any, first: Any, last: Any, row_stride: Any, offset: Any, empty: Any) -> None:
-        blank = cuda.local.array(vector, element)
-        for v in range(vector):
-            blank[v] = element(empty)
-        segment = int64(first)
-        while segment < last:
-            store(output, segment * row_stride + offset, blank, 0)
-            segment = opaque(segment + 1)
-
-    return write_empty
+def fold_of(monoid: str, value: str, vector: int, access: int = 0) -> Fold:
+    """The one :class:`Fold` for these, so that kernels share its functions. ``access`` is the width of its stores, by default ``vector``."""
+    return Fold(MONOIDS[monoid], value, vector, access or vector)

@@ -2,70 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
-from ...device.vector import LOAD_ONCE
+from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...runtime import jit
-from ..tiling import FOLD_THREADS, GAP, UNROLL, Tiling
-from .common import blank_writer, clamp, fold_of, place_of
-
-
-@functools.cache
-def _gap_filler(value: str, vector: int, dims: int) -> Any:
-    """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each thread looking at one multiple of it."""
-    place, write_empty = place_of(dims), blank_writer(value, vector)
-
-    @jit.device
-    def first_row(ids: Any, ids_step: Any, rows: Any, wanted: Any) -> Any:
-        """The first row whose id is at least ``wanted``, for sorted ids."""
-        low, high = int64(0), int64(rows)
-        while low < high:
-            middle = (low + high) >> 1
-            if int64(ids[middle * ids_step]) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    @jit.device
-    def fill_long_gaps(
-        ids: Any, ids_step: Any, output: Any, rows: Any, columns: Any, segments: Any, block: Any,
-        row_stride: Any, shape: Any, strides: Any, empty: Any,
-    ) -> None:  # fmt: skip
-        wanted = (block * FOLD_THREADS + cuda.threadIdx.x) * GAP
-        first, last = int64(0), int64(0)
-        if wanted < segments:
-            row = first_row(ids, ids_step, rows, wanted)
-            before = clamp(ids[(row - 1) * ids_step], segments) if row > 0 else int64(-1)
-            after = clamp(ids[row * ids_step], segments) if row < rows else int64(segments)
-            if before < wanted < after and (after - before - 1 > GAP or rows == 0):
-                first = before + 1 if before >= wanted - GAP else wanted
-                last = min(after, wanted + GAP)
-        found = cuda.ballot_sync(-1, first < last)
-        while found != 0:
-            owner = cuda.ffs(found) - 1
-            found = int32(found & (found - 1))
-            begin = cuda.shfl_sync(-1, first, owner)
-            end = cuda.shfl_sync(-1, last, owner)
-            column = int64(cuda.laneid * vector)
-            while column < columns:
-                write_empty(output, begin, end, row_stride, place(column, shape, strides), empty)
-                column = opaque(column + 32 * vector)
-
-    return fill_long_gaps
+from ..tiling import FOLD_THREADS, GAP, Tiling, unroll_for
+from .common import clamp, fold_of, ids_of, place_of
+from .edges import edges_of
+from .gaps import blank_writer, gap_filler
 
 
 @jit.kernel
 def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, packed: bool, permuted: bool, dims: int) -> Any:
     """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
-    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, ``UNROLL`` rows in flight. A run that begins and ends
+    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, 8 or 16 rows in flight. A run that begins and ends
     inside the tile is stored at once. The first and the last run of each tile meet in shared memory, where the block's first group joins them in
     order; the first and the last run of the block go to the carry arrays, which ``fold_carries`` joins. So the order of every fold is fixed by
     shapes and tile. Empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks behind
@@ -75,22 +31,18 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = fold_of(monoid, value, vector)
-    reset, take, join, write, park, scalars, state_type = fold.reset, fold.take, fold.join, fold.write, fold.park, fold.scalars, fold.state_type
-    place, write_empty, fill_long_gaps = place_of(dims), blank_writer(value, vector), _gap_filler(value, vector, dims)
-    index_vector = 16 // BY_NAME[index].itemsize
-    load, load_ids = LOAD_ONCE[vector], LOAD_ONCE[index_vector]
+    reset, take, write, scalars, state_type = fold.reset, fold.take, fold.write, fold.scalars, fold.state_type
     groups = FOLD_THREADS // lanes
-    shift, low_bits = lanes.bit_length() - 1, lanes - 1
-    edges, edge_size, batch_size, width = 2 * groups, lanes * scalars, UNROLL * vector, scalars // vector
-    shared_states = edges * edge_size
-
-    @jit.device
-    def park_edge(ids: Any, counts: Any, kept: Any, edge: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
-        park(ids, counts, kept, edge, edge * edge_size + lane, lanes, lane == 0, segment, count, states)
-
-    @jit.device
-    def park_carry(ids: Any, counts: Any, kept: Any, carry: Any, column: Any, columns: Any, segment: Any, count: Any, states: Any) -> None:
-        park(ids, counts, kept, carry, (carry * columns + column) * width, 1, column == 0, segment, count, states)
+    park_edge, join_edges = edges_of(monoid, value, vector, vector, lanes)
+    place, write_empty, fill_long_gaps = place_of(dims), blank_writer(value, vector), gap_filler(value, vector, dims)
+    last_id, adjoin = ids_of(index)
+    index_vector = BY_NAME[index].vector
+    # rows from all over the input would drive ids out of L1
+    load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
+    load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[2]
+    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize)
+    edges, batch_size = 2 * groups, unroll * vector
+    shared_states = edges * lanes * scalars
 
     def fold_tiles(
         input: Any, ids: Any, permutation: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
@@ -102,21 +54,25 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
         edge_states = cuda.shared.array(shared_states, state_type)
         states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
-        batch_ids = cuda.local.array(UNROLL, index_type)
+        batch_ids = cuda.local.array(unroll, index_type)
+        places = cuda.local.array(unroll, int64)
         block = int64(cuda.blockIdx.x)
-        row_block = block // chunks
+        row_block = int64(uint32(block) // uint32(chunks))
         if row_block >= row_blocks:
             fill_long_gaps(ids, ids_step, output, rows, columns, segments, block - row_blocks * chunks, output_row, shape, output_strides, empty)
             return
-        group, lane = int32(cuda.threadIdx.x >> shift), int32(cuda.threadIdx.x & low_bits)
+        group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
+        lane = int32(cuda.threadIdx.x - group * lanes)
         column = ((block - row_block * chunks) * lanes + lane) * vector
         input_offset = place(column, shape, input_strides)
         output_offset = place(column, shape, output_strides)
+        last = last_id(segments)
         reset(states)
-        if column < columns:
+        if column < columns and group < groups:
             first = (row_block * groups + group) * tile
             length = int32(max(min(tile, rows - first), 0))
-            current, begun, edge = index_type(-1), int32(0), 2 * group
+            leading = int32(2 * group)
+            current, begun, edge = index_type(-1), int32(0), leading
             if length > 0:
                 current = ids[first * ids_step]
                 before = clamp(ids[(first - 1) * ids_step], segments) if first > 0 else int64(-1)
@@ -124,80 +80,71 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                     write_empty(output, before + 1, clamp(current, segments), output_row, output_offset, empty)
             position = int32(0)
             while position < length:
-                if packed and position + UNROLL <= length:
-                    for k in range(UNROLL // index_vector):
+                if packed and position + unroll <= length:
+                    for k in range(unroll // index_vector):
                         load_ids(ids, first + position + k * index_vector, batch_ids, k * index_vector)
-                    for u in range(UNROLL):
-                        source = int64(permutation[first + position + u]) if permuted else first + position + u
+                    if permuted:
+                        for k in range(0, unroll, 2):
+                            load_places(permutation, first + position + k, places, k)
+                    for u in range(unroll):
+                        source = places[u] if permuted else first + position + u
                         load(input, source * input_row + input_offset, batch, u * vector)
                 else:
-                    # rows past the end are loaded as the last one, so that no load waits for a branch
-                    for u in range(UNROLL):
+                    # rows past the end are loaded as the last one, so that no load waits for a branch and no run seems to begin there
+                    for u in range(unroll):
                         row = first + min(position + u, length - 1)
                         batch_ids[u] = ids[row * ids_step]
-                        source = int64(permutation[row]) if permuted else row
+                        source = permutation[row] if permuted else row
                         load(input, source * input_row + input_offset, batch, u * vector)
-                differs = index_type(0)
-                for u in range(UNROLL):
-                    differs |= batch_ids[u] ^ current
-                if differs == 0 and position + UNROLL <= length:
-                    for u in range(UNROLL):
+                heads = int32(batch_ids[0] != current)
+                for u in range(1, unroll):
+                    if batch_ids[u] != batch_ids[u - 1]:
+                        heads = int32(heads | 1 << u)
+                valid = int32(min(unroll, length - position))
+                if heads == 0 and valid == unroll:
+                    for u in range(unroll):
                         take(states, batch, u * vector)
-                    position = int32(position + UNROLL)
                 else:
-                    # rows pass through the front of the batch, so that the code of a run's end stands here once
-                    stop = min(position + UNROLL, length)
-                    while position < stop:
-                        if batch_ids[0] != current:
-                            segment, following = clamp(current, segments), clamp(batch_ids[0], segments)
-                            if edge == 2 * group:
-                                park_edge(edge_ids, edge_counts, edge_states, edge, lane, segment, position - begun, states)
-                                edge += 1
-                            elif 0 <= segment < segments:
-                                write(output, segment * output_row + output_offset, states, position - begun)
-                            if 0 < following - segment - 1 <= GAP:
-                                write_empty(output, segment + 1, following, output_row, output_offset, empty)
-                            current, begun = batch_ids[0], position
+                    begin = int32(0)
+                    while begin < valid:
+                        if int32(heads >> begin) & 1:
+                            following = ids[first + position + begin if packed else (first + position + begin) * ids_step]
+                            count = int32(position + begin - begun)
+                            if edge == leading:
+                                park_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
+                                edge = int32(edge + 1)
+                            elif 0 <= current <= last:
+                                write(output, int64(current) * output_row + output_offset, states, count)
+                            if not adjoin(current, following):
+                                segment, after = clamp(current, segments), clamp(following, segments)
+                                if 0 < after - segment - 1 <= GAP:
+                                    write_empty(output, segment + 1, after, output_row, output_offset, empty)
+                            current, begun = following, int32(position + begin)
                             reset(states)
-                        take(states, batch, 0)
-                        for u in range(UNROLL - 1):
-                            batch_ids[u] = batch_ids[u + 1]
-                        for k in range(batch_size - vector):
-                            batch[k] = batch[k + vector]
-                        position = int32(opaque(position + 1))
+                        end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
+                        if end == begin:
+                            end = valid
+                        inside = int32((1 << end) - (1 << begin))
+                        for u in range(unroll):
+                            if inside >> u & 1:
+                                take(states, batch, u * vector)
+                        begin = int32(opaque(end))
+                position = int32(position + unroll)
             segment = clamp(current, segments) if length > 0 else segments
             if length > 0 and first + length == rows and 0 < segments - segment - 1 <= GAP:
                 write_empty(output, segment + 1, segments, output_row, output_offset, empty)
             park_edge(edge_ids, edge_counts, edge_states, edge, lane, segment, length - begun, states)
-            if edge == 2 * group:
+            if edge == leading:
                 # the tile's only run: an empty twin keeps the ids of the edges in order
-                edge += 1
                 reset(states)
-                park_edge(edge_ids, edge_counts, edge_states, edge, lane, segment, 0, states)
+                park_edge(edge_ids, edge_counts, edge_states, edge + 1, lane, segment, 0, states)
         cuda.syncthreads()
         if group == 0 and column < columns:
-            reset(states)
-            current, count, carry = edge_ids[0], int64(0), 2 * row_block
-            # the number of edges is read from the launch: a constant would be unrolled
-            for edge in range(cuda.blockDim.x >> shift << 1):
-                if edge_ids[edge] != current:
-                    if carry == 2 * row_block and row_blocks > 1:
-                        park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
-                        carry += 1
-                    elif 0 <= current < segments:
-                        write(output, current * output_row + output_offset, states, count)
-                    current, count = edge_ids[edge], int64(0)
-                    reset(states)
-                count += edge_counts[edge]
-                join(states, edge_states, edge * edge_size + lane, lanes)
-            if row_blocks > 1:
-                park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
-                if carry == 2 * row_block:
-                    carry += 1
-                    reset(states)
-                    park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, 0, states)
-            elif 0 <= current < segments:
-                write(output, current * output_row + output_offset, states, count)
+            join_edges(
+                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, states,
+                int32(uint32(cuda.blockDim.x) // uint32(lanes)) << 1, lane, column, columns, segments, row_block, row_blocks,
+                output, output_row, output_offset,
+            )  # fmt: skip
 
     def launch_config(rows: int, columns: int, segments: int, tile: int) -> tuple[int, int, int]:
         return Tiling(rows, columns, vector, tile, FOLD_THREADS).fold_launch(segments)

@@ -1,0 +1,80 @@
+"""Empty segments: who writes them, and how long gaps are found."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...device.build import opaque
+from ...device.vector import STORE
+from ...runtime import jit
+from ..tiling import FOLD_THREADS, GAP
+from .common import clamp, place_of
+
+
+@functools.cache
+def blank_writer(value: str, vector: int, access: int = 0) -> Any:
+    """``write_empty(output, first, last, row_stride, offset, empty)`` stores ``empty`` in ``vector`` columns of segments first … last − 1."""
+    element, width = jit.SCALARS[value], access or vector
+    store = STORE[width]
+
+    @jit.device
+    def write_empty(output: Any, first: Any, last: Any, row_stride: Any, offset: Any, empty: Any) -> None:
+        blank = cuda.local.array(width, element)
+        for v in range(width):
+            blank[v] = element(empty)
+        segment = int64(first)
+        while segment < last:
+            for v in range(0, vector, width):
+                store(output, segment * row_stride + offset + v, blank, 0)
+            segment = opaque(segment + 1)
+
+    return write_empty
+
+
+@functools.cache
+def gap_filler(value: str, vector: int, dims: int) -> Any:
+    """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each thread looking at one multiple of it."""
+    place, write_empty = place_of(dims), blank_writer(value, vector)
+
+    @jit.device
+    def first_row(ids: Any, ids_step: Any, rows: Any, wanted: Any) -> Any:
+        """The first row whose id is at least ``wanted``, for sorted ids."""
+        low, high = int64(0), int64(rows)
+        while low < high:
+            middle = (low + high) >> 1
+            if int64(ids[middle * ids_step]) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @jit.device
+    def fill_long_gaps(
+        ids: Any, ids_step: Any, output: Any, rows: Any, columns: Any, segments: Any, block: Any,
+        row_stride: Any, shape: Any, strides: Any, empty: Any,
+    ) -> None:  # fmt: skip
+        wanted = (block * FOLD_THREADS + cuda.threadIdx.x) * GAP
+        first, last = int64(0), int64(0)
+        if wanted < segments:
+            row = first_row(ids, ids_step, rows, wanted)
+            before = clamp(ids[(row - 1) * ids_step], segments) if row > 0 else int64(-1)
+            after = clamp(ids[row * ids_step], segments) if row < rows else int64(segments)
+            if before < wanted < after and (after - before - 1 > GAP or rows == 0):
+                first = before + 1 if before >= wanted - GAP else wanted
+                last = min(after, wanted + GAP)
+        found = cuda.ballot_sync(-1, first < last)
+        while found != 0:
+            owner = cuda.ffs(found) - 1
+            found = int32(found & (found - 1))
+            begin = cuda.shfl_sync(-1, first, owner)
+            end = cuda.shfl_sync(-1, last, owner)
+            column = int64(cuda.laneid * vector)
+            while column < columns:
+                write_empty(output, begin, end, row_stride, place(column, shape, strides), empty)
+                column = opaque(column + 32 * vector)
+
+    return fill_long_gaps

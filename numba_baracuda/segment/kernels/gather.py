@@ -1,0 +1,196 @@
+"""Gradients of sums: every row takes its segment's row. Three ways to share the work out, for wide, odd and single columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint64
+
+from ...device.build import opaque
+from ...device.vector import LOAD_ONCE, STORE_STREAM
+from ...dtypes import BY_NAME
+from ...runtime import jit
+from ..tiling import COPIES, PIECES, THREADS, ceil_div, elements_launch, flat_tile
+from .common import accumulator_of, place_of
+from .rows import position_of, rows_launch
+
+
+def _quotient(value: str) -> Any:
+    """``quotient(x, count)`` of an element, in the accumulator's precision."""
+    element, wide = jit.SCALARS[value], accumulator_of(value)
+    return jit.device(lambda x, count: element(wide(x) / wide(count)))
+
+
+@jit.kernel
+def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, dims: int) -> Any:
+    """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
+
+    A group copies ``COPIES`` rows, all loads before the first store; the output is streamed, so that the source stays in L2. Bytes: rows · (columns ·
+    value + index) read or written once, plus the rows gathered.
+    """
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    load, store, place, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
+    position = position_of(lanes, vector, COPIES)
+    groups, batch_size = THREADS // lanes, COPIES * vector
+    divided = count != ""
+
+    def gather_rows(
+        source: Any, ids: Any, counts: Any, output: Any,
+        rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
+        source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(batch_size, element)
+        batch_ids = cuda.local.array(COPIES, index_type)
+        first, column = position(columns, chunks)
+        source_offset, output_offset = place(column, shape, source_strides), place(column, shape, output_strides)
+        if column < columns:
+            for u in range(COPIES):
+                row = first + u * groups
+                batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
+            for u in range(COPIES):
+                if 0 <= batch_ids[u] < segments:
+                    load(source, int64(batch_ids[u]) * source_row + source_offset, batch, u * vector)
+                else:
+                    for v in range(vector):
+                        batch[u * vector + v] = element(0)
+            for u in range(COPIES):
+                row = first + u * groups
+                if row < rows:
+                    if divided and 0 <= batch_ids[u] < segments:
+                        for v in range(vector):
+                            batch[u * vector + v] = quotient(batch[u * vector + v], counts[int64(batch_ids[u])])
+                    store(output, row * output_row + output_offset, batch, u * vector)
+
+    return gather_rows, rows_launch(vector, COPIES)
+
+
+@jit.kernel
+def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
+    """``gather_rows`` for an output whose rows lie side by side and are no multiple of 16 bytes: lanes share out 16-byte pieces of it.
+
+    A block writes ``tile`` rows, which :func:`..tiling.flat_tile` chooses. A piece meets at most two rows, or, with ``short``, any number.
+    ``reciprocal`` is ⌊2^32 / columns⌋ + 1: a product and a shift then divide exactly, as long as tile · columns² < 2^32. Bytes: as ``gather_rows``.
+    """
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    vector = BY_NAME[value].vector
+    store, quotient = STORE_STREAM[vector], _quotient(value)
+    stride, batch_size = THREADS * vector, COPIES * vector
+    divided = count != ""
+
+    @jit.device
+    def row_of(place: Any, reciprocal: Any) -> Any:
+        return int32(uint64(place) * uint64(reciprocal) >> uint64(32))
+
+    @jit.device
+    def id_at(ids: Any, row: Any, ids_step: Any, segments: Any, inside: Any) -> Any:
+        """The id of a row, or −1."""
+        if not inside:
+            return index_type(-1)
+        identifier = ids[row * ids_step]
+        return identifier if 0 <= identifier < segments else index_type(-1)
+
+    @jit.device
+    def fetch(source: Any, counts: Any, at: Any, identifier: Any) -> Any:
+        if identifier < 0:
+            return element(0)
+        if divided:
+            return quotient(source[at], counts[int64(identifier)])
+        return source[at]
+
+    def gather_flat(
+        source: Any, ids: Any, counts: Any, output: Any,
+        rows: Any, columns: Any, segments: Any, tile: Any, reciprocal: Any, ids_step: Any, source_row: Any,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(batch_size, element)
+        here = cuda.local.array(COPIES, index_type)
+        after = cuda.local.array(COPIES, index_type)
+        left = cuda.local.array(COPIES, int32)
+        first = int64(cuda.blockIdx.x) * tile
+        height = int32(min(tile, rows - first))
+        size = int32(height * columns)
+        start = int32(cuda.threadIdx.x * vector)
+        while start < size:
+            if short:
+                for u in range(COPIES):
+                    for v in range(vector):
+                        place = int32(start + u * stride + v)
+                        row = row_of(place, reciprocal)
+                        identifier = id_at(ids, first + row, ids_step, segments, row < height)
+                        batch[u * vector + v] = fetch(source, counts, int64(identifier) * source_row + place - row * columns, identifier)
+            else:
+                for u in range(COPIES):
+                    place = int32(start + u * stride)
+                    row = row_of(place, reciprocal)
+                    left[u] = int32((row + 1) * columns - place)
+                    here[u] = id_at(ids, first + row, ids_step, segments, row < height)
+                    after[u] = id_at(ids, first + row + 1, ids_step, segments, left[u] < vector and row + 1 < height)
+                for u in range(COPIES):
+                    here_at = int64(here[u]) * source_row + columns - left[u]
+                    after_at = int64(after[u]) * source_row - left[u]
+                    for v in range(vector):
+                        if v < left[u]:
+                            batch[u * vector + v] = fetch(source, counts, here_at + v, here[u])
+                        else:
+                            batch[u * vector + v] = fetch(source, counts, after_at + v, after[u])
+            for u in range(COPIES):
+                place = int32(start + u * stride)
+                if place + vector <= size:
+                    store(output, first * columns + place, batch, u * vector)
+                else:
+                    for v in range(vector):
+                        if place + v < size:
+                            output[first * columns + place + v] = batch[u * vector + v]
+            start = int32(opaque(start + COPIES * stride))
+
+    def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
+        return ceil_div(rows, flat_tile(columns, vector)), THREADS, 0
+
+    return gather_flat, launch_config
+
+
+@jit.kernel
+def gather_elements(*, value: str, index: str, count: str) -> Any:
+    """``gather_rows`` for single columns, where output and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both.
+
+    Bytes: rows · (value + index) read or written once, plus the elements gathered.
+    """
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    vector, index_vector = BY_NAME[value].vector, BY_NAME[index].vector
+    share = max(vector, index_vector)
+    load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], _quotient(value)
+    stride, batch_size = THREADS * share, PIECES * share
+    divided = count != ""
+
+    @jit.device
+    def fetch(source: Any, counts: Any, identifier: Any, segments: Any, source_row: Any) -> Any:
+        if not 0 <= identifier < segments:
+            return element(0)
+        if divided:
+            return quotient(source[int64(identifier) * source_row], counts[int64(identifier)])
+        return source[int64(identifier) * source_row]
+
+    def gather_elements(source: Any, ids: Any, counts: Any, output: Any, rows: Any, segments: Any, source_row: Any) -> None:
+        batch = cuda.local.array(batch_size, element)
+        batch_ids = cuda.local.array(batch_size, index_type)
+        tile = int64(cuda.blockIdx.x) * (PIECES * stride)
+        if tile + PIECES * stride <= rows:
+            first = tile + cuda.threadIdx.x * share
+            for u in range(PIECES):
+                for k in range(0, share, index_vector):
+                    load_ids(ids, first + u * stride + k, batch_ids, u * share + k)
+            for k in range(batch_size):
+                batch[k] = fetch(source, counts, batch_ids[k], segments, source_row)
+            for u in range(PIECES):
+                for k in range(0, share, vector):
+                    store(output, first + u * stride + k, batch, u * share + k)
+        else:
+            row = tile + cuda.threadIdx.x
+            while row < rows:
+                output[row] = fetch(source, counts, ids[row], segments, source_row)
+                row = opaque(row + THREADS)
+
+    def launch_config(rows: int) -> tuple[int, int, int]:
+        return elements_launch(rows, share)
+
+    return gather_elements, launch_config

@@ -1,0 +1,169 @@
+"""The ragged fold for rows of few columns: lanes share out the rows, not the columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...device.build import opaque
+from ...device.vector import LOAD_ONCE
+from ...dtypes import BY_NAME
+from ...runtime import jit
+from ..tiling import FOLD_THREADS, GAP, Tiling
+from .common import clamp, fold_of, ids_of
+from .edges import edges_of
+from .gaps import blank_writer, gap_filler
+
+
+@jit.kernel
+def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int, access: int) -> Any:
+    """Folds rows of equal neighbouring ids, as ``fold_tiles`` does, where rows are short and lie side by side.
+
+    A warp walks its tile 32 · ``share`` rows at a time. A lane takes ``share`` neighbouring rows by 16-byte accesses and folds those from its last
+    head on (a head is a row whose id differs from the one before); a segmented scan over the warp then tells each lane what its first run has so
+    far, and every lane closes the runs that end among its rows. ``access`` is the width of the stores. Gaps, edges and carries are those of
+    ``fold_tiles``. The order is fixed by shapes and tile: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value +
+    index) read, segments · columns · value written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU
+    computing" (Graphics Hardware 2007).
+    """
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    fold = fold_of(monoid, value, columns, access)
+    reset, take, precede, write, scalars, state_type = fold.reset, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
+    park_edge, join_edges = edges_of(monoid, value, columns, access, 1)
+    write_empty, fill_long_gaps = blank_writer(value, columns, access), gap_filler(value, access, 1)
+    last_id, adjoin = ids_of(index)
+    wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
+    load, load_ids = LOAD_ONCE[wide], LOAD_ONCE[wide_ids]
+    warps, batch_size, step = FOLD_THREADS // 32, share * columns, 32 * share
+    edges = 2 * warps
+    shared_states = edges * scalars
+
+    @jit.device
+    def scan(states: Any, scratch: Any, start: Any) -> None:
+        """Inclusive scan over the lanes from ``start`` to this one."""
+        for distance in (1, 2, 4, 8, 16):
+            for k in range(scalars):
+                scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
+            if cuda.laneid - distance >= start:
+                precede(states, scratch)
+
+    def fold_narrow(
+        input: Any, ids: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
+        rows: Any, segments: Any, tile: Any, row_blocks: Any, empty: Any, output_row: Any,
+    ) -> None:  # fmt: skip
+        edge_ids = cuda.shared.array(edges, int64)
+        edge_counts = cuda.shared.array(edges, int64)
+        edge_states = cuda.shared.array(shared_states, state_type)
+        carried = cuda.local.array(scalars, state_type)
+        states = cuda.local.array(scalars, state_type)
+        scratch = cuda.local.array(scalars, state_type)
+        batch = cuda.local.array(batch_size, element)
+        batch_ids = cuda.local.array(share, index_type)
+        block = int64(cuda.blockIdx.x)
+        if block >= row_blocks:
+            fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
+            return
+        warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
+        below = int32((1 << lane) - 1)
+        first = (block * warps + warp) * tile
+        length = int32(max(min(tile, rows - first), 0))
+        # of the run that is open between steps, alike in all lanes: its id, its first row, its states
+        leading, last = int32(2 * warp), last_id(segments)
+        current, begun, edge = index_type(-1), int32(0), leading
+        reset(carried)
+        if length > 0:
+            current = ids[first]
+            before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
+            if lane == 0 and 0 < clamp(current, segments) - before - 1 <= GAP:
+                write_empty(output, before + 1, clamp(current, segments), output_row, 0, empty)
+        position = int32(0)
+        while position < length:
+            mine = int32(position + lane * share)
+            if position + step <= length:
+                for k in range(share // wide_ids):
+                    load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
+                for k in range(batch_size // wide):
+                    load(input, (first + mine) * columns + k * wide, batch, k * wide)
+            else:
+                # rows past the end are loaded as the last one, so that no run seems to begin there
+                for u in range(share):
+                    row = first + min(mine + u, length - 1)
+                    batch_ids[u] = ids[row]
+                    for v in range(columns):
+                        batch[u * columns + v] = input[row * columns + v]
+            valid = int32(min(max(length - mine, 0), share))
+            previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
+            if lane == 0:
+                previous = current
+            heads, opening = int32(batch_ids[0] != previous), int32(-1)
+            for u in range(1, share):
+                if batch_ids[u] != batch_ids[u - 1]:
+                    heads = int32(heads | 1 << u)
+            reset(states)
+            if lane == 0:
+                for k in range(scalars):
+                    states[k] = carried[k]
+            for u in range(share):
+                if int32(heads >> u) & 1:
+                    reset(states)
+                    opening = int32(u)
+                if u < valid:
+                    take(states, batch, u * columns)
+            headed = cuda.ballot_sync(-1, heads != 0)
+            scan(states, scratch, max(31 - cuda.clz(int32(headed & (below | 1 << lane))), 0))
+            if headed != 0:
+                source = 31 - cuda.clz(int32(headed & below))
+                opened = cuda.shfl_sync(-1, mine + opening, max(source, 0))
+                if source < 0:
+                    opened = begun
+                for k in range(scalars):
+                    scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
+                    if lane == 0:
+                        scratch[k] = carried[k]
+                rest, begin, leads = heads, int32(0), edge == leading and source < 0
+                while rest != 0:
+                    head = int32(cuda.ffs(rest) - 1)
+                    rest = int32(rest & (rest - 1))
+                    for u in range(share):
+                        if begin <= u < head:
+                            take(scratch, batch, u * columns)
+                    row = first + mine + head
+                    ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
+                    if leads:
+                        park_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, scratch)
+                    elif 0 <= ended <= last:
+                        write(output, int64(ended) * output_row, scratch, count)
+                    if not adjoin(ended, following):
+                        segment, after = clamp(ended, segments), clamp(following, segments)
+                        if 0 < after - segment - 1 <= GAP:
+                            write_empty(output, segment + 1, after, output_row, 0, empty)
+                    reset(scratch)
+                    opened, begin, leads = int32(mine + head), int32(opaque(head)), False
+                edge = int32(leading + 1)
+                begun = cuda.shfl_sync(-1, mine + opening, 31 - cuda.clz(headed))
+                current = cuda.shfl_sync(-1, batch_ids[share - 1], 31)
+            for k in range(scalars):
+                carried[k] = cuda.shfl_sync(-1, states[k], 31)
+            position = int32(opaque(position + step))
+        if lane == 0:
+            segment = clamp(current, segments) if length > 0 else segments
+            if length > 0 and first + length == rows and 0 < segments - segment - 1 <= GAP:
+                write_empty(output, segment + 1, segments, output_row, 0, empty)
+            park_edge(edge_ids, edge_counts, edge_states, edge, 0, segment, length - begun, carried)
+            if edge == leading:
+                # the tile's only run: an empty twin keeps the ids of the edges in order
+                reset(carried)
+                park_edge(edge_ids, edge_counts, edge_states, edge + 1, 0, segment, 0, carried)
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            join_edges(
+                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, carried,
+                cuda.blockDim.x >> 4, 0, 0, columns, segments, block, row_blocks, output, output_row, 0,
+            )  # fmt: skip
+
+    def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:
+        return Tiling(rows, 32, 1, tile, FOLD_THREADS).fold_launch(segments)
+
+    return fold_narrow, launch_config

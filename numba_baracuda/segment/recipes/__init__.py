@@ -1,0 +1,7 @@
+"""From a segment problem to launches: which kernel, with which constants, over which grid."""
+
+from .fold import fold_permuted, fold_sorted
+from .gather import gather
+from .scatter import scatter
+
+__all__ = ["fold_permuted", "fold_sorted", "gather", "scatter"]

@@ -1,0 +1,121 @@
+"""What the recipes share: operands seen as rows, launches over rows, checks and counts of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...dtypes import BY_NAME
+from ...errors import InvalidProblem
+from ...op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
+from ...runtime.spec import KernelSpec
+from ..tiling import THREADS, Tiling, vector_for
+
+if TYPE_CHECKING:
+    from ..family import SegmentDescriptor
+
+
+def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Neighbouring axes that every operand walks as one become one; axes of extent 1 vanish. At least one axis is left."""
+    extents: list[int] = []
+    kept: list[list[int]] = []
+    for k, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        steps = [each[k] for each in strides]
+        if extents and all(before == step * extent for before, step in zip(kept[-1], steps, strict=True)):
+            extents[-1] *= extent
+            kept[-1] = steps
+        else:
+            extents.append(extent)
+            kept.append(steps)
+    if not extents:
+        extents, kept = [1], [[1] * len(strides)]
+    return tuple(extents), [tuple(steps[k] for steps in kept) for k in range(len(strides))]
+
+
+class Rows:
+    """The value operands of one problem, seen as rows of ``columns`` columns: merged trailing axes, and the widest access that fits all of them."""
+
+    def __init__(self, descriptor: SegmentDescriptor, *layouts: Layout) -> None:
+        self.columns = descriptor.embedding_dim
+        self.shape, self.strides = merge_axes(layouts[0].shape[1:], *[layout.strides[1:] for layout in layouts])
+        self.steps = [layout.strides[0] for layout in layouts]
+        places = [(layout.address, (step, *strides)) for layout, step, strides in zip(layouts, self.steps, self.strides, strict=True)]
+        self.vector = vector_for(BY_NAME[descriptor.element].itemsize, self.columns, *places)
+        self.dims = len(self.shape)
+        self.tuples = f"{self.dims}xi64"
+
+    def spec(self, kernel: str, signature: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
+        """A kernel of this family; geometry is filled in."""
+        shape = Tiling(1, self.columns, self.vector, 1, max_threads)
+        constants |= {"vector": self.vector, "lanes": shape.lanes, "dims": self.dims}
+        return kernel_spec(kernel, signature, max_threads, min_blocks, **constants)
+
+    def side_by_side(self, operand: int, address: int) -> bool:
+        """Whether the rows of an operand that lies at ``address`` are contiguous, from a multiple of 16 bytes on, with no gap between them."""
+        return self.dims == 1 and self.strides[operand] == (1,) and self.steps[operand] == self.columns and address == 0
+
+
+def kernel_spec(kernel: str, signature: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), signature, max_threads, min_blocks)
+
+
+def packed(layout: Layout) -> bool:
+    """Whether ids lie side by side from a multiple of 16 bytes on."""
+    return layout.strides == (1,) and layout.address == 0
+
+
+def ids_step(layouts: dict[str, Layout]) -> int:
+    """Elements from one id to the next."""
+    return layouts["segment_ids"].strides[0]
+
+
+def over_rows(
+    kernel: str, rows: Rows, extent: int, rows_a_group: int, signature: str, pointers: tuple[str, ...], scalars: tuple[Any, ...], **constants: Any
+) -> Launch:
+    """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides."""
+    tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
+    return Launch(
+        rows.spec(kernel, signature, **constants), tiling.launch, pointers,
+        (extent, rows.columns, tiling.chunks, *scalars, *rows.steps, rows.shape, *rows.strides),
+    )  # fmt: skip
+
+
+def count(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
+    n, index, count = descriptor.num_inputs, descriptor.index, descriptor.count_type
+    spec = kernel_spec("count_ids", f"*{index} *{count} i64 i64 i64", index=index, count=count)
+    scalars = (n, descriptor.num_segments, ids_step(layouts))
+    return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)]
+
+
+_NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")
+
+
+def check_slots(descriptor: SegmentDescriptor) -> list[Slot]:
+    return [Slot("fault", "i64", 2)] if descriptor.check_ids and descriptor.num_inputs else []
+
+
+def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
+    """``check_ids``: one pass over the ids, and a wait for its verdict."""
+    n, segments = descriptor.num_inputs, descriptor.num_segments
+    if not check_slots(descriptor):
+        return []
+
+    def judge(fault: Sequence[int]) -> None:
+        outside, descent = fault
+        if outside < _NO_FAULT:
+            raise InvalidProblem(
+                f"{op.name}: segment_ids[{outside}] is outside [0, {segments}), wants every id inside; the first such position is named"
+            )
+        if descent < _NO_FAULT:
+            raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")
+
+    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=op.traits["ordered"])
+    launch = Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "fault"), (n, segments, ids_step(layouts)))
+    return [Clear("fault", 0x7F), launch, Verify("fault", judge)]
+
+
+def only_checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Recipe:
+    """For an output without elements."""
+    return Recipe(tuple(checks(op, descriptor, layouts)), tuple(check_slots(descriptor)))
