@@ -13,7 +13,7 @@ from references import Array, truth
 from numba_baracuda import OPS, SegmentDescriptor, arrays, plan
 from numba_baracuda.dtypes import numpy_dtype
 from numba_baracuda.op import Op, Variant
-from numba_baracuda.segment.tiling import GAP, UNROLL, Tiling
+from numba_baracuda.segment.tiling import FOLD_THREADS, GAP, UNROLL, Tiling, share_for
 
 Ids = Callable[[np.random.Generator, int, int], Array]
 
@@ -140,7 +140,13 @@ SAMPLES = [
     Sample("whole numbers", 120, (4,), 15, whole=True),
     Sample("whole numbers f64", 120, (1,), 15, whole=True, element="f64"),
     Sample("1 column", 1100, (1,), 50, runs),
+    Sample("1 column, long", 5000, (1,), 300, runs),
+    Sample("1 column, heads everywhere", 600, (1,), 700, every()),
+    Sample("1 column, one segment", 2600, (1,), 3, all_are(1), "f64", "i64"),
     Sample("2 columns", 150, (2,), 50, runs),
+    Sample("3 columns", 650, (3,), 70, runs),
+    Sample("3 columns i64", 2500, (3,), 90, runs, index="i64"),
+    Sample("5 columns", 300, (5,), 50, runs),
     Sample("2 columns f64", 150, (2,), 50, runs, "f64"),
     Sample("4 columns f64", 150, (4,), 50, runs, "f64", "i64"),
     Sample("16 columns", 300, (16,), 50, runs),
@@ -156,6 +162,7 @@ BIG = [
     Sample("2M x 32 f64 i64", 1_000_003, (32,), 50_000, element="f64", index="i64"),
     Sample("1M x 1", 1_000_000, (1,), 40_000),
     Sample("rank 1, 3M", 3_000_001, (), 40_000, element="f64"),
+    Sample("3 columns", 2_000_003, (3,), 90_000, runs),
     Sample("skewed", 1_000_000, (16,), 100_000, skewed),
     Sample("one segment holds everything", 1_500_000, (8,), 3, all_are(1)),
     Sample("one segment, 1 column", 3_000_000, (1,), 1),
@@ -176,8 +183,12 @@ BIG = [
 
 def boundaries(columns: int, vector: int, multiprocessors: int) -> list[int]:
     """Numbers of rows around the sizes of tiles and blocks, where blocks are as small as they get, and where that ends."""
-    block = Tiling(0, columns, vector, UNROLL).groups * UNROLL
+    share = share_for(4 * columns)
+    tile, shape = (32 * share, Tiling.of_narrow(0, share, 1)) if share else (UNROLL, Tiling(0, columns, vector, UNROLL, FOLD_THREADS))
+    block = shape.groups * tile
     full = 2 * multiprocessors * block
+    if share:
+        return [tile - 1, tile + 1, block - 1, block, block + 1]
     return [UNROLL - 1, UNROLL + 1, block - 1, block, block + 1, 5 * block + UNROLL - 1, *([full, full + 1] if multiprocessors > 1 else [])]
 
 

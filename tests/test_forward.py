@@ -64,9 +64,9 @@ def test_sizes_around_tiles_and_blocks(kind: Kind, op: Op, variant: Variant, col
 @pytest.mark.parametrize(("op", "variant"), variants_of(FORWARD, deterministic=True), ids=name_of)
 def test_runs_across_many_blocks(emulator: Kind, op: Op, variant: Variant, columns: int) -> None:
     """One run longer than the carries that a block joins at once, beside short ones."""
-    shape = Tiling(0, columns, 1, tiling.UNROLL)
+    shape = Tiling(0, columns, 1, tiling.UNROLL, tiling.FOLD_THREADS)
     block = shape.groups * shape.tile
-    long = (tiling.CARRY_THREADS // shape.lanes // 2 + 3) * block
+    long = (Tiling.of_carries(1, columns, 1).groups // 2 + 3) * block
     lengths = [5, long, 1, 2 * block + 3, 2, 4 * block - 3, 7]
     ids = np.repeat(np.arange(len(lengths)), lengths)
     sample = Sample("long runs", len(ids), (columns,), 8, lambda rng, rows, segments: ids)

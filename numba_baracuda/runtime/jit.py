@@ -119,7 +119,7 @@ _real_template = _dispatcher.CUDADispatcher.get_call_template
 
 def _call_template(self: Any, arguments: Any, keywords: Any) -> Any:
     """Numba compiles a device function when it types a call of it; while we only infer types, inference of the function is enough and much faster."""
-    if not getattr(_assumed, "inferring", False) or self.py_func.__module__.startswith("numba."):
+    if not getattr(_assumed, "inferring", False) or (self.py_func.__module__ or "").startswith("numba."):
         return _real_template(self, arguments, keywords)
     _, folded = self.fold_argument_types(arguments, keywords)
     found = signature(infer(self.py_func, tuple(folded))[-1], *folded)
@@ -198,6 +198,9 @@ def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
     image = bytes(linker.link("cubin").code)
     log = linker.get_info_log()
 
+    # numba's shared arrays are global symbols, which the linker's log leaves out
+    shared = sum(map(int, re.findall(r"\.shared \.align \d+ \.b8 \w+\[(\d+)\]", text)))
+
     def number(pattern: str) -> int:
         found = re.search(pattern, log)
         return int(found.group(1)) if found else 0
@@ -208,5 +211,5 @@ def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
         registers=number(r"Used (\d+) registers"),
         spills=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         stack=number(r"(\d+) bytes stack frame"),
-        shared=number(r"(\d+) bytes smem"),
+        shared=shared,
     )

@@ -109,6 +109,11 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                     while begin < valid:
                         if int32(heads >> begin) & 1:
                             following = ids[first + position + begin if packed else (first + position + begin) * ids_step]
+                            if permuted:
+                                # L1 has lost the id; by a mask, as a branch on u = begin would index registers by begin
+                                following = index_type(0)
+                                for u in range(unroll):
+                                    following |= batch_ids[u] & -index_type(u == begin)
                             count = int32(position + begin - begun)
                             if edge == leading:
                                 park_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)

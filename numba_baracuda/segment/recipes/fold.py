@@ -13,18 +13,20 @@ if TYPE_CHECKING:
     from ..family import SegmentDescriptor
 
 
-def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, finishes: bool) -> int:
-    """Resident blocks that the registers leave room for, without a spill on any architecture."""
+def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, finishes: bool, permuted: bool, target: Target) -> int:
+    """Resident blocks that the registers leave room for without a spill; what is known of sm_90 is scaled down for the other architectures."""
     if rows.dims > 1:
-        return 5
-    if rows.vector * BY_NAME[descriptor.element].itemsize < 16:
-        return 6 if finishes else 8
-    return 4 if finishes and descriptor.element == "f32" else 5
+        return 4
+    wide = descriptor.element == "f64"
+    if rows.vector * BY_NAME[descriptor.element].itemsize == 16:
+        return 4 if finishes or (wide and permuted) else 5
+    return 8 - wide - finishes - 2 * permuted - (target.capability[0] != 9)
 
 
-def _narrow_blocks(row_size: int, finishes: bool) -> int:
+def _narrow_blocks(descriptor: SegmentDescriptor, finishes: bool, target: Target) -> int:
     """The same for narrow rows."""
-    return 8 - (row_size > 8) - (row_size > 12) - (finishes and row_size > 4)
+    size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
+    return 8 - (size > 8) - (size > 12) - (finishes and size > 4) - (descriptor.index == "i64") - (target.capability[0] != 9)
 
 
 def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, permuted: bool) -> Recipe:
@@ -38,9 +40,9 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
     carries = ("carry_ids", "carry_counts", "carry_states") if tiling.row_blocks > 1 else (NULL,) * 3
     if share:
-        fold = _narrow(op, descriptor, layouts, rows, tiling, share, carries)
+        fold = _narrow(op, descriptor, layouts, target, rows, tiling, share, carries)
     else:
-        fold = _tiles(op, descriptor, layouts, rows, tiling, permuted, carries)
+        fold = _tiles(op, descriptor, layouts, target, rows, tiling, permuted, carries)
     steps: list[Step] = [*checks(op, descriptor, layouts), *([Sort("segment_ids")] if permuted else []), fold]
     slots = list(check_slots(descriptor))
     if tiling.row_blocks > 1:
@@ -66,8 +68,9 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
 
 
 def _tiles(
-    op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rows: Rows, tiling: Tiling, permuted: bool, carries: tuple[str, ...]
-) -> Launch:
+    op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rows: Rows, tiling: Tiling, permuted: bool,
+    carries: tuple[str, ...],
+) -> Launch:  # fmt: skip
     """Lanes share out the columns."""
     value, index, monoid = descriptor.element, descriptor.index, op.traits["monoid"]
     state = BY_NAME[value].accumulator
@@ -75,7 +78,7 @@ def _tiles(
         f"*{value} *{index} *i64 *{value} *i64 *i64 *{state} i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
     )
     spec = rows.spec(
-        "fold_tiles", signature, FOLD_THREADS, _tiles_blocks(descriptor, rows, monoid.finishes),
+        "fold_tiles", signature, FOLD_THREADS, _tiles_blocks(descriptor, rows, monoid.finishes, permuted, target),
         monoid=monoid.name, value=value, index=index, packed=permuted or packed(layouts["segment_ids"]), permuted=permuted,
     )  # fmt: skip
     pointers = ("input", "sorted_ids" if permuted else "segment_ids", "permutation" if permuted else NULL, "output", *carries)
@@ -85,15 +88,16 @@ def _tiles(
 
 
 def _narrow(
-    op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rows: Rows, tiling: Tiling, share: int, carries: tuple[str, ...]
-) -> Launch:
+    op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rows: Rows, tiling: Tiling, share: int,
+    carries: tuple[str, ...],
+) -> Launch:  # fmt: skip
     """Lanes share out the rows."""
     value, index, monoid, output = descriptor.element, descriptor.index, op.traits["monoid"], layouts["output"]
     state = BY_NAME[value].accumulator
     access = vector_for(BY_NAME[value].itemsize, rows.columns, (output.address, (rows.steps[1], 1)))
     signature = f"*{value} *{index} *{value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
     spec = kernel_spec(
-        "fold_narrow", signature, FOLD_THREADS, _narrow_blocks(rows.columns * BY_NAME[value].itemsize, monoid.finishes),
+        "fold_narrow", signature, FOLD_THREADS, _narrow_blocks(descriptor, monoid.finishes, target),
         monoid=monoid.name, value=value, index=index, columns=rows.columns, share=share, access=access,
     )  # fmt: skip
     extents = (descriptor.num_inputs, descriptor.num_segments, tiling.tile, tiling.row_blocks)

@@ -1,0 +1,88 @@
+"""Geometry: how rows and columns are dealt to lanes, and which kernel a layout gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from numba_baracuda import OPS, SegmentDescriptor
+from numba_baracuda.op import Launch, Layout, Target
+from numba_baracuda.segment import tiling
+from numba_baracuda.segment.ops import contiguous
+from numba_baracuda.segment.tiling import FLAT_COLUMNS, Tiling, flat_tile, lanes_for
+
+CARD = Target((9, 0), 132, 50 << 20)
+
+
+@pytest.mark.parametrize(("threads", "widest"), [(128, 128), (256, 128), (1024, 32)])
+def test_lanes(threads: int, widest: int) -> None:
+    """Groups cover the columns, fit the block, and leave no more than a third of it idle; powers of two leave nothing."""
+    for needed in range(1, 700):
+        lanes = lanes_for(needed, threads, widest)
+        chunks = tiling.ceil_div(needed, lanes)
+        assert 1 <= lanes <= widest and chunks * lanes >= needed
+        assert needed * (threads // lanes) / (chunks * threads) > 2 / 3
+    assert [lanes_for(1 << k, threads, widest) for k in range(6)] == [1, 2, 4, 8, 16, 32]
+
+
+def test_rows_are_covered_once() -> None:
+    for rows in (1, 255, 256, 257, 10_000, 1 << 31):
+        narrow = Tiling.of_narrow(rows, 8, 132)
+        assert narrow.tile % 256 == 0
+        assert (narrow.row_blocks - 1) * narrow.groups * narrow.tile < rows <= narrow.row_blocks * narrow.groups * narrow.tile
+        shape = Tiling.of(rows, 37, 1, 132)
+        assert (shape.row_blocks - 1) * shape.groups * shape.tile < rows <= shape.row_blocks * shape.groups * shape.tile
+
+
+@pytest.mark.parametrize("vector", [2, 4, 8])
+def test_flat_tiles_divide_exactly(vector: int) -> None:
+    """Product and shift give the row of every place in a tile."""
+    for columns in (*range(1, 70), *range(71, FLAT_COLUMNS + 1, 97), FLAT_COLUMNS):
+        tile = flat_tile(columns, vector)
+        assert tile * columns % vector == 0
+        places = np.arange(tile * columns + tiling.COPIES * tiling.THREADS * vector, dtype=np.uint64)
+        reciprocal = np.uint64((1 << 32) // columns + 1)
+        np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
+
+
+def _launches(op: str, columns: int, address: int = 0, step: int = 0, rows: int = 1 << 20, segments: int = 1 << 14) -> list[Launch]:
+    """The launches of the first variant for values that start ``address`` bytes behind a multiple of 16, rows ``step`` elements apart."""
+    row, descriptor = OPS[op], SegmentDescriptor(op, rows, columns, segments)
+    layouts: dict[str, Layout] = {}
+    for operand in row.operands:
+        layout = contiguous(operand, descriptor)
+        layouts[operand.name] = layout if operand.index else Layout(layout.shape, (step or columns, 1), address)
+    return [each for each in row.variants[0].recipe(row, descriptor, layouts, CARD).steps if isinstance(each, Launch)]
+
+
+@pytest.mark.parametrize(
+    ("op", "columns", "options", "kernel"),
+    [
+        ("segment_sum", 1, {}, "fold_narrow"),
+        ("segment_mean", 4, {}, "fold_narrow"),
+        ("segment_sum", 3, {"address": 4}, "fold_tiles"),
+        ("segment_sum", 3, {"step": 5}, "fold_tiles"),
+        ("segment_sum", 5, {}, "fold_tiles"),
+        ("segment_sum_backward", 1, {}, "gather_elements"),
+        ("segment_sum_backward", 37, {}, "gather_flat"),
+        ("segment_sum_backward", 37, {"step": 38}, "gather_rows"),
+        ("segment_sum_backward", 37, {"address": 8}, "gather_rows"),
+        ("segment_sum_backward", 36, {}, "gather_rows"),
+        ("segment_sum_backward", FLAT_COLUMNS + 1, {}, "gather_rows"),
+    ],
+)
+def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kernel: str) -> None:
+    assert _launches(op, columns, **options)[0].spec.factory.endswith(f":{kernel}")
+
+
+@pytest.mark.parametrize(("columns", "segments", "passes"), [(128, 10_000, 1), (128, 100_000, 2), (16, 1_000_000, 3), (128, 10**7, 4), (1, 10**8, 1)])
+def test_passes_of_the_scatter(columns: int, segments: int, passes: int) -> None:
+    """Together they name every segment once."""
+    found: list[Any] = [
+        each.scalars[3:5] for each in _launches("unsorted_segment_sum", columns, segments=segments) if "scatter_rows" in each.spec.factory
+    ]
+    assert len(found) == passes
+    assert [low for low, _ in found] == [0, *[high for _, high in found[:-1]]]
+    assert found[-1][1] == segments
