@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numba_baracuda import OPS, SegmentDescriptor
+from numba_baracuda import OPS, PlanPreference, SegmentDescriptor, select
 from numba_baracuda.op import Launch, Layout, Target
 from numba_baracuda.segment import tiling
 from numba_baracuda.segment.ops import contiguous
@@ -75,6 +75,13 @@ def _launches(op: str, columns: int, address: int = 0, step: int = 0, rows: int 
 )
 def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kernel: str) -> None:
     assert _launches(op, columns, **options)[0].spec.factory.endswith(f":{kernel}")
+
+
+@pytest.mark.parametrize(("rows", "columns", "variant"), [(3_000_000, 128, "ragged_permuted"), (10_000, 128, "atomic"), (20_000_000, 16, "atomic")])
+def test_sorting_where_it_pays(rows: int, columns: int, variant: str) -> None:
+    """Atomics are for what sorting would hold up; either way determinism need not be asked for."""
+    chosen = select(SegmentDescriptor("unsorted_segment_sum", rows, columns, 1000), PlanPreference(deterministic=False), device=-1)
+    assert chosen.variant.name == variant
 
 
 @pytest.mark.parametrize(("columns", "segments", "passes"), [(128, 10_000, 1), (128, 100_000, 2), (16, 1_000_000, 3), (128, 10**7, 4), (1, 10**8, 1)])

@@ -19,7 +19,7 @@ D_OUTPUT = Operand("d_output", ("num_segments", "embedding_dim"))
 D_INPUT = Operand("d_input", ("num_inputs", "embedding_dim"), output=True)
 
 SORTED = Variant("ragged_sorted", True, recipes.fold_sorted)
-ATOMIC = Variant("atomic", False, recipes.scatter)
+ATOMIC = Variant("atomic", False, recipes.scatter, recipes.sorting_pays)
 PERMUTED = Variant("ragged_permuted", True, recipes.fold_permuted)
 GATHER = Variant("gather", True, recipes.gather)
 

@@ -13,8 +13,8 @@ FOLD_THREADS = 128
 CARRY_THREADS = 1024
 #: rows whose loads a lane of the fold issues before it uses the first
 UNROLL = 8
-#: rows that a lane copies or adds at a time, all loads before the first store; and pieces of 16 bytes, where rows are single elements
-COPIES, PIECES = 4, 2
+#: rows that a lane copies, or adds, at a time, all loads before the first store; and pieces of 16 bytes that it copies where rows are single elements
+COPIES, SUMS, PIECES = 4, 2, 2
 #: elements that a block of the flat gather writes, as near as whole rows allow; rows of more columns than ``FLAT_COLUMNS`` are gathered as rows
 FLAT_TILE, FLAT_COLUMNS = 8192, 2048
 #: empty segments that the lane which finds them fills itself; longer gaps are filled by blocks of their own

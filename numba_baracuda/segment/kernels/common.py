@@ -28,6 +28,16 @@ def clamp(identifier: Any, segments: Any) -> Any:
     return segments if wide > segments else wide
 
 
+@jit.device
+def ends_first(block: Any, blocks: Any) -> Any:
+    """The blocks in turn, from the last eighth on.
+
+    Where ids are sorted by frequency, short runs and gaps crowd at one end; blocks that meet them take longest and should not start last.
+    """
+    turned = block + blocks - (blocks >> 3)
+    return turned if turned < blocks else turned - blocks
+
+
 @functools.cache
 def ids_of(index: str) -> tuple[Any, Any]:
     """``last_id(segments)``, the greatest id that names a segment, and ``adjoin(a, b)``, whether b = a + 1; both without leaving the ids' width."""

@@ -12,7 +12,7 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, GAP, Tiling, unroll_for
-from .common import clamp, fold_of, ids_of, place_of
+from .common import clamp, ends_first, fold_of, ids_of, place_of
 from .edges import edges_of
 from .gaps import blank_writer, gap_filler
 
@@ -58,12 +58,14 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
         places = cuda.local.array(unroll, int64)
         block = int64(cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks))
+        chunk = block - row_block * chunks
         if row_block >= row_blocks:
             fill_long_gaps(ids, ids_step, output, rows, columns, segments, block - row_blocks * chunks, output_row, shape, output_strides, empty)
             return
+        row_block = ends_first(row_block, row_blocks)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
-        column = ((block - row_block * chunks) * lanes + lane) * vector
+        column = (chunk * lanes + lane) * vector
         input_offset = place(column, shape, input_strides)
         output_offset = place(column, shape, output_strides)
         last = last_id(segments)

@@ -23,7 +23,7 @@ def _quotient(value: str) -> Any:
 
 
 @jit.kernel
-def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, dims: int) -> Any:
+def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
 
     A group copies ``COPIES`` rows, all loads before the first store; the output is streamed, so that the source stays in L2. Bytes: rows · (columns ·
@@ -31,7 +31,7 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, store, place, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
-    position = position_of(lanes, vector, COPIES)
+    position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
     divided = count != ""
 

@@ -12,7 +12,7 @@ from ...device.vector import LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, GAP, Tiling
-from .common import clamp, fold_of, ids_of
+from .common import clamp, ends_first, fold_of, ids_of
 from .edges import edges_of
 from .gaps import blank_writer, gap_filler
 
@@ -65,6 +65,7 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
         if block >= row_blocks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
             return
+        block = ends_first(block, row_blocks)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         below = int32((1 << lane) - 1)
         first = (block * warps + warp) * tile

@@ -12,8 +12,8 @@ from ...algebra import MONOIDS
 from ...device.atomics import red_add, red_add_2, red_add_4, red_min
 from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...runtime import jit
-from ..tiling import COPIES, THREADS, Tiling
-from .common import accumulator_of, place_of
+from ..tiling import SUMS, THREADS, Tiling
+from .common import accumulator_of, ids_of, place_of
 from .gaps import blank_writer
 
 
@@ -25,14 +25,17 @@ def rows_launch(vector: int, rows_a_group: int) -> Any:
 
 
 @functools.cache
-def position_of(lanes: int, vector: int, rows_a_group: int) -> Any:
-    """``position(columns, chunks)``: the first row of a group and the first column of a lane; a group's rows are THREADS // lanes apart."""
+def position_of(lanes: int, vector: int, rows_a_group: int, cut: bool) -> Any:
+    """``position(columns, chunks)``: the first row of a group and the first column of a lane; a group's rows are THREADS // lanes apart.
+
+    ``cut`` says whether rows are cut into chunks.
+    """
     groups = THREADS // lanes
 
     @jit.device
     def position(columns: Any, chunks: Any) -> Any:
         block = int64(cuda.blockIdx.x)
-        row_block = int64(uint32(block) // uint32(chunks))
+        row_block = int64(uint32(block) // uint32(chunks)) if cut else block
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         column = ((block - row_block * chunks) * lanes + (cuda.threadIdx.x - group * lanes)) * vector
         return row_block * groups * rows_a_group + group, column if group < groups else columns
@@ -41,16 +44,17 @@ def position_of(lanes: int, vector: int, rows_a_group: int) -> Any:
 
 
 @jit.kernel
-def scatter_rows(*, value: str, index: str, vector: int, lanes: int, dims: int) -> Any:
+def scatter_rows(*, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[ids[r]] += input[r]`` by atomics, in no fixed order; rows whose id is outside ``[low, high)`` are left out.
 
-    A group adds ``COPIES`` rows, all loads before the first addition; the input is streamed, so that the output stays in L2. Bytes: rows · (columns ·
+    A group adds ``SUMS`` rows, all loads before the first addition; the input is streamed, so that the output stays in L2. Bytes: rows · (columns ·
     value + index) read, as many added.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, place = LOAD_STREAM[vector], place_of(dims)
-    position = position_of(lanes, vector, COPIES)
-    groups, batch_size = THREADS // lanes, COPIES * vector
+    position = position_of(lanes, vector, SUMS, cut)
+    groups, batch_size = THREADS // lanes, SUMS * vector
+    (last_id, _), greatest = ids_of(index), index_type.maxval
     pairs, fours = value == "f32" and vector == 2, value == "f32" and vector == 4
 
     def scatter_rows(
@@ -59,19 +63,21 @@ def scatter_rows(*, value: str, index: str, vector: int, lanes: int, dims: int) 
         input_row: Any, output_row: Any, shape: Any, input_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
-        batch_ids = cuda.local.array(COPIES, index_type)
+        batch_ids = cuda.local.array(SUMS, index_type)
+        least = index_type(min(low, greatest))
+        last = last_id(high) if low <= greatest else index_type(-1)
         first, column = position(columns, chunks)
         input_offset, output_offset = place(column, shape, input_strides), place(column, shape, output_strides)
         if column < columns:
-            for u in range(COPIES):
+            for u in range(SUMS):
                 row = first + u * groups
                 batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-            for u in range(COPIES):
+            for u in range(SUMS):
                 row = first + u * groups
-                if low <= batch_ids[u] < high:
+                if least <= batch_ids[u] <= last:
                     load(input, row * input_row + input_offset, batch, u * vector)
-            for u in range(COPIES):
-                if low <= batch_ids[u] < high:
+            for u in range(SUMS):
+                if least <= batch_ids[u] <= last:
                     at = int64(batch_ids[u]) * output_row + output_offset
                     if fours:
                         red_add_4(output, at, batch[u * vector], batch[u * vector + 1], batch[u * vector + 2], batch[u * vector + 3])
@@ -81,30 +87,30 @@ def scatter_rows(*, value: str, index: str, vector: int, lanes: int, dims: int) 
                         for v in range(vector):
                             red_add(output, at + v, batch[u * vector + v])
 
-    return scatter_rows, rows_launch(vector, COPIES)
+    return scatter_rows, rows_launch(vector, SUMS)
 
 
 @jit.kernel
-def fill_rows(*, value: str, vector: int, lanes: int, dims: int) -> Any:
-    """``output[r] = fill`` for every row. Bytes: rows · columns · value written."""
+def fill_rows(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+    """``output[low + r] = fill`` for every row. Bytes: rows · columns · value written."""
     place, write_empty = place_of(dims), blank_writer(value, vector)
-    position = position_of(lanes, vector, 1)
+    position = position_of(lanes, vector, 1, cut)
 
-    def fill_rows(output: Any, rows: Any, columns: Any, chunks: Any, fill: Any, output_row: Any, shape: Any, output_strides: Any) -> None:
+    def fill_rows(output: Any, rows: Any, columns: Any, chunks: Any, low: Any, fill: Any, output_row: Any, shape: Any, output_strides: Any) -> None:
         row, column = position(columns, chunks)
         if column < columns and row < rows:
-            write_empty(output, row, row + 1, output_row, place(column, shape, output_strides), fill)
+            write_empty(output, low + row, low + row + 1, output_row, place(column, shape, output_strides), fill)
 
     return fill_rows, rows_launch(vector, 1)
 
 
 @jit.kernel
-def finish_rows(*, monoid: str, value: str, count: str, vector: int, lanes: int, dims: int) -> Any:
+def finish_rows(*, monoid: str, value: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[s] = finish(output[s], counts[s])``, or ``empty`` where the count is 0. Bytes: segments · (2 · columns · value + count)."""
     element, wide = jit.SCALARS[value], accumulator_of(value)
     load, store, place = LOAD[vector], STORE[vector], place_of(dims)
     finish = jit.device(MONOIDS[monoid].finish)
-    position = position_of(lanes, vector, 1)
+    position = position_of(lanes, vector, 1, cut)
 
     def finish_rows(
         output: Any, counts: Any, rows: Any, columns: Any, chunks: Any, empty: Any, output_row: Any, shape: Any, output_strides: Any

@@ -2,6 +2,6 @@
 
 from .fold import fold_permuted, fold_sorted
 from .gather import gather
-from .scatter import scatter
+from .scatter import scatter, sorting_pays
 
-__all__ = ["fold_permuted", "fold_sorted", "gather", "scatter"]
+__all__ = ["fold_permuted", "fold_sorted", "gather", "scatter", "sorting_pays"]

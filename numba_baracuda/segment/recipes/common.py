@@ -77,7 +77,7 @@ def over_rows(
     """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides."""
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
     return Launch(
-        rows.spec(kernel, signature, **constants), tiling.launch, pointers,
+        rows.spec(kernel, signature, cut=tiling.chunks > 1, **constants), tiling.launch, pointers,
         (extent, rows.columns, tiling.chunks, *scalars, *rows.steps, rows.shape, *rows.strides),
     )  # fmt: skip
 
