@@ -23,12 +23,16 @@ RESULTS = Path(__file__).parent / "results"
 COMMIT = "BENCHMARK_COMMIT"
 OURS = "numba_baracuda"
 RIGHT = "yes"
+_NUMBERS = ("median_us", "low_us", "high_us", "samples", "gb_s", "copy_gb_s", "share_of_copy", "vs_best_peer")
 _PACKAGES = ("numba", "numba-cuda", "numpy", "cupy", "cupy-cuda12x", "cupy-cuda13x", "torch", "triton", "jax", "jaxlib")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One op, one case, one contestant; without a timing where it failed or was wrong. ``checked`` is ``yes`` or what was wrong."""
+    """One op, one case, one contestant; without a timing where it failed or was wrong. ``checked`` is ``yes`` or what was wrong.
+
+    ``copy`` is the rate of a copy on the device, measured just before the case, in GB/s.
+    """
 
     op: str
     case: str
@@ -37,6 +41,7 @@ class Row:
     timing: Timing | None
     checked: str = RIGHT
     note: str = ""
+    copy: float = 0.0
 
     @property
     def ours(self) -> bool:
@@ -60,16 +65,19 @@ def best_peers(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
     return best
 
 
-def records(rows: Sequence[Row], copy: float) -> list[Record]:
-    """The rows as text. ``copy`` is the rate of a copy on the device in GB/s; ``vs_best_peer`` is how many times as fast as the best peer."""
+def records(rows: Sequence[Row]) -> list[Record]:
+    """The rows as text; ``vs_best_peer`` is how many times as fast as the best peer."""
     best, found = best_peers(rows), []
     for row in rows:
         record = {"op": row.op, "case": row.case, "who": row.who, "bytes": str(row.nbytes)}
         timing, peer = row.timing, best.get((row.op, row.case))
-        numbers: dict[str, str] = dict.fromkeys(("median_us", "low_us", "high_us", "samples", "gb_s", "share_of_copy", "vs_best_peer"), "")
+        numbers: dict[str, str] = dict.fromkeys(
+            ("median_us", "low_us", "high_us", "samples", "gb_s", "copy_gb_s", "share_of_copy", "vs_best_peer"), ""
+        )
         if timing:
             numbers |= {"median_us": f"{timing.median:.2f}", "low_us": f"{timing.low:.2f}", "high_us": f"{timing.high:.2f}"}
-            numbers |= {"samples": str(len(timing.samples)), "gb_s": f"{row.rate:.1f}", "share_of_copy": f"{row.rate / copy:.4f}"}
+            numbers |= {"samples": str(len(timing.samples)), "gb_s": f"{row.rate:.1f}", "copy_gb_s": f"{row.copy:.1f}"}
+            numbers["share_of_copy"] = f"{row.rate / row.copy:.4f}"
             if peer and peer.timing:
                 numbers["vs_best_peer"] = f"{peer.timing.median / timing.median:.3f}"
         dry = ["the queue ran dry: host time may be included"] if timing and timing.dry else []
