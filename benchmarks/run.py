@@ -21,7 +21,7 @@ from . import peers, report, results
 from .cases import Case, matching, nbytes
 from .checks import Truth, complaint, truth
 from .results import OURS, RIGHT, Row
-from .timing import Events, copy_samples, set_count
+from .timing import Copy, Events, set_count
 
 COPY_BYTES = 1 << 30
 
@@ -104,12 +104,11 @@ def _run_peer(case: Case, bench: Bench, framework: peers.Framework, peer: peers.
 def run(cases: Sequence[Case], bench: Bench, screen: Console, path: Path | None) -> int:
     """Measures the cases, prints each as it is done, and keeps the file up to date so that an interrupted run leaves what it has."""
     header, rows = results.stamp(), []
-    copies = []
+    copy, copies = Copy(bench.xp, COPY_BYTES), []
     screen.print("\n".join(f"{key}: {value}" for key, value in header.items()), markup=False)
     for case in cases:
         peers.release(bench.xp)
-        copies.append(statistics.median(copy_samples(bench.xp, bench.events, bench.repeats, COPY_BYTES)))
-        peers.release(bench.xp)
+        copies.append(copy.rate(bench.events, bench.repeats))
         rows += [replace(row, copy=copies[-1]) for row in run_case(case, bench)]
         header["copy_gb_s"] = f"{statistics.median(copies):.1f} ({min(copies):.1f} to {max(copies):.1f})"
         found = results.records(rows)
