@@ -41,6 +41,7 @@ class Tiling:
     vector: int
     tile: int
     threads: int = THREADS
+    widest: int = 128  #: most lanes of a group
 
     @classmethod
     def of(cls, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
@@ -61,7 +62,7 @@ class Tiling:
     @property
     def lanes(self) -> int:
         """As many as the columns need, or an even share of them, so that few lanes of a block are idle."""
-        return lanes_for(ceil_div(self.columns, self.vector), self.threads, 32 if self.threads == CARRY_THREADS else 128)
+        return lanes_for(ceil_div(self.columns, self.vector), self.threads, self.widest)
 
     @property
     def groups(self) -> int:
@@ -93,7 +94,7 @@ class Tiling:
     @classmethod
     def of_carries(cls, entries: int, columns: int, vector: int) -> Tiling:
         """A group for every carry."""
-        return cls(entries, columns, vector, 1, CARRY_THREADS)
+        return cls(entries, columns, vector, 1, CARRY_THREADS, widest=32)
 
     @classmethod
     def of_ids(cls, rows: int) -> Tiling:

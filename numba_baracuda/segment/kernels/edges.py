@@ -12,8 +12,11 @@ from .common import fold_of
 
 
 @functools.cache
-def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int) -> tuple[Any, Any]:
-    """``park_edge`` and ``join_edges`` for groups of ``lanes`` lanes with ``vector`` columns each; a group's edges are 2 · group and the next."""
+def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int) -> tuple[Any, Any, Any]:
+    """``park_edge``, ``park_last_edge`` and ``join_edges`` for groups of ``lanes`` lanes with ``vector`` columns each.
+
+    A group's edges are 2 · group and the next.
+    """
     fold = fold_of(monoid, value, vector, access)
     reset, join, write, park, scalars = fold.reset, fold.join, fold.write, fold.park, fold.scalars
     edge_size, width = lanes * scalars, scalars // vector
@@ -21,6 +24,14 @@ def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int) -> t
     @jit.device
     def park_edge(ids: Any, counts: Any, kept: Any, edge: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
         park(ids, counts, kept, edge, edge * edge_size + lane, lanes, lane == 0, segment, count, states)
+
+    @jit.device
+    def park_last_edge(ids: Any, counts: Any, kept: Any, edge: Any, leading: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
+        """Parks the tile's last run, which may be its first, the ``leading`` edge: then an empty twin keeps the ids of the edges in order."""
+        park_edge(ids, counts, kept, edge, lane, segment, count, states)
+        if edge == leading:
+            reset(states)
+            park_edge(ids, counts, kept, edge + 1, lane, segment, 0, states)
 
     @jit.device
     def park_carry(ids: Any, counts: Any, kept: Any, carry: Any, column: Any, columns: Any, segment: Any, count: Any, states: Any) -> None:
@@ -58,4 +69,4 @@ def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int) -> t
         elif 0 <= current < segments:
             write(output, current * output_row + output_offset, states, count)
 
-    return park_edge, join_edges
+    return park_edge, park_last_edge, join_edges

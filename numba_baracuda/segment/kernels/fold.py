@@ -11,10 +11,10 @@ from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...runtime import jit
-from ..tiling import FOLD_THREADS, GAP, Tiling, unroll_for
+from ..tiling import FOLD_THREADS, Tiling, unroll_for
 from .common import clamp, ends_first, fold_of, ids_of, place_of
 from .edges import edges_of
-from .gaps import blank_writer, gap_filler
+from .gaps import gap_filler, short_gap_filler
 
 
 @jit.kernel
@@ -33,8 +33,8 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
     fold = fold_of(monoid, value, vector)
     reset, take, write, scalars, state_type = fold.reset, fold.take, fold.write, fold.scalars, fold.state_type
     groups = FOLD_THREADS // lanes
-    park_edge, join_edges = edges_of(monoid, value, vector, vector, lanes)
-    place, write_empty, fill_long_gaps = place_of(dims), blank_writer(value, vector), gap_filler(value, vector, dims)
+    park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes)
+    place, fill_short_gap, fill_long_gaps = place_of(dims), short_gap_filler(value, vector), gap_filler(value, vector, dims)
     last_id, adjoin = ids_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would drive ids out of L1
@@ -78,8 +78,7 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
             if length > 0:
                 current = ids[first * ids_step]
                 before = clamp(ids[(first - 1) * ids_step], segments) if first > 0 else int64(-1)
-                if 0 < clamp(current, segments) - before - 1 <= GAP:
-                    write_empty(output, before + 1, clamp(current, segments), output_row, output_offset, empty)
+                fill_short_gap(output, before, clamp(current, segments), output_row, output_offset, empty)
             position = int32(0)
             while position < length:
                 if packed and position + unroll <= length:
@@ -123,9 +122,7 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                             elif 0 <= current <= last:
                                 write(output, int64(current) * output_row + output_offset, states, count)
                             if not adjoin(current, following):
-                                segment, after = clamp(current, segments), clamp(following, segments)
-                                if 0 < after - segment - 1 <= GAP:
-                                    write_empty(output, segment + 1, after, output_row, output_offset, empty)
+                                fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, empty)
                             current, begun = following, int32(position + begin)
                             reset(states)
                         end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
@@ -138,13 +135,9 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                         begin = int32(opaque(end))
                 position = int32(position + unroll)
             segment = clamp(current, segments) if length > 0 else segments
-            if length > 0 and first + length == rows and 0 < segments - segment - 1 <= GAP:
-                write_empty(output, segment + 1, segments, output_row, output_offset, empty)
-            park_edge(edge_ids, edge_counts, edge_states, edge, lane, segment, length - begun, states)
-            if edge == leading:
-                # the tile's only run: an empty twin keeps the ids of the edges in order
-                reset(states)
-                park_edge(edge_ids, edge_counts, edge_states, edge + 1, lane, segment, 0, states)
+            if length > 0 and first + length == rows:
+                fill_short_gap(output, segment, segments, output_row, output_offset, empty)
+            park_last_edge(edge_ids, edge_counts, edge_states, edge, leading, lane, segment, length - begun, states)
         cuda.syncthreads()
         if group == 0 and column < columns:
             join_edges(

@@ -36,6 +36,19 @@ def blank_writer(value: str, vector: int, access: int = 0) -> Any:
 
 
 @functools.cache
+def short_gap_filler(value: str, vector: int, access: int = 0) -> Any:
+    """``fill_short_gap(output, before, after, row_stride, offset, empty)``: the empty segments between two clamped ids, if not more than ``GAP``."""
+    write_empty = blank_writer(value, vector, access)
+
+    @jit.device
+    def fill_short_gap(output: Any, before: Any, after: Any, row_stride: Any, offset: Any, empty: Any) -> None:
+        if 0 < after - before - 1 <= GAP:
+            write_empty(output, before + 1, after, row_stride, offset, empty)
+
+    return fill_short_gap
+
+
+@functools.cache
 def gap_filler(value: str, vector: int, dims: int) -> Any:
     """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each thread looking at one multiple of it."""
     place, write_empty = place_of(dims), blank_writer(value, vector)

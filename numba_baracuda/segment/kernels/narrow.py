@@ -11,10 +11,10 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...runtime import jit
-from ..tiling import FOLD_THREADS, GAP, Tiling
+from ..tiling import FOLD_THREADS, Tiling
 from .common import clamp, ends_first, fold_of, ids_of
 from .edges import edges_of
-from .gaps import blank_writer, gap_filler
+from .gaps import gap_filler, short_gap_filler
 
 
 @jit.kernel
@@ -31,8 +31,8 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = fold_of(monoid, value, columns, access)
     reset, take, precede, write, scalars, state_type = fold.reset, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
-    park_edge, join_edges = edges_of(monoid, value, columns, access, 1)
-    write_empty, fill_long_gaps = blank_writer(value, columns, access), gap_filler(value, access, 1)
+    park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, access, 1)
+    fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access), gap_filler(value, access, 1)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids = LOAD_ONCE[wide], LOAD_ONCE[wide_ids]
@@ -77,8 +77,8 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
         if length > 0:
             current = ids[first]
             before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
-            if lane == 0 and 0 < clamp(current, segments) - before - 1 <= GAP:
-                write_empty(output, before + 1, clamp(current, segments), output_row, 0, empty)
+            if lane == 0:
+                fill_short_gap(output, before, clamp(current, segments), output_row, 0, empty)
         position = int32(0)
         while position < length:
             mine = int32(position + lane * share)
@@ -137,9 +137,7 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
                     elif 0 <= ended <= last:
                         write(output, int64(ended) * output_row, scratch, count)
                     if not adjoin(ended, following):
-                        segment, after = clamp(ended, segments), clamp(following, segments)
-                        if 0 < after - segment - 1 <= GAP:
-                            write_empty(output, segment + 1, after, output_row, 0, empty)
+                        fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, empty)
                     reset(scratch)
                     opened, begin, leads = int32(mine + head), int32(opaque(head)), False
                 edge = int32(leading + 1)
@@ -150,13 +148,9 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
             position = int32(opaque(position + step))
         if lane == 0:
             segment = clamp(current, segments) if length > 0 else segments
-            if length > 0 and first + length == rows and 0 < segments - segment - 1 <= GAP:
-                write_empty(output, segment + 1, segments, output_row, 0, empty)
-            park_edge(edge_ids, edge_counts, edge_states, edge, 0, segment, length - begun, carried)
-            if edge == leading:
-                # the tile's only run: an empty twin keeps the ids of the edges in order
-                reset(carried)
-                park_edge(edge_ids, edge_counts, edge_states, edge + 1, 0, segment, 0, carried)
+            if length > 0 and first + length == rows:
+                fill_short_gap(output, segment, segments, output_row, 0, empty)
+            park_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, carried)
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
             join_edges(

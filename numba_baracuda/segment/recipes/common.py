@@ -40,21 +40,21 @@ class Rows:
     def __init__(self, descriptor: SegmentDescriptor, *layouts: Layout) -> None:
         self.columns = descriptor.embedding_dim
         self.shape, self.strides = merge_axes(layouts[0].shape[1:], *[layout.strides[1:] for layout in layouts])
-        self.steps = [layout.strides[0] for layout in layouts]
-        places = [(layout.address, (step, *strides)) for layout, step, strides in zip(layouts, self.steps, self.strides, strict=True)]
+        self.steps, self.addresses = [layout.strides[0] for layout in layouts], [layout.address for layout in layouts]
+        places = [(address, (step, *strides)) for address, step, strides in zip(self.addresses, self.steps, self.strides, strict=True)]
         self.vector = vector_for(BY_NAME[descriptor.element].itemsize, self.columns, *places)
         self.dims = len(self.shape)
         self.tuples = f"{self.dims}xi64"
 
-    def spec(self, kernel: str, signature: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
-        """A kernel of this family; geometry is filled in."""
-        shape = Tiling(1, self.columns, self.vector, 1, max_threads)
-        constants |= {"vector": self.vector, "lanes": shape.lanes, "dims": self.dims}
-        return kernel_spec(kernel, signature, max_threads, min_blocks, **constants)
+    def spec(self, kernel: str, signature: str, tiling: Tiling, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
+        """A kernel of this family for rows dealt out so; geometry is filled in."""
+        constants |= {"vector": self.vector, "lanes": tiling.lanes, "dims": self.dims}
+        return kernel_spec(kernel, signature, tiling.threads, min_blocks, **constants)
 
-    def side_by_side(self, operand: int, address: int) -> bool:
-        """Whether the rows of an operand that lies at ``address`` are contiguous, from a multiple of 16 bytes on, with no gap between them."""
-        return self.dims == 1 and self.strides[operand] == (1,) and self.steps[operand] == self.columns and address == 0
+    def side_by_side(self, operand: int) -> bool:
+        """Whether the rows of an operand are contiguous, from a multiple of 16 bytes on, with no gap between them."""
+        dense = self.strides[operand] == (1,) and self.steps[operand] == self.columns
+        return self.dims == 1 and dense and self.addresses[operand] == 0
 
 
 def kernel_spec(kernel: str, signature: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
@@ -77,7 +77,7 @@ def over_rows(
     """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides."""
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
     return Launch(
-        rows.spec(kernel, signature, cut=tiling.chunks > 1, **constants), tiling.launch, pointers,
+        rows.spec(kernel, signature, tiling, cut=tiling.chunks > 1, **constants), tiling.launch, pointers,
         (extent, rows.columns, tiling.chunks, *scalars, *rows.steps, rows.shape, *rows.strides),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
-from ..tiling import CARRY_THREADS, FOLD_THREADS, Tiling, share_for, vector_for
+from ..tiling import Tiling, share_for, vector_for
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, only_checks, packed
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     rows = Rows(descriptor, layouts["input"], layouts["output"])
     value, n, columns, segments = descriptor.element, descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
     state, monoid, ids = BY_NAME[value].accumulator, op.traits["monoid"], layouts["segment_ids"]
-    narrow = not permuted and packed(ids) and rows.side_by_side(0, layouts["input"].address) and rows.strides[1] == (1,)
+    narrow = not permuted and packed(ids) and rows.side_by_side(0) and rows.strides[1] == (1,)
     share = share_for(columns * BY_NAME[value].itemsize) if narrow else 0
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
     carries = ("carry_ids", "carry_counts", "carry_states") if tiling.row_blocks > 1 else (NULL,) * 3
     if share:
-        fold = _narrow(op, descriptor, layouts, target, rows, tiling, share, carries)
+        fold = _narrow(op, descriptor, target, rows, tiling, share, carries)
     else:
         fold = _tiles(op, descriptor, layouts, target, rows, tiling, permuted, carries)
     steps: list[Step] = [*checks(op, descriptor, layouts), *([Sort("segment_ids")] if permuted else []), fold]
@@ -56,7 +56,7 @@ def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
         steps.append(
             Launch(
                 rows.spec(
-                    "fold_carries", f"*i64 *i64 *{state} *{value} i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}", CARRY_THREADS, 1,
+                    "fold_carries", f"*i64 *i64 *{state} *{value} i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}", joins, 1,
                     monoid=monoid.name, value=value,
                 ),
                 joins.launch,
@@ -78,7 +78,7 @@ def _tiles(
         f"*{value} *{index} *i64 *{value} *i64 *i64 *{state} i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
     )
     spec = rows.spec(
-        "fold_tiles", signature, FOLD_THREADS, _tiles_blocks(descriptor, rows, monoid.finishes, permuted, target),
+        "fold_tiles", signature, tiling, _tiles_blocks(descriptor, rows, monoid.finishes, permuted, target),
         monoid=monoid.name, value=value, index=index, packed=permuted or packed(layouts["segment_ids"]), permuted=permuted,
     )  # fmt: skip
     pointers = ("input", "sorted_ids" if permuted else "segment_ids", "permutation" if permuted else NULL, "output", *carries)
@@ -87,17 +87,14 @@ def _tiles(
     return Launch(spec, tiling.fold_launch(descriptor.num_segments), pointers, (*extents, descriptor.empty_value(op), *steps))
 
 
-def _narrow(
-    op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rows: Rows, tiling: Tiling, share: int,
-    carries: tuple[str, ...],
-) -> Launch:  # fmt: skip
+def _narrow(op: Op, descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, share: int, carries: tuple[str, ...]) -> Launch:
     """Lanes share out the rows."""
-    value, index, monoid, output = descriptor.element, descriptor.index, op.traits["monoid"], layouts["output"]
+    value, index, monoid = descriptor.element, descriptor.index, op.traits["monoid"]
     state = BY_NAME[value].accumulator
-    access = vector_for(BY_NAME[value].itemsize, rows.columns, (output.address, (rows.steps[1], 1)))
+    access = vector_for(BY_NAME[value].itemsize, rows.columns, (rows.addresses[1], (rows.steps[1], 1)))
     signature = f"*{value} *{index} *{value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
     spec = kernel_spec(
-        "fold_narrow", signature, FOLD_THREADS, _narrow_blocks(descriptor, monoid.finishes, target),
+        "fold_narrow", signature, tiling.threads, _narrow_blocks(descriptor, monoid.finishes, target),
         monoid=monoid.name, value=value, index=index, columns=rows.columns, share=share, access=access,
     )  # fmt: skip
     extents = (descriptor.num_inputs, descriptor.num_segments, tiling.tile, tiling.row_blocks)

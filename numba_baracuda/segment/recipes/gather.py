@@ -36,7 +36,7 @@ def _copy(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rows: Rows,
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     constants: dict[str, Any] = {"value": value.name, "index": index.name, "count": held}
     types = f"*{value.name} *{index.name} *{held or 'i32'} *{value.name}"
-    flat = rows.vector < value.vector and columns <= FLAT_COLUMNS and rows.strides[0] == (1,) and rows.side_by_side(1, layouts["d_input"].address)
+    flat = rows.vector < value.vector and columns <= FLAT_COLUMNS and rows.strides[0] == (1,) and rows.side_by_side(1)
     if flat and columns == 1 and packed(layouts["segment_ids"]):
         spec = kernel_spec("gather_elements", f"{types} i64 i64 i64", **constants)
         return Launch(spec, elements_launch(n, max(value.vector, index.vector)), pointers, (n, segments, rows.steps[0]))
