@@ -15,7 +15,6 @@ from numba.cuda import types
 
 from numba_baracuda.runtime import emulator, jit
 from numba_baracuda.runtime.emulator import Mode
-from numba_baracuda.runtime.spec import Cubin
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
@@ -67,30 +66,13 @@ everywhere = pytest.mark.parametrize("run", [*EMULATED, pytest.param(OnDevice(),
 emulated = pytest.mark.parametrize("run", EMULATED)
 
 
-def build(kernel: Callable[..., None], argument_types: tuple[Any, ...], arch: str) -> Cubin:
-    """Machine code of a kernel."""
-    from cuda.core import Linker, LinkerOptions, ObjectCode
-
-    text, entry = jit.compile_ptx(kernel, argument_types, arch)
-    linker = Linker(ObjectCode.from_ptx(text.encode()), options=LinkerOptions(arch=arch, ptxas_options=["-v"]))
-    image, log = bytes(linker.link("cubin").code), linker.get_info_log()
-    numbers = {name: int(found[1]) if (found := re.search(pattern, log)) else 0 for name, pattern in _REPORT.items()}
-    return Cubin(entry, image, numbers["registers"], numbers["stores"] + numbers["loads"], numbers["stack"], numbers["shared"])
-
-
-_REPORT = {
-    "registers": r"Used (\d+) registers", "stores": r"(\d+) bytes spill stores", "loads": r"(\d+) bytes spill loads",
-    "stack": r"(\d+) bytes stack frame", "shared": r"(\d+) bytes smem",
-}  # fmt: skip
-
-
 def code_of(kernel: Callable[..., None], argument_types: tuple[Any, ...], arch: str = "sm_90", double: bool = False) -> str:
     """The SASS of a kernel that must not spill, nor compute in float64 unless ``double``."""
-    cubin = build(kernel, argument_types, arch)
+    cubin = jit.assemble(kernel, argument_types, arch)
     assert sass.resource_faults(cubin) == [], arch
     text = sass.disassemble(cubin)
     assert not re.search(r"\b(LDL|STL)\b", text)
-    assert double or not sass._DOUBLE.search(text), arch
+    assert double or not sass.DOUBLE.search(text), arch
     return text
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from numba_baracuda.dtypes import BY_NAME
 from numba_baracuda.runtime.spec import Cubin, KernelSpec
 
-_DOUBLE = re.compile(r"\b(DADD|DMUL|DFMA|DSETP|DMNMX|MUFU\.\w+64H|F2F\.F64\.\w+|F2F\.\w+\.F64|I2F\.F64\S*|F2I\.\S*F64\S*)\b")
+DOUBLE = re.compile(r"\b(DADD|DMUL|DFMA|DSETP|DMNMX|MUFU\.\w+64H|F2F\.F64\.\w+|F2F\.\w+\.F64|I2F\.F64\S*|F2I\.\S*F64\S*)\b")
 _LOCAL = re.compile(r"\b(LDL|STL)\b")
 _WIDE_LOAD = re.compile(r"\bLDG\.E\S*\.128\b")
 _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
@@ -54,7 +54,7 @@ def code_faults(sass: str, spec: KernelSpec) -> list[str]:
     constants, name = dict(spec.constants), spec.factory.partition(":")[2]
     found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
     if "f64" not in spec.signature:
-        found += [f"float64 arithmetic: {match}" for match in sorted(set(_DOUBLE.findall(sass)))]
+        found += [f"float64 arithmetic: {match}" for match in sorted(set(DOUBLE.findall(sass)))]
     if "vector" in constants and constants["vector"] * BY_NAME[str(constants["value"])].itemsize == 16:
         if name in LOADS_WIDE and not _WIDE_LOAD.search(sass):
             found.append("no 16-byte load")

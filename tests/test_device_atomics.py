@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from device_cases import build, check_everywhere, code_of, emulated, everywhere
+from device_cases import check_everywhere, code_of, emulated, everywhere
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda import types
@@ -393,7 +393,7 @@ def test_vector_instructions(name: str, count: int) -> None:
 
 @pytest.mark.compile
 def test_device_functions_compile_for_arrays() -> None:
-    cubin = build(extreme("max", float32, uint32, 0.0), (float32[::1], int64[::1], float32[::1], float32[::1]), "sm_90")
+    cubin = jit.assemble(extreme("max", float32, uint32, 0.0), (float32[::1], int64[::1], float32[::1], float32[::1]), "sm_90")
     assert cubin.spills == 0
 
 
@@ -408,4 +408,5 @@ def test_bfloat16_arrays_on_a_device() -> None:
 
 def test_bfloat16_arrays_are_typed() -> None:
     """An array whose elements numba knows as bfloat16 needs no recast."""
-    jit.infer(lambda x, v: d.atomic_add(x, 0, v[0]), (types.Array(bfloat16, 1, "C"), float32[::1]))
+    *_, returned = jit.infer(lambda x, v: d.atomic_add(x, 0, v[0]), (types.Array(bfloat16, 1, "C"), float32[::1]))
+    assert returned == float32

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from device_cases import build, check_everywhere, emulated, everywhere
+from device_cases import check_everywhere, emulated, everywhere
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda.types import CPointer, bfloat16, float16, float32, float64, int32, int64, uint8, uint16, uint32, uint64
 
 from numba_baracuda import device as d
+from numba_baracuda.runtime import jit
 
 PATTERNS = np.arange(1 << 16, dtype=np.uint16)
 HALVES = {"f16": (np.dtype(np.float16), float16), "bf16": (np.dtype(ml_dtypes.bfloat16), bfloat16)}
@@ -378,7 +379,7 @@ def test_bad_use_is_refused(name: str, run: Any) -> None:
 @pytest.mark.compile
 def test_bad_use_is_refused_by_the_compiler() -> None:
     with pytest.raises(NumbaError, match="maximum: got float32 and float64"):
-        build(BAD["two precisions"][0], (CPointer(float32), CPointer(float32)), "sm_90")
+        jit.assemble(BAD["two precisions"][0], (CPointer(float32), CPointer(float32)), "sm_90")
 
 
 def test_every_public_function_says_what_it_does() -> None:

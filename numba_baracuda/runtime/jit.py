@@ -188,12 +188,11 @@ def compile_ptx(function: Callable[..., None], argument_types: tuple[Any, ...], 
     return text, found.group(1)
 
 
-def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
-    """Machine code of a kernel, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
+def assemble(function: Callable[..., None], argument_types: tuple[Any, ...], arch: str, bounds: Any = None) -> Cubin:
+    """Machine code of a kernel for these argument types, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    bounds = (spec.max_threads, spec.min_blocks) if spec.min_blocks else spec.max_threads
-    text, entry = compile_ptx(resolve(spec).py_func, parse_signature(spec.signature), arch, bounds)
+    text, entry = compile_ptx(function, argument_types, arch, bounds)
     linker = Linker(ObjectCode.from_ptx(text.encode()), options=LinkerOptions(arch=arch, ptxas_options=["-v"]))
     image = bytes(linker.link("cubin").code)
     log = linker.get_info_log()
@@ -213,3 +212,9 @@ def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
         stack=number(r"(\d+) bytes stack frame"),
         shared=shared,
     )
+
+
+def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
+    """Machine code of the kernel that a spec names."""
+    bounds = (spec.max_threads, spec.min_blocks) if spec.min_blocks else spec.max_threads
+    return assemble(resolve(spec).py_func, parse_signature(spec.signature), arch, bounds)
