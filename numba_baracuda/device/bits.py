@@ -22,8 +22,9 @@ from numba.cuda.types import bfloat16, float16, float32, float64, int16, int32, 
 from ..runtime.conversions import code_of
 from ..runtime.halves import bf16_bits, bf16_value, exact_sum, f16_bits, f16_value
 from ..runtime.meanings import means, means_by_type
-from .build import F32, I16, I32, I64, address, assemble, bits_of, define, expect_pointer, ptx, refuse, short
+from .build import I16, I32, I64, address, bits_of, define, expect_pointer, ptx, refuse, short
 from .numbers import greatest, least
+from .updates import widened
 
 
 def _cast(name: str, source: Any, target: Any, code: str) -> Any:
@@ -105,13 +106,8 @@ f32_to_bf16 = ptx(
 f16_to_f32 = ptx("f16_to_f32", "cvt.f32.f16 $0, $1;", float32, (uint16,), f16_value, "The bits of float16 to float32, exact; cvt.f32.f16.")
 
 
-def _shifted(builder: Any, word: Any) -> Any:
-    """bfloat16 bits as the upper half of a float32's."""
-    return builder.bitcast(builder.shl(builder.zext(word, I32), I32(16)), F32)
-
-
 bf16_to_f32 = define(
-    "bf16_to_f32", ["bits"], lambda _given: (float32(uint16), lambda _context, builder, _signature, values: _shifted(builder, values[0])),
+    "bf16_to_f32", ["bits"], lambda _given: (float32(uint16), lambda _context, builder, _signature, values: widened(builder, bfloat16, values[0])),
     "The bits of bfloat16 to float32, exact; a shift, so a NaN keeps its bits.",
 )  # fmt: skip
 means(bf16_to_f32)(bf16_value)
@@ -135,10 +131,10 @@ f32x2_to_bf16x2 = ptx(
 )  # fmt: skip
 
 
-def _unpack(name: str, widen: Callable[[Any, Any], Any], of_bits: Callable[[int], float], how: str) -> Any:
+def _unpack(name: str, element: Any, of_bits: Callable[[int], float], how: str) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         halves = [builder.trunc(values[0], I16), builder.trunc(builder.lshr(values[0], I32(16)), I16)]
-        return context.make_tuple(builder, signature.return_type, [widen(builder, half) for half in halves])
+        return context.make_tuple(builder, signature.return_type, [widened(builder, element, half) for half in halves])
 
     signature = types.UniTuple(float32, 2)(uint32)
     made = define(name, ["word"], lambda _given: (signature, codegen), f"``(low, high)`` of a packed word as float32, exact; {how}.")
@@ -146,8 +142,8 @@ def _unpack(name: str, widen: Callable[[Any, Any], Any], of_bits: Callable[[int]
     return made
 
 
-f16x2_to_f32x2 = _unpack("f16x2_to_f32x2", lambda builder, half: assemble(builder, "cvt.f32.f16 $0, $1;", F32, [half]), f16_value, "two cvt.f32.f16")
-bf16x2_to_f32x2 = _unpack("bf16x2_to_f32x2", _shifted, bf16_value, "a shift and a mask")
+f16x2_to_f32x2 = _unpack("f16x2_to_f32x2", float16, f16_value, "two cvt.f32.f16")
+bf16x2_to_f32x2 = _unpack("bf16x2_to_f32x2", bfloat16, bf16_value, "a shift and a mask")
 
 # ---------------------------------------------------------------- packed arithmetic
 

@@ -75,13 +75,6 @@ def number_of(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     return builder.ptrtoint(address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1]), I64)
 
 
-def constraint(ty: Any) -> str:
-    """The inline-assembly register class of a scalar type."""
-    if isinstance(ty, types.Float):
-        return {32: "f", 64: "d"}[ty.bitwidth]
-    return {16: "h", 32: "r", 64: "l"}[ty.bitwidth]
-
-
 def assemble(builder: Any, text: str, result: Any, operands: Sequence[Any], *, memory: bool = False) -> Any:
     """One PTX statement on LLVM values; ``result`` is an LLVM type, a list of them, or VOID. ``memory`` says that it reads or writes memory."""
 
