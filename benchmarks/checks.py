@@ -93,12 +93,11 @@ def truth(xp: Any, op: str, operands: Mapping[str, Any]) -> Truth:
 
 
 def complaint(xp: Any, got: Any, wanted: Truth) -> str:
-    """What is wrong with a result, or nothing: the tolerance is ``(4·eps(accumulator)·√terms + eps(dtype))·Σ |terms|``."""
+    """What is wrong with a result, or nothing: the tolerance is :meth:`~numba_baracuda.dtypes.Element.tolerance`·Σ |terms|."""
     if got.shape != wanted.value.shape:
         return f"is of shape {got.shape}, wants {wanted.value.shape}"
-    stored = dtypes.element(got.dtype)
     terms = xp.broadcast_to(xp.asarray(wanted.terms, xp.float64), (len(got),))
-    factor = column(4 * dtypes.BY_NAME[stored.accumulator].eps * xp.sqrt(terms) + stored.eps, got)
+    factor = column(dtypes.element(got.dtype).tolerance(terms), got)
     wrong, worst = 0, 0.0
     for rows in slabs(got):
         error = abs(got[rows].astype(xp.float64) - wanted.value[rows])

@@ -39,6 +39,10 @@ class Element:
         """Elements in one 16-byte access."""
         return 16 // self.itemsize
 
+    def tolerance(self, terms: Any) -> Any:
+        """What a fold of ``terms`` elements may be off by, as a share of Σ |terms|: 4·eps(accumulator)·√terms + eps. A number or an array."""
+        return 4 * BY_NAME[self.accumulator].eps * terms**0.5 + self.eps
+
 
 _TABLE = (
     Element(ElementKind.F16, "f16", "float16", 2, "f32", MathPrecision.F32, 2.0**-10),

@@ -15,10 +15,8 @@ WIDER: dict[str, tuple[float, str]] = {}
 
 def allowed(truth: Truth, element: str, op: str) -> Array:
     """The error that each element may have."""
-    stored = dtypes.BY_NAME[element]
-    kept = dtypes.BY_NAME[stored.accumulator]
     terms = np.asarray(truth.terms, np.float64).reshape(-1, *[1] * (truth.value.ndim - 1))
-    return WIDER.get(op, (1.0, ""))[0] * (4 * kept.eps * np.sqrt(terms) + stored.eps) * truth.scale
+    return WIDER.get(op, (1.0, ""))[0] * dtypes.BY_NAME[element].tolerance(terms) * truth.scale
 
 
 def assert_close(got: Any, truth: Truth, element: str, op: str) -> None:

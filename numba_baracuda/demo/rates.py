@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ..dtypes import BY_NAME
+
 _EPS = 2.0**-23
 
 
@@ -90,7 +92,7 @@ def _measure(xp: ModuleType, case: Case) -> tuple[float, float]:
     nb.segment_sum(inputs[0], ids, case.segments, out=out)
     truth = _sums_float64(xp, inputs[0], ids, out.shape)
     lengths = xp.bincount(ids, minlength=case.segments).astype(xp.float64).reshape(-1, *[1] * (out.ndim - 1))
-    allowed = (4 * _EPS * xp.sqrt(lengths) + _EPS) * truth  # every term is positive
+    allowed = BY_NAME["f32"].tolerance(lengths) * truth  # every term is positive
     error = float((xp.abs(out - truth) / xp.maximum(allowed, _EPS)).max())
 
     seconds = _median_seconds(xp, lambda turn: nb.segment_sum(inputs[turn % 2], ids, case.segments, out=out))
