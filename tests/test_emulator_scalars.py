@@ -446,6 +446,18 @@ def _leading_zeros(a):
     return cuda.clz(a)
 
 
+@pytest.mark.parametrize("kind", ["i32", "u32", "i64", "u64"])
+def test_set_bits_and_the_first_of_them(kind: str) -> None:
+    entry = program.entry_of(_set_bits, (jit.SCALARS[kind],))
+    for value in edges(kind):
+        bits = value % 2 ** (8 * NUMPY[kind](0).itemsize)
+        assert entry(None, value) == (bits.bit_count(), (bits & -bits).bit_length())
+
+
+def _set_bits(a):
+    return cuda.popc(a), cuda.ffs(a)
+
+
 def test_device_functions_are_typed_for_each_call() -> None:
     @jit.device
     def double(a):

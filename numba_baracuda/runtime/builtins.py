@@ -149,18 +149,18 @@ def _length(array: Pointer) -> int:
     return memory.owner.size if memory.owner is not None else (len(memory.state) - memory.state.count(OUTSIDE)) // array.size
 
 
-def _unsigned(value: int) -> int:
-    return value & 0xFFFFFFFF if -(1 << 31) <= value < 1 << 32 else value & 0xFFFFFFFFFFFFFFFF
+def _of_bits(stub: Any, function: Callable[[int, int], int]) -> None:
+    """``function(value, bits)`` of the unsigned integer with the operand's bits."""
+
+    @means_by_type(stub)
+    def meaning(signature: Any) -> Callable[[int], int]:
+        bits = signature.args[0].bitwidth
+        return lambda value: function(wrap(value, bits, signed=False), bits)
 
 
-means(cuda.popc)(lambda value: _unsigned(value).bit_count())
-means(cuda.ffs)(lambda value: (_unsigned(value) & -_unsigned(value)).bit_length())
-
-
-@means_by_type(cuda.clz)
-def _clz(signature: Any) -> Callable[[int], int]:
-    bits = signature.args[0].bitwidth
-    return lambda value: bits - wrap(value, bits, signed=False).bit_length()
+_of_bits(cuda.popc, lambda value, _bits: value.bit_count())
+_of_bits(cuda.ffs, lambda value, _bits: (value & -value).bit_length())
+_of_bits(cuda.clz, lambda value, bits: bits - value.bit_length())
 
 
 def _total(function: Callable[[float], float], overflow: float) -> Callable[[float], float]:
