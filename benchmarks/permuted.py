@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from numba_baracuda import OPS, SegmentDescriptor
-from numba_baracuda.op import NULL, Launch, Layout
+from numba_baracuda import OPS, SegmentDescriptor, arrays
+from numba_baracuda.binding import Bound
+from numba_baracuda.op import Layout, Operand, Sort
 from numba_baracuda.plan import target_of
-from numba_baracuda.runtime import cache, driver, emulator, jit, launch
 from numba_baracuda.segment import recipes
 from numba_baracuda.views import c_strides
 
 from .cases import Arrays, Bind, Case, SegmentCase, Spec
 
-_ROWS = OPS["unsorted_segment_sum"]
+_SUM = OPS["unsorted_segment_sum"]
 
 
 @dataclass(frozen=True)
@@ -30,16 +28,16 @@ class PermutedCase:
     op: str = "fold_permuted"
 
     @property
-    def _sum(self) -> SegmentCase:
-        return SegmentCase(_ROWS.name, "uniform", self.rows, self.columns, self.segments)
+    def _unsorted(self) -> SegmentCase:
+        return SegmentCase(_SUM.name, "uniform", self.rows, self.columns, self.segments)
 
     @property
     def id(self) -> str:
-        return self._sum.id.removesuffix("-deterministic")
+        return self._unsorted.id.removesuffix("-deterministic")
 
     @property
     def specs(self) -> dict[str, Spec]:
-        found = self._sum.specs
+        found = self._unsorted.specs
         return {
             "input": found["input"],
             "permutation": Spec((self.rows,), "i64"),
@@ -48,56 +46,32 @@ class PermutedCase:
         }
 
     def tiny(self) -> PermutedCase:
-        small = self._sum.tiny()
+        small = self._unsorted.tiny()
         return replace(self, rows=small.rows, segments=small.segments)
 
     def make(self, xp: Any) -> Arrays:
-        made = self._sum.make(xp)
+        made = self._unsorted.make(xp)
         ids = made.pop("segment_ids")
         order = xp.argsort(ids).astype(xp.int64)
         return {"input": made["input"], "permutation": order, "sorted_ids": ids[order], "output": made["output"]}
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
-        descriptor = SegmentDescriptor(_ROWS.name, self.rows, self.columns, self.segments)
-        emulated = xp.__name__ == "numpy"
-        target = target_of(-1 if emulated else 0)
-        layouts = {name: Layout(spec.shape, c_strides(spec.shape)) for name, spec in (self.specs | {"segment_ids": self.specs["sorted_ids"]}).items()}
-        recipe = recipes.fold_permuted(_ROWS, descriptor, layouts, target)
-        slots = {slot.name: xp.empty(max(slot.nbytes, 16), xp.uint8) for slot in recipe.slots}
-        run = _emulated if emulated else _queued(target.arch)
-        steps = [step for step in recipe.steps if isinstance(step, Launch)]
+        device = -1 if xp.__name__ == "numpy" else 0
+        target = target_of(device)
+        descriptor = SegmentDescriptor(_SUM.name, self.rows, self.columns, self.segments)
+        specs = self.specs
+        layouts = {name: Layout(spec.shape, c_strides(spec.shape)) for name, spec in (specs | {"segment_ids": specs["sorted_ids"]}).items()}
+        recipe = recipes.fold_permuted(_SUM, descriptor, layouts, target)
+        recipe = replace(recipe, steps=tuple(step for step in recipe.steps if not isinstance(step, Sort)))
+        op = replace(_SUM, name=self.op, operands=tuple(Operand(name, (), output=spec.output) for name, spec in specs.items()))
+        workspace = arrays.view(xp.empty(recipe.workspace, xp.uint8), self.op, "workspace")
 
         def bind(operands: Mapping[str, Any]) -> Callable[[], None]:
-            calls = [run(step, {**operands, **slots}) for step in steps]
-
-            def call() -> None:
-                for each in calls:
-                    each()
-
-            return call
+            views = [arrays.view(operands[name], self.op, name) for name in specs]
+            bound = Bound(op, recipe, views, target, device)
+            return lambda: bound(0, [view.ptr for view in views], [*views], workspace)
 
         return f"ragged_permuted f32 i32 {target.arch}", bind
-
-
-def _queued(arch: str) -> Callable[[Launch, Mapping[str, Any]], Callable[[], None]]:
-    def make(step: Launch, arrays: Mapping[str, Any]) -> Callable[[], None]:
-        blocks, threads, shared = step.config
-        made = launch.Launch(launch.load(cache.cubin(step.spec, arch)), step.spec.signature, (blocks, 1, 1), threads, shared, step.scalars)
-        pointers = [0 if name == NULL else arrays[name].data.ptr for name in step.pointers]
-        return lambda: made(0, *pointers)
-
-    driver.ensure_context(0)
-    return make
-
-
-def _emulated(step: Launch, arrays: Mapping[str, Any]) -> Callable[[], None]:
-    blocks, threads, _ = step.config
-    types = jit.parse_signature(step.spec.signature)
-    given = [
-        np.zeros(1, str(ty.dtype)) if name == NULL else arrays[name].reshape(-1).view(str(ty.dtype))
-        for name, ty in zip(step.pointers, types, strict=False)
-    ]
-    return lambda: emulator.run(jit.resolve(step.spec).py_func, types, blocks, threads, [*given, *step.scalars])
 
 
 def permuted_cases() -> Iterator[Case]:
