@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from references import Array, truth
+from tolerance import assert_close
 
 from numba_baracuda import OPS, SegmentDescriptor, arrays, plan
 from numba_baracuda.dtypes import numpy_dtype
@@ -256,6 +258,16 @@ def run(kind: Any, made: plan.Plan, given: dict[str, Array], seed: int | None = 
     with kind.schedule(seed):
         made.run(**{name: kind.array(array) for name, array in given.items()}, **{output.name: out}, **keywords)
     return kind.numpy(out)
+
+
+def check(kind: Any, op: Op, variant: Variant, sample: Sample, given: dict[str, Array], multiprocessors: int = 0, **options: Any) -> Array:
+    """Runs a variant and compares with the truth."""
+    described = descriptor(op, sample, **options)
+    if variant.refuses(op, described):
+        pytest.skip(f"{variant.name} {variant.refuses(op, described)}")
+    got = run(kind, plan_of(op, variant, described, multiprocessors), given, sample.schedule)
+    assert_close(got, truth(op.name, given, sample.segments, options.get("empty")), sample.element, op.name)
+    return got
 
 
 def function(op: Op) -> Callable[..., Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import references
 import samples
-from kinds import KINDS, Kind, lay
-from samples import BACKWARD, BIG, SAMPLES, Sample, name_of, variants_of
+from kinds import Kind, lay
+from samples import BACKWARD, Sample, check, name_of, variants_of
 from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
@@ -17,15 +15,6 @@ from numba_baracuda.op import Op, Variant
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(BACKWARD), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", BACKWARD, ids=name_of)
-
-
-def check(kind: Kind, op: Op, variant: Variant, sample: Sample, given: dict[str, Any], **options: Any) -> np.ndarray:
-    described = samples.descriptor(op, sample, **options)
-    if variant.refuses(op, described):
-        pytest.skip(f"{variant.name} {variant.refuses(op, described)}")
-    got = samples.run(kind, samples.plan_of(op, variant, described), given, sample.schedule)
-    assert_close(got, references.truth(op.name, given, sample.segments), sample.element, op.name)
-    return got
 
 
 @pytest.mark.parametrize("name", [name for name in references.REFERENCES if not name.endswith("_backward")])
@@ -61,20 +50,6 @@ def test_reference_of_a_maximum_at_ties_and_nan() -> None:
     x, ids = np.array([1.0, 4.0, 4.0, np.nan, 2.0, np.nan, -np.inf, -np.inf]), np.array([0, 0, 0, 1, 1, 1, 2, 2])
     given = {"d_output": np.array([10.0, 20.0, 30.0]), "input": x, "segment_ids": ids}
     np.testing.assert_array_equal(references.truth("segment_max_backward", given, 3).value, [0, 10, 0, 20, 0, 0, 30, 0])
-
-
-@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
-@EVERY
-def test_samples(kind: Kind, op: Op, variant: Variant, sample: Sample) -> None:
-    check(kind, op, variant, sample, samples.operands(op, sample))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("sample", BIG, ids=name_of)
-@EVERY
-def test_real_sizes(op: Op, variant: Variant, sample: Sample) -> None:
-    pytest.importorskip("cupy")
-    check(KINDS["cupy"], op, variant, sample, samples.operands(op, sample))
 
 
 @EVERY

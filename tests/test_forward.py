@@ -10,8 +10,8 @@ import pytest
 import references
 import samples
 from hypothesis import strategies as st
-from kinds import KINDS, Kind, lay
-from samples import BIG, FORWARD, SAMPLES, Sample, name_of, runs, variants_of
+from kinds import Kind, lay
+from samples import FORWARD, Sample, check, name_of, runs, variants_of
 from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
@@ -24,30 +24,6 @@ MANY = 1000  #: multiprocessors with which blocks are as small as they get
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(FORWARD), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", FORWARD, ids=name_of)
-
-
-def check(kind: Kind, op: Op, variant: Variant, sample: Sample, given: dict[str, Any], multiprocessors: int = 0, **options: Any) -> np.ndarray:
-    """Runs a variant and compares with the truth."""
-    described = samples.descriptor(op, sample, **options)
-    if variant.refuses(op, described):
-        pytest.skip(f"{variant.name} {variant.refuses(op, described)}")
-    got = samples.run(kind, samples.plan_of(op, variant, described, multiprocessors), given, sample.schedule)
-    assert_close(got, references.truth(op.name, given, sample.segments, options.get("empty")), sample.element, op.name)
-    return got
-
-
-@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
-@EVERY
-def test_samples(kind: Kind, op: Op, variant: Variant, sample: Sample) -> None:
-    check(kind, op, variant, sample, samples.operands(op, sample))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("sample", BIG, ids=name_of)
-@EVERY
-def test_real_sizes(op: Op, variant: Variant, sample: Sample) -> None:
-    pytest.importorskip("cupy")
-    check(KINDS["cupy"], op, variant, sample, samples.operands(op, sample))
 
 
 @pytest.mark.parametrize(("columns", "element"), [(1, "f32"), (17, "f32"), (16, "f64")])
