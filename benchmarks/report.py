@@ -20,7 +20,7 @@ _LINE = ("who", "median_us", "low_us", "high_us", "gb_s", "share_of_copy", "vs_b
 def console() -> Console:
     """One that is as wide as the tables where there is no terminal to fit."""
     made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=190)
+    return made if made.is_terminal else Console(highlight=False, width=220)
 
 
 def case_table(rows: Sequence[Record]) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +19,16 @@ from rich.console import Console
 from numba_baracuda import arrays
 
 from . import peers, report, results
-from .cases import Case, matching, nbytes
+from .case import Arrays, Case, nbytes, output_of
+from .cases import matching
 from .checks import Truth, complaint, truth
+from .peer import Peer
 from .results import OURS, RIGHT, Row
 from .timing import Copy, Events, set_count
+from .values import duplicate, poison
 
 COPY_BYTES = 1 << 30
+TOO_SLOW = 1.0  #: seconds that a call of a peer may take and still be timed
 
 
 @dataclass(frozen=True)
@@ -35,15 +40,6 @@ class Bench:
     frameworks: tuple[peers.Framework, ...]
     repeats: int
     cache: int  #: bytes of the level 2 cache
-
-
-def output_of(case: Case) -> str:
-    return next(name for name, spec in case.specs.items() if spec.output)
-
-
-def poison(array: Any) -> None:
-    """Fills an array with what no result is: NaN, or −1."""
-    array.view("u1")[...] = 0xFF
 
 
 def verify(xp: Any, case: Case, operands: Mapping[str, Any], call: Callable[[], Any], wanted: Truth) -> str:
@@ -69,7 +65,7 @@ def run_case(case: Case, bench: Bench) -> list[Row]:
         first = case.make(xp)
         free = xp.cuda.runtime.memGetInfo()[0] + xp.get_default_memory_pool().free_bytes()
         copies = set_count(size, bench.cache, int(0.3 * free)) - 1
-        sets = [first, *({key: array.copy() for key, array in first.items()} for _ in range(copies))]
+        sets = [first, *({key: duplicate(array) for key, array in first.items()} for _ in range(copies))]
         calls = [bind(operands) for operands in sets]
         wanted = truth(xp, case.op, first)
         wrong = next(filter(None, (verify(xp, case, operands, call, wanted) for operands, call in zip(sets, calls, strict=True))), "")
@@ -81,36 +77,52 @@ def run_case(case: Case, bench: Bench) -> list[Row]:
         return [Row(case.op, case.id, name, size, None, f"WRONG: {wrong}")]
     rows = [Row(case.op, case.id, name, size, timing)]
     for framework in bench.frameworks:
-        for peer in framework.of(case.op):
+        for peer in framework.of(case):
             rows.append(_run_peer(case, bench, framework, peer, sets, wanted))
     return rows
 
 
-def _run_peer(case: Case, bench: Bench, framework: peers.Framework, peer: peers.Peer, sets: list[dict[str, Any]], wanted: Truth) -> Row:
-    """A peer that is wrong is timed all the same; one that fails says how."""
+def _run_peer(case: Case, bench: Bench, framework: peers.Framework, peer: Peer, sets: list[Arrays], wanted: Truth) -> Row:
+    """A peer that is wrong is timed all the same, one that takes seconds is not; one that fails says how."""
     xp = bench.xp
-    who = f"{framework.name} {peer.name}"
+    who, size = f"{framework.name} {peer.name}", nbytes(case)
     try:
-        calls = framework.bind(peer, xp, sets)
+        calls = framework.bind(peer, xp, case, sets)
         poison(sets[0][output_of(case)])
-        got = calls[0]()
-        wrong = complaint(xp, got if isinstance(got, xp.ndarray) else xp.from_dlpack(got), wanted)
+        wrong = complaint(xp, framework.take(calls[0]()), wanted, conventions=False)
+        seconds = _once(xp, calls[0])
+        if seconds > TOO_SLOW:
+            return Row(case.op, case.id, who, size, None, f"too slow: {seconds:.1f} s a call")
         timing = framework.time(bench.events, calls, bench.repeats)
     except Exception as error:  # whatever a framework raises
-        return Row(case.op, case.id, who, nbytes(case), None, f"failed: {_message(error)}")
-    return Row(case.op, case.id, who, nbytes(case), timing, f"WRONG: {wrong}" if wrong else RIGHT, framework.note)
+        return Row(case.op, case.id, who, size, None, f"failed: {_message(error)}")
+    return Row(case.op, case.id, who, size, timing, f"WRONG: {wrong}" if wrong else RIGHT, framework.note)
+
+
+def _once(xp: Any, call: Callable[[], Any]) -> float:
+    """Seconds of a call with all its work on the device."""
+    xp.cuda.Device().synchronize()
+    start = time.perf_counter()
+    call()
+    xp.cuda.Device().synchronize()
+    return time.perf_counter() - start
+
+
+def measure(case: Case, bench: Bench, copy: Copy) -> list[Row]:
+    """The rows of a case, with the rate of a copy just before it."""
+    peers.release(bench.xp)
+    rate = copy.rate(bench.events, bench.repeats)
+    return [replace(row, copy=rate) for row in run_case(case, bench)]
 
 
 def run(cases: Sequence[Case], bench: Bench, screen: Console, path: Path | None) -> int:
     """Measures the cases, prints each as it is done, and keeps the file up to date so that an interrupted run leaves what it has."""
-    header, rows = results.stamp(), []
-    copy, copies = Copy(bench.xp, COPY_BYTES), []
+    header, rows = results.stamp(), list[Row]()
+    copy = Copy(bench.xp, COPY_BYTES)
     screen.print("\n".join(f"{key}: {value}" for key, value in header.items()), markup=False)
     for case in cases:
-        peers.release(bench.xp)
-        copies.append(copy.rate(bench.events, bench.repeats))
-        rows += [replace(row, copy=copies[-1]) for row in run_case(case, bench)]
-        header["copy_gb_s"] = f"{statistics.median(copies):.1f} ({min(copies):.1f} to {max(copies):.1f})"
+        rows += measure(case, bench, copy)
+        header["copy_gb_s"] = copy_rates(rows)
         found = results.records(rows)
         screen.print(report.case_table([record for record in found if (record["op"], record["case"]) == (case.op, case.id)]))
         if path:
@@ -122,6 +134,12 @@ def run(cases: Sequence[Case], bench: Bench, screen: Console, path: Path | None)
     for row in failed:
         screen.print(f"{row.op} {row.case}: {row.checked}", markup=False)
     return 1 if failed else 0
+
+
+def copy_rates(rows: Sequence[Row]) -> str:
+    """Median, least and greatest of the rates of copies, one for each case."""
+    rates = list({(row.op, row.case): row.copy for row in rows}.values())
+    return f"{statistics.median(rates):.1f} ({min(rates):.1f} to {max(rates):.1f})"
 
 
 def _frameworks(text: str) -> list[str]:
@@ -147,6 +165,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def no_gpu(program: str) -> bool:
+    """Says so where there is nothing to measure on."""
+    if arrays.emulating():
+        print(f"{program}: no CUDA device to measure on, or NUMBA_BARACUDA_EMULATE is set; times hold only on a GPU")
+    return arrays.emulating()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     screen = report.console()
@@ -156,10 +181,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if arguments.list:
         for case in found:
-            screen.print(f"{case.op:32s} {case.id:44s} {nbytes(case) / 1e6:10,.1f} MB", markup=False)
+            screen.print(f"{case.op:34s} {case.id:44s} {nbytes(case) / 1e6:10,.1f} MB", markup=False)
         return 0
-    if arrays.emulating():
-        print("benchmarks.run: no CUDA device to measure on, or NUMBA_BARACUDA_EMULATE is set; times hold only on a GPU")
+    if no_gpu("benchmarks.run"):
         return 2
     import cupy
 

@@ -25,15 +25,8 @@ if TYPE_CHECKING:
     from .plan import PrecisionGuarantee as PrecisionGuarantee
     from .plan import select as select
     from .registry import OPS as OPS
-    from .segment.family import SegmentDescriptor as SegmentDescriptor
-    from .segment.ops import segment_mean as segment_mean
-    from .segment.ops import segment_mean_backward as segment_mean_backward
-    from .segment.ops import segment_sum as segment_sum
-    from .segment.ops import segment_sum_backward as segment_sum_backward
-    from .segment.ops import unsorted_segment_mean as unsorted_segment_mean
-    from .segment.ops import unsorted_segment_mean_backward as unsorted_segment_mean_backward
-    from .segment.ops import unsorted_segment_sum as unsorted_segment_sum
-    from .segment.ops import unsorted_segment_sum_backward as unsorted_segment_sum_backward
+    from .segment.descriptor import SegmentDescriptor as SegmentDescriptor
+    from .segment.index import SegmentIndex as SegmentIndex
     from .vocabulary import ArchSku as ArchSku
     from .vocabulary import BackendKind as BackendKind
     from .vocabulary import LossKind as LossKind
@@ -52,9 +45,14 @@ _HOMES = {
     "errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
     "plan": "KernelSku Plan PlanPreference PrecisionGuarantee select",
     "registry": "OPS",
-    "segment.family": "SegmentDescriptor",
-    "segment.ops": "segment_mean segment_mean_backward segment_sum segment_sum_backward unsorted_segment_mean unsorted_segment_mean_backward"
-    " unsorted_segment_sum unsorted_segment_sum_backward",
+    "segment.descriptor": "SegmentDescriptor",
+    "segment.index": "SegmentIndex",
+    "segment": " ".join(
+        f"{order}segment_{fold}{way}"
+        for order in ("", "unsorted_")
+        for fold in ["sum", "mean", "max", "min", "prod", "logsumexp", "norm2", "var", "std", "softmax"]
+        for way in ("", "_backward")
+    ),
     "vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

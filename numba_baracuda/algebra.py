@@ -1,22 +1,27 @@
 """Monoids as plain functions of scalars: what a fold does, without an index or a dtype.
 
-A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift`` makes a state of an element, ``combine``
-joins two neighbouring states in order, and ``finish`` turns the state of ``count`` elements into the result. A kernel compiles these functions in, so
-they use only arithmetic that numba knows, and no bare float literal: a literal would pull float32 up to float64.
+A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift(x, other, one)`` makes a state of an element,
+``combine(a, b)`` joins two neighbouring states in order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result. A
+kernel compiles these functions in, so they use only arithmetic that numba knows, and ``one`` instead of literals: a literal would pull float32 up to
+float64.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+INF = math.inf
 
-def _element(x: Any) -> Any:
+
+def _element(x: Any, other: Any, one: Any) -> Any:
     return x
 
 
-def _state(state: Any, count: Any) -> Any:
+def _state(state: Any, count: Any, one: Any) -> Any:
     return state
 
 
@@ -24,22 +29,43 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def _average(state: Any, count: Any) -> Any:
+def _multiply(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _average(state: Any, count: Any, one: Any) -> Any:
     return state / count
+
+
+def _square(x: Any, other: Any, one: Any) -> Any:
+    return x * x
+
+
+def _root(state: Any, count: Any, one: Any) -> Any:
+    return math.sqrt(state)
 
 
 @dataclass(frozen=True)
 class Monoid:
     """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
 
-    Without ``lift`` an element is a state; without ``finish`` the state is the result.
+    Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
+    integer where states are integers. ``combine`` may be named as ``"package.module:function"``, for one that needs numba. ``lift`` is given as
+    ``other`` the element's position with ``places`` (a float whose bits are that integer, so that floats compare as positions do), and with ``pairs``
+    the element of a second array. ``finish`` is given the count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that
+    it looks at the count, and an identity of one scalar is otherwise its own result.
     """
 
     name: str
     identity: tuple[float, ...]
-    combine: Callable[[Any, Any], Any]
-    lift: Callable[[Any], Any] = _element
-    finish: Callable[[Any, Any], Any] = _state
+    combine: Callable[[Any, Any], Any] | str
+    lift: Callable[[Any, Any, Any], Any] = _element
+    finish: Callable[[Any, Any, Any], Any] = _state
+    places: bool = False
+    pairs: bool = False
+    results: int = 1
+    correction: int = 0
+    counts: bool = False
 
     @property
     def width(self) -> int:
@@ -53,6 +79,151 @@ class Monoid:
 
 
 SUM = Monoid("sum", (0.0,), _add)
-MEAN = Monoid("mean", (0.0,), _add, finish=_average)
+MEAN = Monoid("mean", (0.0,), _add, finish=_average, counts=True)
+MAX = Monoid("max", (-INF,), "numba_baracuda.device.numbers:maximum")
+MIN = Monoid("min", (INF,), "numba_baracuda.device.numbers:minimum")
+PROD = Monoid("prod", (1.0,), _multiply)
+NORM2 = Monoid("norm2", (0.0,), _add, _square, _root)
 
-MONOIDS = {monoid.name: monoid for monoid in (SUM, MEAN)}
+# ---------------------------------------------------------------- extremes with more than their value
+
+
+def _at(x: Any, position: Any, one: Any) -> Any:
+    return x, position
+
+
+def _position(state: Any, count: Any, one: Any) -> Any:
+    return state[1]
+
+
+def _first_greatest(a: Any, b: Any) -> Any:
+    later = b[0] > a[0] or (b[0] != b[0] and a[0] == a[0]) or (b[0] == a[0] and b[1] < a[1])
+    return b if later else a
+
+
+def _first_least(a: Any, b: Any) -> Any:
+    later = b[0] < a[0] or (b[0] != b[0] and a[0] == a[0]) or (b[0] == a[0] and b[1] < a[1])
+    return b if later else a
+
+
+def _once(x: Any, other: Any, one: Any) -> Any:
+    return x, one
+
+
+def _ties_of_greatest(a: Any, b: Any) -> Any:
+    if b[0] > a[0] or (b[0] != b[0] and a[0] == a[0]):
+        return b
+    if b[0] == a[0] or b[0] != b[0]:
+        return a[0], a[1] + b[1]
+    return a
+
+
+def _ties_of_least(a: Any, b: Any) -> Any:
+    if b[0] < a[0] or (b[0] != b[0] and a[0] == a[0]):
+        return b
+    if b[0] == a[0] or b[0] != b[0]:
+        return a[0], a[1] + b[1]
+    return a
+
+
+#: the position of the first NaN, else of the first greatest element: no position is as far as the identity's
+FIRST_MAX = Monoid("first_max", (-INF, INF), _first_greatest, _at, _position, places=True)
+FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _at, _position, places=True)
+#: the greatest element, and how many elements are equal to it
+TIED_MAX = Monoid("tied_max", (-INF, 0.0), _ties_of_greatest, _once, results=2)
+TIED_MIN = Monoid("tied_min", (INF, 0.0), _ties_of_least, _once, results=2)
+
+# ---------------------------------------------------------------- products without their zeros
+
+
+def _apart_from_zero(x: Any, other: Any, one: Any) -> Any:
+    return (one, one) if x == 0 else (x, one - one)
+
+
+def _multiply_and_count(a: Any, b: Any) -> Any:
+    return a[0] * b[0], a[1] + b[1]
+
+
+#: the product of all elements but zeros, and the number of zeros
+NONZERO_PROD = Monoid("nonzero_prod", (1.0, 0.0), _multiply_and_count, _apart_from_zero, results=2)
+
+# ---------------------------------------------------------------- exponentials
+
+
+def _join_exponentials(a: Any, b: Any) -> Any:
+    """Σ exp x as exp(m)·s with m the greatest x; two equal infinities are one, and a NaN becomes m."""
+    if a[0] < b[0]:
+        return b[0], b[1] + a[1] * math.exp(a[0] - b[0])
+    if b[0] < a[0]:
+        return a[0], a[1] + b[1] * math.exp(b[0] - a[0])
+    return a[0] if a[0] == b[0] else a[0] + b[0], a[1] + b[1]
+
+
+def _log_of_sum(state: Any, count: Any, one: Any) -> Any:
+    return state[0] + math.log(state[1])
+
+
+def _greatest_and_share(state: Any, count: Any, one: Any) -> Any:
+    return state[0], one / state[1]
+
+
+def _product(x: Any, other: Any, one: Any) -> Any:
+    return x * other
+
+
+LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_sum)
+#: the greatest element m and 1 / Σ exp(x − m)
+SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_share, results=2)
+#: Σ of the products of two arrays
+DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
+
+# ---------------------------------------------------------------- moments
+
+
+def _one_value(x: Any, other: Any, one: Any) -> Any:
+    return one, x, x - x
+
+
+def _join_moments(a: Any, b: Any) -> Any:
+    """(count, mean, Σ (x − mean)²) of two samples together, after Chan, Golub and LeVeque, "Updating formulae" (1979)."""
+    count = a[0] + b[0]
+    if a[0] == 0:
+        return b
+    if b[0] == 0:
+        return a
+    share, apart = b[0] / count, b[1] - a[1]
+    return count, a[1] + apart * share, a[2] + b[2] + apart * apart * (a[0] * share)
+
+
+def _variance(state: Any, count: Any, one: Any) -> Any:
+    return state[2] / count if count > 0 else one - one
+
+
+def _deviation(state: Any, count: Any, one: Any) -> Any:
+    return math.sqrt(state[2] / count) if count > 0 else one - one
+
+
+def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
+    return state[1], one / count if count > 0 else one - one
+
+
+#: the variance, its root, and mean and 1 / count; where nothing is left of the count, the last two numbers are 0
+VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True)
+STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True)
+MOMENTS = Monoid("moments", (0.0, 0.0, 0.0), _join_moments, _one_value, _mean_and_share, results=2, counts=True)
+
+_MONOIDS = {
+    monoid.name: monoid
+    for monoid in (
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, NONZERO_PROD, LOGSUMEXP, SOFTMAX, DOT, VAR, STD, MOMENTS,
+    )
+}  # fmt: skip
+
+
+@functools.cache
+def monoid_of(name: str) -> Monoid:
+    """The monoid of a name, which may end in a correction: ``"var1"`` divides by count − 1."""
+    if name in _MONOIDS:
+        return _MONOIDS[name]
+    word = name.rstrip("0123456789")
+    return replace(_MONOIDS[word], name=name, correction=int(name[len(word) :]))

@@ -6,12 +6,11 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import arrays, spans
+from . import allocation, arrays, spans
 from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
 from .op import MAX_RANK, NULL, Clear, Launch, Op, Operand, Recipe, Sort, Target
 from .runtime import driver, launch
-from .runtime.sorting import sort_ids
 from .views import Form, View
 
 
@@ -21,7 +20,7 @@ def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
     for operand, view in zip(op.operands, views, strict=True):
         trailing = _check_shape(op, descriptor, operand, tuple(view.shape), trailing)
     for operand, view in zip(op.operands, views, strict=True):
-        wanted = descriptor.index_name if operand.index else descriptor.element_name
+        wanted = operand.element or (descriptor.index_name if operand.index else descriptor.element_name)
         if view.element != wanted:
             got = BY_NAME[view.element].numpy_name
             raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants {BY_NAME[wanted].numpy_name}")
@@ -116,15 +115,7 @@ class Bound:
         if isinstance(step, Launch):
             return self._launch(step)
         if isinstance(step, Sort):
-            where = self.names[step.operand]
-            self.names["permutation"], self.names["sorted_ids"] = len(self.names), len(self.names) + 1
-
-            def sort(stream: int, pointers: list[int], kept: list[View]) -> None:
-                made = sort_ids(kept[where], stream)
-                kept.extend(made)
-                pointers.extend(view.ptr for view in made)
-
-            return sort
+            return self._sort(step)
         slot = next(slot for slot in self.recipe.slots if slot.name == step.slot)
         place = self.names[slot.name]
         if isinstance(step, Clear):
@@ -134,6 +125,21 @@ class Bound:
             step.judge(driver.read_back(pointers[place], slot.count, stream, self.device))
 
         return verify
+
+    def _sort(self, step: Sort) -> Callable[[int, list[int], list[View]], None]:
+        from .runtime import radix
+
+        places = operator.itemgetter(*[self.names[name] for name in (step.keys, step.sorted_keys, step.values, step.sorted_values)])
+        sorter = radix.sorter(f"u{8 * step.key_size}", f"u{8 * step.value_size}", self.device)
+        nbytes = sorter.workspace(step.count, step.bits)
+
+        def sort(stream: int, pointers: list[int], kept: list[View]) -> None:
+            scratch = allocation.scratch(kept[0], nbytes, stream)
+            kept.append(scratch)
+            keys, sorted_keys, values, sorted_values = places(pointers)
+            sorter(stream, scratch.ptr, nbytes, keys, sorted_keys, values, sorted_values, step.count, step.bits)
+
+        return sort
 
     def _launch(self, step: Launch) -> Callable[[int, list[int], list[View]], None]:
         from .runtime import cache

@@ -22,6 +22,9 @@ class ElementKind(Named):
     F16, BF16, F32, F32_STRICT, F64, S8, U8, I32, I64, BOOL, FP8_E4M3, FP8_E5M2, S4, U4, BIN, COMPLEX32, COMPLEX64 = range(17)
 
 
+_BF16_MAX = (2 - 2.0**-7) * 2.0**127
+
+
 @dataclass(frozen=True)
 class Element:
     """What the package knows of one element type."""
@@ -33,6 +36,26 @@ class Element:
     accumulator: str  #: short name of the type that sums are kept in
     math: MathPrecision
     eps: float  #: distance from 1 to the next number; 0 for integers
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are integers."""
+        return not self.eps
+
+    @functools.cached_property
+    def limits(self) -> tuple[float, float]:
+        """The least and the greatest finite value."""
+        if self.name == "bf16":
+            return -_BF16_MAX, _BF16_MAX
+        if self.whole:
+            info = np.iinfo(self.numpy_name)
+            return int(info.min), int(info.max)
+        return float(np.finfo(self.numpy_name).min), float(np.finfo(self.numpy_name).max)
+
+    @property
+    def tiny(self) -> float:
+        """The least positive normal number."""
+        return 2.0**-126 if self.name == "bf16" else float(np.finfo(self.numpy_name).tiny)
 
     @property
     def vector(self) -> int:

@@ -24,6 +24,8 @@ class Operand:
     axes: tuple[str, ...]
     index: bool = False  #: holds ids, not values
     output: bool = False
+    element: str = ""  #: its own, where it is neither that of the values nor that of the ids
+    part_of: str = ""  #: the argument that brings it along
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,19 @@ class Clear:
 
 @dataclass(frozen=True)
 class Sort:
-    """Sorts ids, stably: makes ``permutation`` (int64) and ``sorted_ids``."""
+    """Sorts ``count`` pairs of key and value by the low ``bits`` bits of the keys, stably.
 
-    operand: str
+    ``keys`` and ``values`` name slots, ``values`` perhaps an operand whose rows are contiguous; ``key_size`` and ``value_size`` are their bytes.
+    """
+
+    keys: str
+    sorted_keys: str
+    values: str
+    sorted_values: str
+    key_size: int
+    value_size: int
+    count: int
+    bits: int
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
 from .op import EMULATED, Layout, Op, Target, Variant
 from .runtime import driver
-from .views import View, remember
+from .views import Bundle, View, remember
 from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
 
 
@@ -73,7 +73,8 @@ class Plan:
     def __init__(self, op: Op, descriptor: Any, variant: Variant, target: Target, workspace_size: int) -> None:
         self.op, self.descriptor, self.variant, self.target = op, descriptor, variant, target
         self._workspace_size = workspace_size
-        self._places = [(operand.name, (op.name, operand.name, "")) for operand in op.operands]
+        self._places = [(operand.part_of or operand.name, operand.name, (op.name, operand.name, "")) for operand in op.operands]
+        self._parts = [operand.name for operand in op.operands if operand.part_of]
         self._workspace_place = (op.name, "workspace", "")
         self._bound: dict[Any, Bound] = {}
 
@@ -119,14 +120,29 @@ class Plan:
 
     def views(self, operands: dict[str, Any]) -> list[View]:
         """The operands in the op's order, seen as addresses."""
+        wanted = dict.fromkeys(argument for argument, _, _ in self._places)
         try:
-            views = [arrays.read(operands[name], at) for name, at in self._places]
+            given = [(operands[argument], name, at) for argument, name, at in self._places]
         except KeyError as missing:
-            raise InvalidProblem(f"{self.op.name}: operand {missing} is missing, wants {', '.join(dict(self._places))}") from None
-        if len(operands) > len(views):
-            unknown = ", ".join(sorted(set(operands) - set(dict(self._places))))
-            raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(dict(self._places))}")
-        return views
+            raise InvalidProblem(f"{self.op.name}: operand {missing} is missing, wants {', '.join(wanted)}") from None
+        if len(operands) > len(wanted):
+            unknown = ", ".join(sorted(operands.keys() - wanted.keys()))
+            raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(wanted)}")
+        return [self._part(each, name) if isinstance(each, Bundle) or name in self._parts else arrays.read(each, at) for each, name, at in given]
+
+    def _part(self, bundle: Any, name: str) -> View:
+        """What a bundle brings along, if it is the one that the descriptor speaks of; where that speaks of none, its plain operand."""
+        form, segments = self.descriptor.indexed, self.descriptor.num_segments
+        if not isinstance(bundle, Bundle):
+            raise InvalidProblem(f"{self.op.name}: segment_ids is of type {type(bundle).__name__}, wants a SegmentIndex, as the descriptor says")
+        if form and (bundle.descriptor_form, bundle.num_segments) != (form, segments):
+            got = f"a {bundle.descriptor_form} SegmentIndex of {bundle.num_segments} segments"
+            raise InvalidProblem(f"{self.op.name}: segment_ids is {got}, wants a {form} one of {segments}, as the descriptor says")
+        return bundle.view_of(name)
+
+    def parts_of(self, bundle: Bundle) -> list[View]:
+        """The operands that only a bundle brings along."""
+        return [bundle.view_of(name) for name in self._parts]
 
     def bind(self, views: list[View], pointers: list[int] | None = None) -> Bound:
         """The launches for operands of these layouts, made at the first call for them. ``pointers`` are the views' addresses, if they are at hand."""
@@ -196,6 +212,7 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
 def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
     op = registry.find(descriptor.op_name)
     descriptor.check(op)
+    op = descriptor.specialise(op)
     target = target_of(device)
     if preference.prefer_backend is not None and BackendKind.parse(preference.prefer_backend) != BackendKind.BESPOKE:
         raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")

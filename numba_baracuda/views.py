@@ -80,3 +80,13 @@ class View:
 
     def __repr__(self) -> str:
         return f"{self.name}: {spell(self.element, self.shape)} of {self.kind} on device {self.device}"
+
+
+class Bundle:
+    """An argument that brings several operands along: ``view_of(name)`` is each of them, ``descriptor_form`` what a descriptor calls it."""
+
+    num_segments: int
+    descriptor_form: str
+
+    def view_of(self, name: str) -> View:
+        raise NotImplementedError

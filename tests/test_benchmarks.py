@@ -18,7 +18,11 @@ from tolerance import allowed
 sys.path.insert(0, str(Path(__file__).parents[1]))
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of a source distribution")
 
-from benchmarks import cases, checks, host, peers, report, results, run, timing
+from benchmarks import cases, checks, host, peer, peers, report, results, run, segment_cases, segment_truths, sweep, timing, values
+from benchmarks.case import Case, nbytes, output_of
+from benchmarks.segment_cases import SegmentCase
+from numba_baracuda import SegmentIndex
+from numba_baracuda.dtypes import numpy_dtype
 
 CASES = cases.matching()
 #: one case for each kind of truth
@@ -34,7 +38,7 @@ def xp(kind: Any) -> Any:
     return importlib.import_module(kind.name)
 
 
-def ready(xp: Any, case: cases.Case) -> tuple[dict[str, Any], Any, checks.Truth]:
+def ready(xp: Any, case: Case) -> tuple[dict[str, Any], Any, checks.Truth]:
     """Operands, the call on them, and the truth."""
     operands = case.make(xp)
     return operands, case.prepare(xp)[1](operands), checks.truth(xp, case.op, operands)
@@ -45,9 +49,9 @@ def test_ids_are_unique() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_tiny_case_is_right(xp: Any, case: cases.Case) -> None:
+def test_tiny_case_is_right(xp: Any, case: Case) -> None:
     tiny = case.tiny()
-    assert tiny.op == case.op and cases.nbytes(tiny) < 20_000
+    assert tiny.op == case.op and nbytes(tiny) < 20_000
     operands, call, wanted = ready(xp, tiny)
     assert run.verify(xp, tiny, operands, call, wanted) == ""
     assert list(operands) == list(tiny.specs)
@@ -57,19 +61,121 @@ def test_tiny_case_is_right(xp: Any, case: cases.Case) -> None:
 
 
 @pytest.mark.parametrize("case", KINDS, ids=name_of)
-def test_planted_errors_are_found(xp: Any, case: cases.Case) -> None:
+def test_planted_errors_are_found(xp: Any, case: Case) -> None:
     tiny = case.tiny()
     operands, call, wanted = ready(xp, tiny)
-    output = operands[run.output_of(tiny)]
+    output = operands[output_of(tiny)]
+    filled = int(xp.flatnonzero(xp.broadcast_to(xp.asarray(wanted.terms), (len(output),)))[-1])
     for added in (0.01, np.nan):
 
         def spoiled(added: float = added) -> None:
             call()
-            output.reshape(-1)[-1:] += added
+            output[filled : filled + 1].reshape(-1)[:1] += added
 
         assert run.verify(xp, tiny, operands, spoiled, wanted).startswith("1 of")
     assert "elements are wrong" in run.verify(xp, tiny, operands, lambda: None, wanted)
     assert "is of shape" in checks.complaint(xp, output[:-1], wanted)
+
+
+def test_peers_are_not_judged_by_conventions() -> None:
+    """Neither at an empty segment, here the second, nor at a tie, here the last element; but everywhere else."""
+    wanted = checks.Truth(np.zeros((3, 2)), None, np.array([1, 0, 2]), np.array([[0, 0], [0, 0], [0, 1]], bool))
+    for place, judged in (((0, 1), True), ((1, 0), False), ((2, 1), False), ((2, 0), True)):
+        got = np.zeros((3, 2), np.float32)
+        got[place] = np.nan
+        assert checks.complaint(np, got, wanted).startswith("1 of 6")
+        assert bool(checks.complaint(np, got, wanted, conventions=False)) == judged
+    assert checks.complaint(np, np.array([-np.inf], np.float32), checks.Truth(np.array([-np.inf]))) == ""
+
+
+def _first(which: Any) -> Any:
+    return lambda x, dy: np.where(np.arange(len(x)) == which(x), dy, 0)
+
+
+#: of one column of one segment, in float64: from x, or from x (for softmax: the output) and dy
+BY_HAND: dict[str, Any] = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "max": np.max,
+    "min": np.min,
+    "prod": np.prod,
+    "logsumexp": lambda x: np.log(np.sum(np.exp(x))),
+    "var": lambda x: np.var(x, ddof=1) if len(x) > 1 else 0.0,
+    "softmax": lambda x: np.exp(x) / np.sum(np.exp(x)),
+    "sum_backward": lambda x, dy: np.full_like(x, dy),
+    "mean_backward": lambda x, dy: np.full_like(x, dy / len(x)),
+    "max_backward": _first(np.argmax),
+    "min_backward": _first(np.argmin),
+    "prod_backward": lambda x, dy: dy * np.array([np.prod(np.delete(x, k)) for k in range(len(x))]),
+    "softmax_backward": lambda y, dy: y * (dy - y @ dy),
+}
+
+
+@pytest.mark.parametrize("kind", segment_truths.ROWS)
+def test_truths_are_those_of_a_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ties, empty segments, ids in no order and more columns than are folded at a time."""
+    monkeypatch.setattr(segment_truths, "_SLAB", 120)
+    rng = np.random.default_rng(5)
+    ids, segments = rng.permutation([1] * 37 + [3] + [4] * 8 + [6] * 5 + [7] * 2), 9
+    x, dy = rng.integers(1, 9, (len(ids), 5)) / 8, rng.standard_normal((segments, 5))
+    fold, by_row = not kind.startswith("softmax") and not kind.endswith("_backward"), kind == "softmax_backward"
+    given = {"d_output": rng.standard_normal(x.shape) if by_row else dy, "input": x, "segment_ids": ids, "output": x if by_row else dy}
+    for order in ("segment_", "unsorted_segment_"):
+        found = segment_truths.segment_truth(np, order + kind, given)
+        wanted = np.full((segments if fold else len(ids), 5), segment_truths.empty_of(order + kind, x.dtype))
+        for segment, column in itertools.product(set(ids), range(5)):
+            rows = np.flatnonzero(ids == segment)
+            upstream = [given["d_output"][rows if by_row else segment, column]] if kind.endswith("_backward") else []
+            wanted[segment if fold else rows, column] = BY_HAND[kind](x[rows, column], *upstream)
+        np.testing.assert_allclose(found.value, wanted, rtol=1e-13, atol=1e-15)
+        if found.scale is not None:
+            size = abs(np.where(np.isinf(wanted), 0, wanted))
+            assert found.scale.shape == wanted.shape and (found.scale * 1.001 >= size).all()
+            assert by_row or (found.scale <= 6 * (1 + size)).all()
+        if fold:
+            assert list(found.terms) == list(np.bincount(ids, minlength=segments))
+
+
+def test_values_of_empty_segments() -> None:
+    f32, largest = np.dtype(np.float32), float(np.finfo(np.float32).max)
+    for op, wanted in (("sum", 0), ("mean", 0), ("max", 0), ("min", 0), ("prod", 1), ("logsumexp", -np.inf), ("var", 0)):
+        assert segment_truths.empty_of(f"segment_{op}", f32) == wanted
+        assert segment_truths.empty_of(f"unsorted_segment_{op}", f32) == {"max": -largest, "min": largest}.get(op, wanted)
+    assert segment_truths.empty_of("unsorted_segment_max", np.dtype(np.int32)) == -(2**31)
+
+
+def test_a_tie_is_of_those_that_hold_the_extreme() -> None:
+    x, ids = np.array([2, 5, 5, 1, 1, 3], np.float32), np.array([0, 0, 0, 1, 1, 1])
+    given = {"d_output": np.array([10, 20], np.float32), "input": x, "segment_ids": ids, "d_input": x}
+    for which, wanted, tied in (("max", [0, 10, 0, 0, 0, 20], [1, 2]), ("min", [10, 0, 0, 20, 0, 0], [3, 4])):
+        found = checks.truth(np, f"segment_{which}_backward", given)
+        assert list(found.value) == wanted and list(np.flatnonzero(found.free)) == tied
+
+
+def test_bfloat16_is_rounded_to_nearest_even() -> None:
+    bits = np.random.default_rng(2).integers(0, 0x7F000000, 50_000, dtype=np.uint32)
+    bits[:4] = (0x3F808000, 0x3F818000, 0x3F808001, 0x00000001)
+    x = np.concatenate([bits.view(np.float32), -bits.view(np.float32)])
+    got = values.cast(np, x, "bf16")
+    assert got.dtype == values.BF16 and (got == x.astype(values.BF16)).all()
+    assert (values.wide(np, got) == got.astype(np.float64)).all()
+
+
+def test_products_stay_in_range() -> None:
+    rng = np.random.default_rng(4)
+    for most in (3, 20_000):
+        x = values.factors(np, rng, (20_000, 16), "f32", most)
+        assert x.dtype == np.float32 and 0.45 < (x < 0).mean() < 0.55
+        spread = min(0.3, 20 / most**0.5)
+        low, high = np.quantile(np.log(abs(x)), (0.1, 0.9))
+        assert abs(np.log(abs(x))).max() <= spread * 1.001 and low == pytest.approx(-0.8 * spread, rel=0.05) and high == pytest.approx(-low, rel=0.05)
+    product = np.prod(x.reshape(20_000, 16), axis=0)
+    assert (abs(product) > 1e-36).all() and (abs(product) < 1e36).all()
+
+
+def test_whole_values_are_not_all_alike() -> None:
+    x = values.uniform(np, np.random.default_rng(1), (1000,), "i32")
+    assert x.dtype == np.int32 and x.min() >= -100 and x.max() < 100 and len(set(x)) > 150
 
 
 def test_tolerance_is_that_of_the_tests() -> None:
@@ -85,31 +191,59 @@ def test_tolerance_is_that_of_the_tests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "case", "nbytes"),
+    ("op", "case", "wanted"),
     [
         ("segment_sum", "uniform-2Mx128-S100k", 4 * (2_000_000 * 128 + 2_000_000 + 100_000 * 128)),
         ("segment_mean", "uniform-100Mx1-S1M", 4 * (100_000_000 + 100_000_000 + 1_000_000)),
         ("segment_sum", "uniform-2Mx64-S100k-f64", 8 * 2_000_000 * 64 + 4 * 2_000_000 + 8 * 100_000 * 64),
         ("unsorted_segment_mean_backward", "uniform-20Mx16-S1M", 4 * (1_000_000 * 16 + 20_000_000 + 20_000_000 * 16)),
+        ("segment_max", "uniform-2Mx128-S100k-bf16", 2 * (2_000_000 * 128 + 100_000 * 128) + 4 * 2_000_000),
+        ("segment_softmax", "uniform-20Mx8-S1M", 4 * (20_000_000 * 8 + 20_000_000 + 20_000_000 * 8)),
+        ("segment_softmax_backward", "uniform-20Mx8-S1M", 4 * (3 * 20_000_000 * 8 + 20_000_000)),
+        ("segment_prod_backward", "uniform-2Mx128-S100k", 4 * (2 * 2_000_000 * 128 + 2_000_000 + 2 * 100_000 * 128)),
+        ("unsorted_segment_sum", "uniform-2Mx128-S100k-indexed", 4 * (2_000_000 * 128 + 100_000 * 128) + (8 + 4) * 2_000_000),
+        ("unsorted_segment_sum_backward", "uniform-2Mx128-S100k-indexed", 4 * (2_000_000 * 128 + 2_000_000 + 100_000 * 128)),
         ("row_sum", "16384x16384", 4 * (16384 * 16384 + 16384)),
     ],
 )
-def test_bytes_count_every_operand_once(op: str, case: str, nbytes: int) -> None:
+def test_bytes_count_every_operand_once(op: str, case: str, wanted: int) -> None:
     (found,) = cases.matching(op, case)
-    assert cases.nbytes(found) == nbytes
+    assert nbytes(found) == wanted
+
+
+def test_an_index_is_counted_at_its_width(xp: Any) -> None:
+    index = SegmentIndex(xp.asarray([2, 0, 1], dtype=xp.int32), 3)
+    assert index.permutation.dtype == numpy_dtype(segment_cases.PERMUTATION) and index.sorted_ids.dtype == xp.int32
 
 
 def test_patterns_select() -> None:
-    assert {case.op for case in cases.matching("unsorted_*_backward")} == {"unsorted_segment_sum_backward", "unsorted_segment_mean_backward"}
+    assert {case.op for case in cases.matching("unsorted_*_backward", "*-S1M")} == {"unsorted_segment_sum_backward", "unsorted_segment_mean_backward"}
     zipf = [(case.op, case.id) for case in cases.matching("*segment_sum", "zipf-*")]
     orders = [("unsorted_segment_sum", f"zipf-2Mx128-S100k-{order}") for order in ("deterministic", "any_order")]
     assert zipf == [("segment_sum", "zipf-2Mx128-S100k"), *orders]
+    assert {case.op for case in cases.matching("*", "*-atomic_exact")} == {"unsorted_segment_max", "unsorted_segment_min"}
+    assert len(cases.matching("unsorted_segment_*", "*-indexed")) == 3 + 3 + 5 * 2
     assert cases.matching("no_such_op") == []
+
+
+def test_every_kind_is_measured() -> None:
+    """Whatever has a truth, and in both orders what has one in the other's table."""
+    assert {case.op.removeprefix("unsorted_").removeprefix("segment_") for case in CASES} == {*segment_truths.ROWS, "row_sum"}
+    for kind in cases.KINDS:
+        for order in ("segment_", "unsorted_segment_"):
+            assert cases.matching(order + kind) and cases.matching(f"{order}{kind}_backward")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if getattr(case, "variant", "")], ids=name_of)
+def test_a_variant_is_forced(xp: Any, case: SegmentCase) -> None:
+    assert case.tiny().prepare(xp)[0].split()[0] == case.variant
+    with pytest.raises(StopIteration):
+        dataclasses.replace(case.tiny(), variant="no_such_variant").prepare(xp)
 
 
 def test_distributions() -> None:
     rng = np.random.default_rng(3)
-    ids = {name: draw(np, rng, 20_000, 20_000 if name == "each" else 100) for name, draw in cases.DISTRIBUTIONS.items()}
+    ids = {name: draw(np, rng, 20_000, 20_000 if name == "each" else 100) for name, draw in segment_cases.DISTRIBUTIONS.items()}
     for name, drawn in ids.items():
         assert drawn.min() >= 0 and drawn.max() < (20_000 if name == "each" else 100), name
     assert set(ids["even"]) == set(range(0, 100, 2)) and set(ids["uniform"]) == set(range(100))
@@ -124,15 +258,16 @@ def test_ids_are_sorted_where_the_op_wants_them() -> None:
         assert bool((np.diff(ids) >= 0).all()) == (case.op == "segment_sum")
 
 
-@pytest.mark.parametrize("main", [run.main, host.main])
+@pytest.mark.parametrize("main", [run.main, host.main, sweep.main])
 def test_without_a_gpu_there_is_nothing_to_measure(emulator: Any, main: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "no CUDA device" in capsys.readouterr().out
 
 
 def test_list_and_patterns_that_match_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main(["--list", "--op", "row_sum"]) == 0
-    assert "16384x16384" in capsys.readouterr().out
+    assert run.main(["--list"]) == 0
+    listed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert listed == [[case.op, case.id] for case in CASES]
     assert run.main(["--op", "no_such_op"]) == 2
     assert "no case matches" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -146,9 +281,9 @@ def test_percentiles() -> None:
 
 
 def test_operand_sets_exceed_the_cache() -> None:
-    for nbytes, cache, memory in ((1 << 30, 60 << 20, 80 << 30), (1 << 20, 60 << 20, 80 << 30), (100 << 20, 60 << 20, 80 << 30)):
-        count = timing.set_count(nbytes, cache, memory)
-        assert count >= 2 and count * nbytes > 2 * cache
+    for size, cache, memory in ((1 << 30, 60 << 20, 80 << 30), (1 << 20, 60 << 20, 80 << 30), (100 << 20, 60 << 20, 80 << 30)):
+        count = timing.set_count(size, cache, memory)
+        assert count >= 2 and count * size > 2 * cache
     assert timing.set_count(1 << 30, 60 << 20, 1 << 20) == 2
     assert timing.set_count(1000, 60 << 20, 80 << 30) == timing.MOST_SETS
 
@@ -274,22 +409,138 @@ def test_stamp_names_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results.default_path("host", "NVIDIA GeForce RTX 4090").name == "host_geforce_rtx_4090.csv"
 
 
-@pytest.mark.parametrize("name", ["cupy", "torch", "jax"])
+@pytest.mark.parametrize("name", ["cupy", "torch", "jax", "numba"])
 def test_peers_are_right(xp: Any, name: str) -> None:
     """On NumPy arrays the peers of CuPy are NumPy's functions of the same names."""
-    if name != "cupy":
+    if name in ("torch", "jax"):
         pytest.importorskip(name)
-    framework = peers.load(name, xp)
-    for case in {case.op: case.tiny() for case in CASES}.values():
+    framework, ran = peers.load(name, xp), set()
+    for case in {(case.op, case.element, case.indexed): case.tiny() for case in CASES}.values():
         operands = case.make(xp)
         wanted = checks.truth(xp, case.op, operands)
-        assert framework.of(case.op), f"{name} has no peer for {case.op}"
-        for peer in framework.of(case.op):
-            run.poison(operands[run.output_of(case)])
-            (call,) = framework.bind(peer, xp, [operands])
-            got = call()
-            got = got if isinstance(got, xp.ndarray) else xp.from_dlpack(got)
-            assert checks.complaint(xp, got, wanted) == "", (peer.name, case.op)
+        assert framework.of(case) or name in ("cupy", "numba"), f"{name} has no peer for {case.op}"
+        for each in framework.of(case):
+            values.poison(operands[output_of(case)])
+            (call,) = framework.bind(each, xp, case, [operands])
+            assert checks.complaint(xp, framework.take(call()), wanted, conventions=False) == "", (each.name, case.op, case.id)
+            ran.add(each.name)
+    assert ran == {each.name for each in framework.peers}
+
+
+def test_peers_have_their_cases() -> None:
+    """The rescan takes no more rows than it can, what is sorted beforehand is for an index, and CuPy adds no bfloat16."""
+    rescan, cupy = peers.load("numba", np), peers.load("cupy", np)
+    assert [(case.op, case.id) for case in CASES if rescan.of(case)] == [("unsorted_segment_max_backward", "uniform-100kx16-S5k")]
+    assert not any(cupy.of(case) for case in CASES if case.element == "bf16")
+    indexed, others = (SegmentCase("unsorted_segment_sum", *cases.WIDE, indexed=each) for each in (True, False))
+    whole = dataclasses.replace(others, element="i32")
+    assert [(fits(indexed), fits(others), fits(whole)) for fits in (peer.indexed, peer.one_go, peer.floats)] == [
+        (True, False, False),
+        (False, True, False),
+        (True, True, False),
+    ]
+
+
+def test_what_peers_are_given() -> None:
+    operands = {
+        "d_output": np.zeros((4, 2), np.float32),
+        "input": np.arange(10, dtype=np.float32).reshape(5, 2) - 4,
+        "segment_ids": np.array([2, 0, 2, 1, 0]),
+    }
+    given = peer.Given(np, operands, 4, lambda array: array)
+    assert list(given.lengths) == [2, 1, 2, 0] and given.segments == 4
+    assert given.counts.tolist() == [[2], [1], [2], [1]] and given.counts.dtype == np.float32
+    assert list(given.permutation) == [1, 4, 3, 0, 2] and list(given.sorted_ids) == [0, 0, 1, 2, 2]
+    assert given.extreme("max").tolist() == [[4, 5], [2, 3], [0, 1], [-np.inf, -np.inf]]
+    assert given.extreme("min").tolist() == [[-2, -1], [2, 3], [-4, -3], [np.inf, np.inf]]
+
+
+def test_rescan_takes_the_first_of_ties(xp: Any) -> None:
+    (rescan,) = peers.load("numba", xp).peers
+    case = SegmentCase("unsorted_segment_max_backward", "uniform", 60, 3, 4)
+    operands = case.make(xp)
+    operands["input"] = xp.floor(4 * operands["input"])
+    wanted = checks.truth(xp, case.op, operands)
+    assert wanted.free.sum() > 20
+    assert checks.complaint(xp, rescan.run(*(operands[name] for name in case.specs)), wanted) == ""
+
+
+class Xp:
+    """NumPy with what the harness asks of CuPy beside it."""
+
+    __name__ = "numpy"
+    cuda = SimpleNamespace(Device=lambda: SimpleNamespace(synchronize=lambda: None), runtime=SimpleNamespace(memGetInfo=lambda: (1 << 30, 1 << 30)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def get_default_memory_pool(self) -> Any:
+        return SimpleNamespace(free_bytes=lambda: 0)
+
+
+def test_a_case_from_end_to_end(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers that disagree at empty segments are right, others are not; slow ones are not timed, and those that fail say how."""
+
+    def peer_of(name: str, call: Any) -> peer.Peer:
+        return peer.Peer(name, "segment_sum", lambda t: (t.input, t.segment_ids, t.output), call)
+
+    def add(x: Any, ids: Any, y: Any) -> Any:
+        y.fill(0)
+        np.add.at(y, ids, x)
+        return y
+
+    def odd(x: Any, ids: Any, y: Any) -> Any:
+        return np.where(np.isin(np.arange(len(y)), ids)[:, None], add(x, ids, y), np.nan).astype(np.float32)
+
+    found = [peer_of("add", add), peer_of("odd", odd), peer_of("double", lambda *o: 2 * add(*o)), peer_of("fails", lambda *o: 1 / 0)]
+    framework = peers.Framework("numpy", tuple(found), lambda array: array, lambda got: got)
+    bench = run.Bench(Xp(), lambda calls, repeats: timing.Timing((1.0,)), (framework,), 3, 1000)  # type: ignore[arg-type]
+    case = SegmentCase("segment_sum", "even", 20, 3, 40)
+    rows = run.run_case(case, bench)
+    assert [(row.ours, row.timing is not None, row.checked.partition(":")[0]) for row in rows] == [
+        (True, True, "yes"),
+        (False, True, "yes"),
+        (False, True, "yes"),
+        (False, True, "WRONG"),
+        (False, False, "failed"),
+    ]
+    monkeypatch.setattr(run, "TOO_SLOW", -1.0)
+    rows = run.run_case(case, bench)
+    assert rows[1].timing is None and rows[1].checked.startswith("too slow: 0.0 s")
+    spoiled = dataclasses.replace(framework, peers=())
+    monkeypatch.setattr(run, "truth", lambda *given: checks.Truth(np.ones((40, 3))))
+    assert [row.checked.partition(":")[0] for row in run.run_case(case, dataclasses.replace(bench, frameworks=(spoiled,)))] == ["WRONG"]
+
+
+def test_summary_lists_every_case() -> None:
+    rows = [results.Row(case.op, case.id, "numba_baracuda kernel", 1000, timing.Timing((1.0,)), copy=4000.0) for case in CASES]
+    printed = {tuple(line.split()[:2]) for line in render(report.summary(results.records(rows), "title")).splitlines()}
+    assert {(case.op, case.id) for case in CASES} <= printed
+
+
+def test_sweep_covers_columns_and_lengths() -> None:
+    found = list(sweep.points())
+    assert len(set(found)) == len(found) == 2 * (29 + 3 * 21)
+    for point in found:
+        case = point.case(sweep.ELEMENTS)
+        assert 0.999 * sweep.ELEMENTS < case.rows * case.columns <= sweep.ELEMENTS
+        assert case.rows / case.segments == pytest.approx(point.length, rel=0.01) or case.segments < 300
+
+
+def test_sweep_is_drawn(tmp_path: Path) -> None:
+    points = [sweep.Point("columns", "segment_sum", 1, 20), sweep.Point("columns", "segment_sum", 8, 20), sweep.Point("length", "segment_max", 16, 4)]
+    rows = [results.Row(point.op, "case", "numba_baracuda kernel", 4_000_000, timing.Timing((2.0,)), copy=4000.0) for point in points]
+    rows.append(results.Row("segment_max", "case", "numba_baracuda kernel", 4_000_000, None, "WRONG: 1 of 4"))
+    points.append(sweep.Point("length", "segment_max", 16, 8))
+    path = tmp_path / "sweep.csv"
+    results.write_csv(path, {"gpu": "NVIDIA H200"}, sweep.records(list(zip(points, rows, strict=True))))
+    kept = results.read_csv(path)[1]
+    assert [row["checked"] for row in kept] == ["yes", "yes", "yes", "WRONG: 1 of 4"]
+    assert sweep.curves(kept, "columns") == {"segment_sum": [(1, 50.0), (8, 50.0)]}
+    assert sweep.curves(kept, "length") == {"segment_max, 16 columns": [(4, 50.0)]}
+    pytest.importorskip("matplotlib")
+    sweep.plot(tmp_path / "new" / "sweep.png", kept, "title")
+    assert (tmp_path / "new" / "sweep.png").stat().st_size > 1000
 
 
 def test_plot(tmp_path: Path) -> None:
@@ -310,3 +561,16 @@ def test_whole_run_on_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert [row["who"].split()[0] for row in rows] == ["numba_baracuda", "cupy"]
     assert all(row["checked"] == "yes" and float(row["low_us"]) <= float(row["median_us"]) <= float(row["high_us"]) for row in rows)
     assert "copy" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_sweep_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cupy")
+    pytest.importorskip("matplotlib")
+    for name in ("COLUMNS", "COLUMNS_OF_LENGTHS", "LENGTHS"):
+        monkeypatch.setattr(sweep, name, (1, 16))
+    path, drawing = tmp_path / "sweep.csv", tmp_path / "sweep.png"
+    assert sweep.main(["--csv", str(path), "--plot", str(drawing), "--elements", "100000", "--repeats", "3"]) == 0
+    rows = results.read_csv(path)[1]
+    assert len(rows) == 2 * (2 + 2 * 2) and all(row["checked"] == "yes" and float(row["median_us"]) > 0 for row in rows)
+    assert drawing.stat().st_size > 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -21,12 +22,12 @@ _EMULATED_SECONDS = 12.0  #: it begins no iteration after that
 
 def run(console: Console, xp: ModuleType, quick: bool) -> bool:
     """Rank the modules, print the ten most imported ones and the error against float64."""
-    graph = _read(console)
+    graph = read_graph(console)
     nodes, edges = len(graph.names), len(graph.sources)
     left_out = f" ({graph.unparsed} do not parse)" if graph.unparsed else ""
-    _say(console, f"Import graph of Python's standard library: {graph.parsed} files read{left_out}, {nodes} modules, {edges} imports.")
+    say(console, f"Import graph of Python's standard library: {graph.parsed} files read{left_out}, {nodes} modules, {edges} imports.")
     if not edges:
-        _say(console, "This interpreter comes without the sources of its library: nothing to rank.")
+        say(console, "This interpreter comes without the sources of its library: nothing to rank.")
         return True
 
     sources, targets = xp.asarray(graph.sources), xp.asarray(graph.targets)
@@ -36,23 +37,25 @@ def run(console: Console, xp: ModuleType, quick: bool) -> bool:
     else:
         ranking = pagerank(xp, sources, targets, nodes)
     truth = pagerank_float64(graph.sources, graph.targets, nodes, ranking.iterations)
-    rank, in_degree, importer_rank = (_host(each) for each in (ranking.rank, ranking.in_degree, ranking.importer_rank))
+    rank, in_degree, importer_rank = (host(each) for each in (ranking.rank, ranking.in_degree, ranking.importer_rank))
 
     console.print(_table(graph, rank, in_degree, importer_rank))
     absolute = float(np.abs(rank - truth).max())
     relative = float((np.abs(rank - truth) / truth).max())
     right = relative <= RELATIVE_TOLERANCE and bool(np.array_equal(in_degree, np.bincount(graph.targets, minlength=nodes)))
     verdict = "within" if right else "NOT WITHIN"
-    _say(
+    say(
         console,
         f"PageRank in float32: {ranking.iterations} iterations, last change {ranking.change:.1e}. Against float64 NumPy: largest absolute error "
         f"{absolute:.1e}, largest relative error {relative:.1e}, {verdict} the tolerance of {RELATIVE_TOLERANCE:.0e}.",
     )
-    _say(console, _where(xp, ranking))
+    say(console, _where(xp, ranking))
     return right
 
 
-def _read(console: Console) -> ImportGraph:
+@functools.lru_cache(maxsize=1)
+def read_graph(console: Console) -> ImportGraph:
+    """The graph of the standard library, read once for all sections that print to this console."""
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Reading the standard library", total=None)
         return standard_library(lambda done, total: progress.update(task, completed=done, total=total))
@@ -79,9 +82,9 @@ def _where(xp: ModuleType, ranking: Ranking) -> str:
     return f"The kernels ran on {device_name(xp.cuda.runtime.getDevice())}."
 
 
-def _host(array: Any) -> Any:
+def host(array: Any) -> Any:
     return array.get() if hasattr(array, "get") else array
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -88,7 +88,7 @@ class States:
         whole = [isinstance(kind, types.Integer) for kind in kinds]
         numbers = tuple(int(number) if exact else float(number) for exact, number in zip(whole, monoid.identity, strict=True))
         blank = numbers if len(kinds) > 1 else numbers[0]
-        join = monoid.combine if hasattr(monoid.combine, "py_func") else jit.device(monoid.combine)
+        join = jit.device(monoid.combine)
 
         def shuffled(instruction: Any) -> Any:
             return each_scalar(tuple(_shuffle(instruction, kind) for kind in kinds))

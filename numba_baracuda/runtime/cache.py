@@ -1,7 +1,8 @@
 """Cubins on disk: a kernel is compiled once on a machine and loaded everywhere after, without numba.
 
 An entry is found by a hash of everything that could change its machine code: the sources of the package, the spec, the architecture, and the versions
-of Python, numba and the CUDA compiler. Entries are never edited; one that does not read back whole is built again.
+of Python, numba and the CUDA compiler. Entries are never edited; one that does not read back whole is built again. Blobs, named and filled
+by other modules, are kept beside them in the same way.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pathlib import Path
 from .spec import Cubin, KernelSpec
 
 _MAGIC = b"numba_baracuda cubin 1\n"
+_BLOB_MAGIC = b"numba_baracuda blob 1\n"
+_SUFFIXES = (".cubin", ".blob")
 _COMPILERS = (
     "numba", "numba-cuda", "llvmlite", "cuda-core",
     "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-nvvm", "nvidia-nvjitlink-cu12", "nvidia-nvjitlink",
@@ -49,7 +52,7 @@ def directory() -> Path:
     return Path(platformdirs.user_cache_dir("numba_baracuda"))
 
 
-def _entries(suffixes: tuple[str, ...] = (".cubin",)) -> list[Path]:
+def _entries(suffixes: tuple[str, ...] = _SUFFIXES) -> list[Path]:
     try:
         return [path for path in directory().iterdir() if path.suffix in suffixes]
     except OSError:
@@ -71,12 +74,12 @@ def clear() -> int:
     """Remove every entry, from this process's memory too; the number removed from disk."""
     _memory.clear()
     removed = 0
-    for path in _entries((".cubin", ".tmp")):
+    for path in _entries((*_SUFFIXES, ".tmp")):
         try:
             path.unlink()
         except OSError:
             continue
-        removed += path.suffix == ".cubin"
+        removed += path.suffix in _SUFFIXES
     return removed
 
 
@@ -101,14 +104,19 @@ def _foreign_source(module: str) -> str:
 
 
 @functools.cache
-def _versions() -> dict[str, str]:
-    versions = {"python": "{}.{}".format(*sys.version_info)}
-    for name in _COMPILERS:
+def versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Versions of those packages that are installed."""
+    found = {}
+    for name in packages:
         try:
-            versions[name] = importlib.metadata.version(name)
+            found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return versions
+    return found
+
+
+def _versions() -> dict[str, str]:
+    return {"python": "{}.{}".format(*sys.version_info), **versions(_COMPILERS)}
 
 
 def key(spec: KernelSpec, arch: str) -> str:
@@ -119,17 +127,26 @@ def key(spec: KernelSpec, arch: str) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def _seal(body: bytes) -> bytes:
+    return body + hashlib.sha256(body).digest()
+
+
+def _unseal(raw: bytes, magic: bytes) -> bytes | None:
+    """The body, its magic included, of what was sealed; None if a byte of it changed."""
+    body = raw[:-32]
+    return body if body.startswith(magic) and hashlib.sha256(body).digest() == raw[-32:] else None
+
+
 def _encode(cubin: Cubin, name: str) -> bytes:
     fields = dataclasses.asdict(cubin)
     image: bytes = fields.pop("image")
     header = json.dumps({"key": name, "bytes": len(image), "cubin": fields}).encode()
-    body = _MAGIC + len(header).to_bytes(4, "little") + header + image
-    return body + hashlib.sha256(body).digest()
+    return _seal(_MAGIC + len(header).to_bytes(4, "little") + header + image)
 
 
 def _decode(raw: bytes, name: str) -> Cubin | None:
-    body, start = raw[:-32], len(_MAGIC) + 4
-    if not body.startswith(_MAGIC) or hashlib.sha256(body).digest() != raw[-32:]:
+    body, start = _unseal(raw, _MAGIC), len(_MAGIC) + 4
+    if body is None:
         return None
     end = start + int.from_bytes(body[start - 4 : start], "little")
     try:
@@ -148,7 +165,7 @@ def _read(name: str) -> Cubin | None:
         return None
 
 
-def _write(cubin: Cubin, name: str) -> None:
+def _write(entry: str, content: bytes) -> None:
     """Appear whole or not at all: other processes read and write the same entry."""
     global _told
     temporary = None
@@ -156,8 +173,8 @@ def _write(cubin: Cubin, name: str) -> None:
         directory().mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=directory())
         with os.fdopen(handle, "wb") as file:
-            file.write(_encode(cubin, name))
-        os.replace(temporary, directory() / f"{name}.cubin")
+            file.write(content)
+        os.replace(temporary, directory() / entry)
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
@@ -165,6 +182,22 @@ def _write(cubin: Cubin, name: str) -> None:
             _told = True
             cure = "set NUMBA_BARACUDA_CACHE_DIR to a writable folder"
             warnings.warn(f"compiled kernels are not kept, every process compiles its own ({error}): {cure}", CacheWarning, stacklevel=3)
+
+
+def read_blob(name: str) -> bytes | None:
+    """What :func:`write_blob` keeps under a name; None if that is nothing, or not whole."""
+    try:
+        raw = (directory() / f"{name}.blob").read_bytes()
+    except OSError:
+        return None
+    start = _BLOB_MAGIC + name.encode() + b"\n"
+    body = _unseal(raw, start)
+    return None if body is None else body[len(start) :]
+
+
+def write_blob(name: str, content: bytes) -> None:
+    """Keep bytes under a name, in place of what was there; where the folder cannot be written, only a warning."""
+    _write(f"{name}.blob", _seal(_BLOB_MAGIC + name.encode() + b"\n" + content))
 
 
 def _find(name: str) -> Cubin | None:
@@ -192,7 +225,7 @@ def cubin(spec: KernelSpec, arch: str) -> Cubin:
 
             found = jit.compile_cubin(spec, arch)
             _memory[name] = found
-            _write(found, name)
+            _write(f"{name}.cubin", _encode(found, name))
     return found
 
 

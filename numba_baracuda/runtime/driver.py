@@ -176,12 +176,12 @@ def free_async(pointer: int, stream: int, device: int = 0) -> None:
         _ask("cuMemFreeAsync", device, pointer, stream)
 
 
-def read_back(pointer: int, count: int, stream: int, device: int = 0) -> list[int]:
-    """``count`` int64 from the device, once ``stream`` has run what is queued on it."""
+def read_back(pointer: int, count: int, stream: int, device: int = 0, size: int = 8) -> list[int]:
+    """``count`` integers of ``size`` bytes from the device, once ``stream`` has run what is queued on it."""
     if _ask("cuStreamIsCapturing", device, stream):
         what = "checking ids waits for the device, which a stream that is being captured cannot"
         raise Unsupported(f"{what}; drop check_ids=True or end the capture")
-    words = (ctypes.c_int64 * count)()
+    words = ((ctypes.c_int64 if size == 8 else ctypes.c_int32) * count)()
     _ask("cuMemcpyDtoHAsync", device, ctypes.addressof(words), pointer, ctypes.sizeof(words), stream)
     _ask("cuStreamSynchronize", device, stream)
     return list(words)

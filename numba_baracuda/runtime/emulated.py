@@ -15,7 +15,6 @@ from ..views import View
 from . import emulator, jit
 from .emulator import FAST, Mode
 from .memory import Memory
-from .sorting import sort_ids
 
 _mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=FAST)
 
@@ -52,13 +51,20 @@ class Emulated:
             elif isinstance(step, Clear):
                 places[step.slot][0].set_bytes(step.byte)
             elif isinstance(step, Sort):
-                for made in sort_ids(next(view for view in views if view.name == step.operand), 0):
-                    places[made.name] = Memory.of(made.name, made.owner, readonly=True)
+                self._sort(step, places)
             else:
                 step.judge(places[step.slot][0].owner.tolist())
         for operand in self.op.operands:
             if operand.output:
                 places[operand.name][0].expect_written(self.op.name)
+
+    def _sort(self, step: Sort, places: dict[str, tuple[Memory, int]]) -> None:
+        values, sorted_values = (places[name][0].owner.reshape(-1).view(f"u{step.value_size}") for name in (step.values, step.sorted_values))
+        keys = places[step.keys][0].owner
+        order = np.argsort(keys & (1 << step.bits) - 1, kind="stable")
+        places[step.sorted_keys][0].write(keys[order])
+        sorted_values[...] = values[order]
+        places[step.sorted_values][0].write(places[step.sorted_values][0].owner)
 
     def _launch(self, step: Step, places: dict[str, tuple[Memory, int]]) -> None:
         assert isinstance(step, Launch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -91,9 +92,23 @@ def resolve(spec: KernelSpec) -> Kernel:
     return made
 
 
-def device(function: Callable[..., Any]) -> Any:
-    """A function that kernels call; always inlined."""
+def device(function: Callable[..., Any] | str) -> Any:
+    """A function that kernels call; always inlined. One of the device library may be named as ``"package.module:function"``."""
+    if isinstance(function, str):
+        module, _, name = function.partition(":")
+        return getattr(importlib.import_module(module), name)
+    if hasattr(function, "py_func"):
+        return function
     return cuda.jit(device=True, forceinline=True)(function)
+
+
+def number(kind: Any, value: float) -> Any:
+    """A Python number of a numba type; an infinity becomes the least or greatest integer of an integer type."""
+    if not isinstance(kind, types.Integer):
+        return float(value)
+    if math.isinf(value):
+        return kind.maxval if value > 0 else kind.minval
+    return int(value)
 
 
 _assumed = threading.local()

@@ -33,7 +33,7 @@ class Kernel:
         """Put the code on the card now: the driver would do it at the first launch, where it costs time and may break a stream capture."""
         if device in self._ready:
             return
-        with driver.on_device(device), _uncaptured():
+        with driver.on_device(device), uncaptured():
             function = driver.check(driver.bindings().cuKernelGetFunction(self.handle), f"{self.cubin.entry}: cuKernelGetFunction")
             try:
                 code = driver.bindings().cuFuncLoad(function)[0]
@@ -48,7 +48,7 @@ _loading = threading.Lock()
 
 
 @contextmanager
-def _uncaptured() -> Iterator[None]:
+def uncaptured() -> Iterator[None]:
     """Loading code allocates memory, which a thread that captures a stream may only do in relaxed mode."""
     code, previous = driver.bindings().cuThreadExchangeStreamCaptureMode(driver.bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
     try:
@@ -65,7 +65,7 @@ def load(cubin: Cubin) -> Kernel:
         with _loading:
             kernel = _kernels.get(cubin)
             if kernel is None:
-                with _uncaptured():
+                with uncaptured():
                     library = driver.check(
                         driver.bindings().cuLibraryLoadData(cubin.image, [], [], 0, [], [], 0), f"{cubin.entry}: cuLibraryLoadData"
                     )

@@ -92,6 +92,11 @@ class Memory:
         self.data[:] = bytes([byte]) * len(self.data)
         self.state[:] = self.state.replace(b"\1", b"\2")
 
+    def write(self, values: Any) -> None:
+        """What a library writes: all of it, from the host."""
+        self.owner[...] = values
+        self.state[:] = self.state.replace(b"\1", b"\2")
+
     def expect_written(self, whose: str) -> None:
         """A fault if an element was never written."""
         missing = self.state.find(POISON)

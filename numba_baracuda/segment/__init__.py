@@ -1,25 +1,16 @@
 """Segment ops: rows that share an id are folded into one, and gradients go the way back."""
 
-from .family import SegmentDescriptor
-from .ops import (
-    segment_mean,
-    segment_mean_backward,
-    segment_sum,
-    segment_sum_backward,
-    unsorted_segment_mean,
-    unsorted_segment_mean_backward,
-    unsorted_segment_sum,
-    unsorted_segment_sum_backward,
-)
+from typing import Any
 
-__all__ = [
-    "SegmentDescriptor",
-    "segment_mean",
-    "segment_mean_backward",
-    "segment_sum",
-    "segment_sum_backward",
-    "unsorted_segment_mean",
-    "unsorted_segment_mean_backward",
-    "unsorted_segment_sum",
-    "unsorted_segment_sum_backward",
-]
+from .descriptor import SegmentDescriptor
+from .index import SegmentIndex
+from .ops import FUNCTIONS
+
+__all__ = ["SegmentDescriptor", "SegmentIndex", *FUNCTIONS]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return FUNCTIONS[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

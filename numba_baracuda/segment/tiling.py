@@ -15,6 +15,11 @@ CARRY_THREADS = 1024
 UNROLL = 8
 #: rows that a lane copies, or adds, at a time, all loads before the first store; and pieces of 16 bytes that it copies where rows are single elements
 COPIES, SUMS, PIECES = 4, 2, 2
+#: rows that a lane gives back what their segments were folded into, all loads before the first store
+SPREADS = 2
+#: bytes of shared memory that the states of all segments may fill where they are kept there, blocks that share a multiprocessor then, and most rows
+#: of such a block's tile
+BINS_BYTES, BINS_BLOCKS, BINS_TILE = 64 << 10, 3, 1 << 24
 #: elements that a block of the flat gather writes, as near as whole rows allow; rows of more columns than ``FLAT_COLUMNS`` are gathered as rows
 FLAT_TILE, FLAT_COLUMNS = 8192, 2048
 #: empty segments that the lane which finds them fills itself; longer gaps are filled by blocks of their own

@@ -13,18 +13,22 @@ from ...device.vector import LOAD_ONCE
 from ...runtime import jit
 from ..tiling import CARRY_THREADS, UNROLL, Tiling, ceil_div
 from .common import fold_of, place_of
+from .gaps import blank_writer
 
 
 @jit.kernel
-def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int) -> Any:
+def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, dims: int) -> Any:
     """Joins carries of equal neighbouring ids, in order, and stores the finished rows.
 
     A group takes one carry; if a run begins there, it joins up to ``groups`` carries. A longer run, of which at most one begins in a block, is cut
-    into as many equal parts as the block has groups, and the first group joins the parts in order. Bytes: entries · columns · state read.
+    into as many equal parts as the block has groups, and the first group joins the parts in order. With ``blank`` a run of no rows gets ``empty``.
+    With ``guarded`` nothing is done unless ``guard[0]`` is set. Bytes: entries · columns · state read.
     """
-    fold = fold_of(monoid, value, vector)
-    reset, join, write, park, scalars, state_type = fold.reset, fold.join, fold.write, fold.park, fold.scalars, fold.state_type
-    place, load, width = place_of(dims), LOAD_ONCE[vector], scalars // vector
+    fold = fold_of(monoid, value, vector, result=result)
+    reset, join, park, scalars, state_type = fold.reset, fold.join, fold.park, fold.scalars, fold.state_type
+    write_run, write_empty = fold.write, blank_writer(value, vector)
+    piece = min(vector, 128 // state_type.bitwidth)
+    place, load = place_of(dims), LOAD_ONCE[piece]
     groups = CARRY_THREADS // lanes
     bundle = math.isqrt(groups)
     bundles = ceil_div(groups, bundle)
@@ -68,8 +72,8 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
             for u in range(UNROLL):
                 if u < taken:
                     count += counts[entry + u]
-                    for w in range(width):
-                        load(kept, (entry + u) * size + inside + w * vector, batch, u * scalars + w * vector)
+                    for k in range(0, scalars, piece):
+                        load(kept, (entry + u) * size + inside + k, batch, u * scalars + k)
             for u in range(UNROLL):
                 if u < taken:
                     join(states, batch, u * scalars, 1)
@@ -87,10 +91,19 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
             part = opaque(part + 1)
         return count
 
+    @jit.device
+    def write(output: Any, segment: Any, output_row: Any, offset: Any, states: Any, count: Any, empty: Any) -> None:
+        if blank and count == 0:
+            write_empty(output, segment, segment + 1, output_row, offset, empty)
+        else:
+            write_run(output, segment * output_row + offset, states, count)
+
     def fold_carries(
-        carry_ids: Any, carry_counts: Any, carry_states: Any, output: Any,
-        entries: Any, columns: Any, segments: Any, chunks: Any, output_row: Any, shape: Any, output_strides: Any,
+        carry_ids: Any, carry_counts: Any, carry_states: Any, guard: Any, output: Any,
+        entries: Any, columns: Any, segments: Any, chunks: Any, empty: Any, output_row: Any, shape: Any, output_strides: Any,
     ) -> None:  # fmt: skip
+        if guarded and guard[0] == 0:
+            return
         long_run = cuda.shared.array(1, int64)
         part_counts = cuda.shared.array(groups, int64)
         part_ids = cuda.shared.array(groups, int64)
@@ -115,7 +128,7 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
                 last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
                 if last - entry <= groups:
                     count = join_span(states, carry_counts, carry_states, entry, last, carry_size, inside)
-                    write(output, current * output_row + offset, states, count)
+                    write(output, current, output_row, offset, states, count, empty)
                 elif lane == 0:
                     long_run[0] = entry
         cuda.syncthreads()
@@ -142,7 +155,7 @@ def fold_carries(*, monoid: str, value: str, vector: int, lanes: int, dims: int)
             if group == 0 and column < columns:
                 reset(states)
                 count = join_parts(states, part_counts, part_states, lane, 0, bundles)
-                write(output, carry_ids[first] * output_row + offset, states, count)
+                write(output, carry_ids[first], output_row, offset, states, count, empty)
 
     def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
         return Tiling.of_carries(entries, columns, vector).launch

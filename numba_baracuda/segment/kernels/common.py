@@ -6,9 +6,10 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int64
+from numba.cuda.types import float64, int32, int64
 
-from ...algebra import MONOIDS, Monoid
+from ...algebra import Monoid, monoid_of
+from ...device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
 from ...device.vector import STORE
 from ...dtypes import BY_NAME
 from ...runtime import jit
@@ -17,6 +18,23 @@ from ...runtime import jit
 def accumulator_of(value: str) -> Any:
     """The numba type that sums of ``value`` are kept in."""
     return jit.SCALARS[BY_NAME[value].accumulator]
+
+
+@functools.cache
+def conversions_of(value: str) -> tuple[Any, Any]:
+    """``widen(x)`` from an element to the accumulator's type, and ``narrow(x)`` back with one rounding."""
+    element, wide = jit.SCALARS[value], accumulator_of(value)
+    if value == "bf16":
+        return bf16_to_f32, jit.device(lambda x: f32_to_bf16(wide(x)))
+    return jit.device(lambda x: wide(x)), jit.device(lambda x: element(x))
+
+
+@functools.cache
+def position_of(value: str) -> Any:
+    """``as_number(position)``: a number of the accumulator's type whose bits are the position, so that numbers compare as positions do."""
+    if accumulator_of(value) == float64:
+        return jit.device(lambda position: i64_as_f64(int64(position)))
+    return jit.device(lambda position: i32_as_f32(int32(position)))
 
 
 @jit.device
@@ -80,13 +98,17 @@ class Fold:
     """Device functions of one monoid on one element type, for ``vector`` columns a lane.
 
     A lane keeps its states in a local array, column by column. In the arrays of edges and carries the scalars of a lane lie ``step`` elements apart.
+    Results are of type ``result`` and lie side by side where there are several; ``access`` is the width of their stores, in elements.
     """
 
-    def __init__(self, monoid: Monoid, value: str, vector: int, access: int) -> None:
-        element, state_type = jit.SCALARS[value], accumulator_of(value)
-        width, scalars = monoid.width, monoid.width * vector
+    def __init__(self, monoid: Monoid, value: str, vector: int, access: int, result: str) -> None:
+        state_type = accumulator_of(value)
+        width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
-        identity = monoid.identity
+        identity, correction = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.correction
+        paired, placed = monoid.pairs, monoid.places
+        (widen, _), (_, narrow) = conversions_of(value), conversions_of(result)
+        result_type, as_number, stored = jit.SCALARS[result], position_of(value), vector * results
         store = STORE[access]
         self.state_type, self.scalars = state_type, scalars
 
@@ -113,10 +135,15 @@ class Fold:
                     states[v * width + w] = state_type(identity[w])
 
         @jit.device
-        def take(states: Any, elements: Any, at: Any) -> None:
-            """Folds one row, ``elements[at : at + vector]``, into the states."""
+        def take(states: Any, elements: Any, others: Any, at: Any, position: Any) -> None:
+            """Folds one row, ``elements[at : at + vector]``, into the states; ``others`` is its second array, or any, ``position`` its place."""
             for v in range(vector):
-                put(states, v * width, combine(get(states, v * width, 1), lift(state_type(elements[at + v]))))
+                other = state_type(1)
+                if paired:
+                    other = widen(others[at + v])
+                if placed:
+                    other = as_number(position)
+                put(states, v * width, combine(get(states, v * width, 1), lift(widen(elements[at + v]), other, state_type(1))))
 
         @jit.device
         def join(states: Any, others: Any, base: Any, step: Any) -> None:
@@ -132,12 +159,17 @@ class Fold:
 
         @jit.device
         def write(output: Any, at: Any, states: Any, count: Any) -> None:
-            """Stores the results of ``count`` rows."""
-            result = cuda.local.array(vector, element)
+            """Stores the results of ``count`` rows; ``at`` counts columns."""
+            result = cuda.local.array(stored, result_type)
             for v in range(vector):
-                result[v] = element(finish(get(states, v * width, 1), state_type(count)))
-            for v in range(0, vector, access):
-                store(output, at + v, result, v)
+                found = finish(get(states, v * width, 1), state_type(count - correction), state_type(1))
+                if results == 1:
+                    result[v] = narrow(found)
+                else:
+                    for w in range(results):
+                        result[v * results + w] = narrow(found[w])
+            for v in range(0, stored, access):
+                store(output, at * results + v, result, v)
 
         @jit.device
         def park(ids: Any, counts: Any, kept: Any, entry: Any, base: Any, step: Any, leads: Any, identifier: Any, count: Any, states: Any) -> None:
@@ -152,6 +184,12 @@ class Fold:
 
 
 @functools.cache
-def fold_of(monoid: str, value: str, vector: int, access: int = 0) -> Fold:
-    """The one :class:`Fold` for these, so that kernels share its functions. ``access`` is the width of its stores, by default ``vector``."""
-    return Fold(MONOIDS[monoid], value, vector, access or vector)
+def fold_of(monoid: str, value: str, vector: int, access: int = 0, result: str = "") -> Fold:
+    """The one :class:`Fold` for these, so that kernels share its functions.
+
+    ``result`` is by default ``value``, and ``access`` then ``vector``; for a type of its own the results lie in memory that is the package's.
+    """
+    found = monoid_of(monoid)
+    if result:
+        access = min(BY_NAME[result].vector, vector * found.results & -(vector * found.results))
+    return Fold(found, value, vector, access or vector, result or value)

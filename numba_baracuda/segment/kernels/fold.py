@@ -7,6 +7,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
+from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
@@ -18,56 +19,67 @@ from .gaps import gap_filler, short_gap_filler
 
 
 @jit.kernel
-def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, packed: bool, permuted: bool, dims: int) -> Any:
+def fold_tiles(
+    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, place: str, guarded: bool, dims: int
+) -> Any:
     """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
     A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, 8 or 16 rows in flight. A run that begins and ends
     inside the tile is stored at once. The first and the last run of each tile meet in shared memory, where the block's first group joins them in
     order; the first and the last run of the block go to the carry arrays, which ``fold_carries`` joins. So the order of every fold is fixed by
     shapes and tile. Empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks behind
-    ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays. With ``permuted``, row r is
-    ``input[permutation[r]]``. Bytes: rows · (columns · value + index) read, segments · columns · value written. Method: tiles with carry-out, as in
-    Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
+    ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays.
+
+    Unless ``place`` is "", row r is ``input[permutation[r]]``, of integers of that type. Results of a type of their own, ``result``, are the
+    package's: nobody reads those of empty segments, and none are written. A monoid of pairs takes the second elements from ``other``. With
+    ``guarded`` nothing is done unless ``guard[0]`` is set. Bytes: rows · (columns · value + index) read, segments · columns · value written. Method:
+    tiles with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
     """
-    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    fold = fold_of(monoid, value, vector)
+    element, index_type, permuted, fills = jit.SCALARS[value], jit.SCALARS[index], place != "", not result
+    fold, paired = fold_of(monoid, value, vector, result=result), monoid_of(monoid).pairs
     reset, take, write, scalars, state_type = fold.reset, fold.take, fold.write, fold.scalars, fold.state_type
     groups = FOLD_THREADS // lanes
-    park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes)
-    place, fill_short_gap, fill_long_gaps = place_of(dims), short_gap_filler(value, vector), gap_filler(value, vector, dims)
+    park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes, result)
+    offset_of, fill_short_gap, fill_long_gaps = place_of(dims), short_gap_filler(value, vector, fills=fills), gap_filler(value, vector, dims)
     last_id, adjoin = ids_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would drive ids out of L1
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
-    load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[2]
+    place_type, place_vector = jit.SCALARS[place or "i64"], BY_NAME[place or "i64"].vector
+    load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[place_vector]
     unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize)
     edges, batch_size = 2 * groups, unroll * vector
+    others_size = batch_size if paired else 1
     shared_states = edges * lanes * scalars
 
     def fold_tiles(
-        input: Any, ids: Any, permutation: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, empty: Any,
-        ids_step: Any, input_row: Any, output_row: Any, shape: Any, input_strides: Any, output_strides: Any,
+        input: Any, other: Any, ids: Any, permutation: Any, guard: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
+        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, empty: Any, ids_step: Any,
+        input_row: Any, other_row: Any, output_row: Any, shape: Any, input_strides: Any, other_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
         edge_states = cuda.shared.array(shared_states, state_type)
         states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
+        others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(unroll, index_type)
-        places = cuda.local.array(unroll, int64)
+        places = cuda.local.array(unroll, place_type)
         block = int64(cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks))
         chunk = block - row_block * chunks
-        if row_block >= row_blocks:
+        if guarded and guard[0] == 0:
+            return
+        if fills and row_block >= row_blocks:
             fill_long_gaps(ids, ids_step, output, rows, columns, segments, block - row_blocks * chunks, output_row, shape, output_strides, empty)
             return
         row_block = ends_first(row_block, row_blocks)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
         column = (chunk * lanes + lane) * vector
-        input_offset = place(column, shape, input_strides)
-        output_offset = place(column, shape, output_strides)
+        input_offset = offset_of(column, shape, input_strides)
+        other_offset = offset_of(column, shape, other_strides) if paired else int64(0)
+        output_offset = offset_of(column, shape, output_strides)
         last = last_id(segments)
         reset(states)
         if column < columns and group < groups:
@@ -85,18 +97,22 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                     for k in range(unroll // index_vector):
                         load_ids(ids, first + position + k * index_vector, batch_ids, k * index_vector)
                     if permuted:
-                        for k in range(0, unroll, 2):
+                        for k in range(0, unroll, place_vector):
                             load_places(permutation, first + position + k, places, k)
                     for u in range(unroll):
-                        source = places[u] if permuted else first + position + u
+                        source = int64(places[u]) if permuted else first + position + u
                         load(input, source * input_row + input_offset, batch, u * vector)
+                        if paired:
+                            load(other, source * other_row + other_offset, others, u * vector)
                 else:
                     # rows past the end are loaded as the last one, so that no load waits for a branch and no run seems to begin there
                     for u in range(unroll):
                         row = first + min(position + u, length - 1)
                         batch_ids[u] = ids[row * ids_step]
-                        source = permutation[row] if permuted else row
+                        source = int64(permutation[row]) if permuted else row
                         load(input, source * input_row + input_offset, batch, u * vector)
+                        if paired:
+                            load(other, source * other_row + other_offset, others, u * vector)
                 heads = int32(batch_ids[0] != current)
                 for u in range(1, unroll):
                     if batch_ids[u] != batch_ids[u - 1]:
@@ -104,7 +120,7 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                 valid = int32(min(unroll, length - position))
                 if heads == 0 and valid == unroll:
                     for u in range(unroll):
-                        take(states, batch, u * vector)
+                        take(states, batch, others, u * vector, first + position + u)
                 else:
                     begin = int32(0)
                     while begin < valid:
@@ -131,7 +147,7 @@ def fold_tiles(*, monoid: str, value: str, index: str, vector: int, lanes: int, 
                         inside = int32((1 << end) - (1 << begin))
                         for u in range(unroll):
                             if inside >> u & 1:
-                                take(states, batch, u * vector)
+                                take(states, batch, others, u * vector, first + position + u)
                         begin = int32(opaque(end))
                 position = int32(position + unroll)
             segment = clamp(current, segments) if length > 0 else segments

@@ -12,20 +12,20 @@ from ...device.build import opaque
 from ...device.vector import STORE
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, GAP
-from .common import clamp, place_of
+from .common import clamp, conversions_of, place_of
 
 
 @functools.cache
 def blank_writer(value: str, vector: int, access: int = 0) -> Any:
     """``write_empty(output, first, last, row_stride, offset, empty)`` stores ``empty`` in ``vector`` columns of segments first … last − 1."""
     element, width = jit.SCALARS[value], access or vector
-    store = STORE[width]
+    store, (_, narrow) = STORE[width], conversions_of(value)
 
     @jit.device
     def write_empty(output: Any, first: Any, last: Any, row_stride: Any, offset: Any, empty: Any) -> None:
         blank = cuda.local.array(width, element)
         for v in range(width):
-            blank[v] = element(empty)
+            blank[v] = narrow(empty)
         segment = int64(first)
         while segment < last:
             for v in range(0, vector, width):
@@ -36,13 +36,16 @@ def blank_writer(value: str, vector: int, access: int = 0) -> Any:
 
 
 @functools.cache
-def short_gap_filler(value: str, vector: int, access: int = 0) -> Any:
-    """``fill_short_gap(output, before, after, row_stride, offset, empty)``: the empty segments between two clamped ids, if not more than ``GAP``."""
+def short_gap_filler(value: str, vector: int, access: int = 0, fills: bool = True) -> Any:
+    """``fill_short_gap(output, before, after, row_stride, offset, empty)``: the empty segments between two clamped ids, if not more than ``GAP``.
+
+    Nothing at all unless it ``fills``.
+    """
     write_empty = blank_writer(value, vector, access)
 
     @jit.device
     def fill_short_gap(output: Any, before: Any, after: Any, row_stride: Any, offset: Any, empty: Any) -> None:
-        if 0 < after - before - 1 <= GAP:
+        if fills and 0 < after - before - 1 <= GAP:
             write_empty(output, before + 1, after, row_stride, offset, empty)
 
     return fill_short_gap

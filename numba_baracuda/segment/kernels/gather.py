@@ -12,38 +12,41 @@ from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...runtime import jit
 from ..tiling import COPIES, PIECES, THREADS, ceil_div, elements_launch, flat_tile
-from .common import accumulator_of, place_of
+from .common import accumulator_of, conversions_of, place_of
 from .rows import position_of, rows_launch
 
 
 def _quotient(value: str) -> Any:
     """``quotient(x, count)`` of an element, in the accumulator's precision."""
-    element, wide = jit.SCALARS[value], accumulator_of(value)
-    return jit.device(lambda x, count: element(wide(x) / wide(count)))
+    wide, (widen, narrow) = accumulator_of(value), conversions_of(value)
+    return jit.device(lambda x, count: narrow(widen(x) / wide(count)))
 
 
 @jit.kernel
-def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def gather_rows(*, value: str, index: str, count: str, place: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
+
+    Unless ``place`` is "", row r of the output is row ``permutation[r]``, of integers of that type.
 
     A group copies ``COPIES`` rows, all loads before the first store; the output is streamed, so that the source stays in L2. Bytes: rows · (columns ·
     value + index) read or written once, plus the rows gathered.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, store, place, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
+    permuted = place != ""
     position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
     divided = count != ""
 
     def gather_rows(
-        source: Any, ids: Any, counts: Any, output: Any,
+        source: Any, ids: Any, permutation: Any, counts: Any, output: Any,
         rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
         source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(COPIES, index_type)
         first, column = position(columns, chunks)
-        source_offset, output_offset = place(column, shape, source_strides), place(column, shape, output_strides)
+        source_offset, output_offset = offset_of(column, shape, source_strides), offset_of(column, shape, output_strides)
         if column < columns:
             for u in range(COPIES):
                 row = first + u * groups
@@ -60,6 +63,8 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
                     if divided and 0 <= batch_ids[u] < segments:
                         for v in range(vector):
                             batch[u * vector + v] = quotient(batch[u * vector + v], counts[int64(batch_ids[u])])
+                    if permuted:
+                        row = int64(permutation[row])
                     store(output, row * output_row + output_offset, batch, u * vector)
 
     return gather_rows, rows_launch(vector, COPIES)

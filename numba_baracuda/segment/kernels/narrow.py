@@ -18,7 +18,7 @@ from .gaps import gap_filler, short_gap_filler
 
 
 @jit.kernel
-def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int, access: int) -> Any:
+def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, guarded: bool) -> Any:
     """Folds rows of equal neighbouring ids, as ``fold_tiles`` does, where rows are short and lie side by side.
 
     A warp walks its tile 32 · ``share`` rows at a time. A lane takes ``share`` neighbouring rows by 16-byte accesses and folds those from its last
@@ -28,11 +28,11 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
     index) read, segments · columns · value written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU
     computing" (Graphics Hardware 2007).
     """
-    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    fold = fold_of(monoid, value, columns, access)
+    element, index_type, fills = jit.SCALARS[value], jit.SCALARS[index], not result
+    fold = fold_of(monoid, value, columns, access, result)
     reset, take, precede, write, scalars, state_type = fold.reset, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
-    park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, access, 1)
-    fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access), gap_filler(value, access, 1)
+    park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, access, 1, result)
+    fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access, fills), gap_filler(value, access, 1)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids = LOAD_ONCE[wide], LOAD_ONCE[wide_ids]
@@ -50,7 +50,7 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
                 precede(states, scratch)
 
     def fold_narrow(
-        input: Any, ids: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
+        input: Any, ids: Any, guard: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
         rows: Any, segments: Any, tile: Any, row_blocks: Any, empty: Any, output_row: Any,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -62,7 +62,9 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(share, index_type)
         block = int64(cuda.blockIdx.x)
-        if block >= row_blocks:
+        if guarded and guard[0] == 0:
+            return
+        if fills and block >= row_blocks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
             return
         block = ends_first(block, row_blocks)
@@ -111,7 +113,7 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
                     reset(states)
                     opening = int32(u)
                 if u < valid:
-                    take(states, batch, u * columns)
+                    take(states, batch, batch, u * columns, first + mine + u)
             headed = cuda.ballot_sync(-1, heads != 0)
             scan(states, scratch, max(31 - cuda.clz(int32(headed & (below | 1 << lane))), 0))
             if headed != 0:
@@ -129,7 +131,7 @@ def fold_narrow(*, monoid: str, value: str, index: str, columns: int, share: int
                     rest = int32(rest & (rest - 1))
                     for u in range(share):
                         if begin <= u < head:
-                            take(scratch, batch, u * columns)
+                            take(scratch, batch, batch, u * columns, first + mine + u)
                     row = first + mine + head
                     ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
                     if leads:

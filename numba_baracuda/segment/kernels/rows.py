@@ -6,14 +6,17 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import Integer, float32, int32, int64, uint32
 
-from ...algebra import MONOIDS
-from ...device.atomics import red_add, red_add_2, red_add_4, red_min
+from ...algebra import monoid_of
+from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max, red_max_value, red_min, red_min_value
+from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
+from ...device.order import load_relaxed, load_relaxed_2
 from ...device.vector import LOAD, LOAD_STREAM, STORE
+from ...dtypes import BY_NAME
 from ...runtime import jit
 from ..tiling import SUMS, THREADS, Tiling
-from .common import accumulator_of, ids_of, place_of
+from .common import accumulator_of, conversions_of, ids_of, place_of
 from .gaps import blank_writer
 
 
@@ -43,19 +46,88 @@ def position_of(lanes: int, vector: int, rows_a_group: int, cut: bool) -> Any:
     return position
 
 
-@jit.kernel
-def scatter_rows(*, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
-    """``output[ids[r]] += input[r]`` by atomics, in no fixed order; rows whose id is outside ``[low, high)`` are left out.
+@functools.cache
+def updates_of(update: str, value: str, vector: int) -> Any:
+    """``change(output, at, batch, first)``: ``vector`` elements into the output, which is of the accumulator's type, each by one atomic update.
 
-    A group adds ``SUMS`` rows, all loads before the first addition; the input is streamed, so that the output stays in L2. Bytes: rows · (columns ·
-    value + index) read, as many added.
+    Sums of float32 go by as many as fit one access. Greatest and least elements are looked up first, and updated only where they may change
+    something: most do not.
+    """
+    wide, widen = accumulator_of(value), conversions_of(value)[0]
+    if update == "add":
+        pairs, fours = wide == float32 and vector == 2, wide == float32 and vector % 4 == 0
+
+        @jit.device
+        def add(output: Any, at: Any, batch: Any, first: Any) -> None:
+            if fours:
+                for v in range(0, vector, 4):
+                    k = first + v
+                    red_add_4(output, at + v, widen(batch[k]), widen(batch[k + 1]), widen(batch[k + 2]), widen(batch[k + 3]))
+            elif pairs:
+                red_add_2(output, at, widen(batch[first]), widen(batch[first + 1]))
+            else:
+                for v in range(vector):
+                    red_add(output, at + v, widen(batch[first + v]))
+
+        return add
+    if update == "mul":
+
+        @jit.device
+        def multiply(output: Any, at: Any, batch: Any, first: Any) -> None:
+            for v in range(vector):
+                atomic_mul(output, at + v, widen(batch[first + v]))
+
+        return multiply
+    red, more = red_max if update == "max" else red_min, update == "max"
+    whole, narrow_words = isinstance(wide, Integer), wide.bitwidth == 32
+    word_type = int32 if narrow_words else int64
+    per_load = 128 // wide.bitwidth if vector * wide.bitwidth >= 128 else 1
+    shift = 1 if narrow_words else 0  #: from elements to words of 64 bits
+
+    if whole:
+        bits = as_held = jit.device(lambda word: word)
+    elif narrow_words:
+        bits, as_held = f32_as_i32, i32_as_f32
+    else:
+        bits, as_held = f64_as_i64, i64_as_f64
+
+    @jit.device
+    def beaten(x: Any, word: Any) -> Any:
+        """Whether an update by x would leave what these bits say."""
+        held = as_held(word)
+        return (x < held if more else x > held) or bits(x) == word
+
+    @jit.device
+    def extend(output: Any, at: Any, batch: Any, first: Any) -> None:
+        pair = cuda.local.array(2, int64)
+        for v in range(0, vector, per_load):
+            if per_load == 1:
+                x = widen(batch[first + v])
+                if not beaten(x, load_relaxed(recast(output, word_type), at + v)):
+                    red(output, at + v, x)
+            else:
+                load_relaxed_2(recast(output, int64), (at + v) >> shift, pair, 0)
+                for w in range(per_load):
+                    x = widen(batch[first + v + w])
+                    if not beaten(x, word_type(pair[w >> shift] >> (32 * (w & shift)))):
+                        red(output, at + v + w, x)
+
+    return extend
+
+
+@jit.kernel
+def scatter_rows(*, update: str, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+    """``output[ids[r]]`` is updated by ``input[r]`` atomically, in no fixed order; rows whose id is outside ``[low, high)`` are left out.
+
+    ``update`` is add, mul, max or min; the output is of the accumulator's type, and floats for max and min are as ``device.red_max`` keeps them. A
+    group takes ``SUMS`` rows, all loads before the first update; the input is streamed, so that the output stays in L2. Bytes: rows · (columns ·
+    value + index) read, as many updated.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, place = LOAD_STREAM[vector], place_of(dims)
+    load, place, change = LOAD_STREAM[vector], place_of(dims), updates_of(update, value, vector)
     position = position_of(lanes, vector, SUMS, cut)
     groups, batch_size = THREADS // lanes, SUMS * vector
     (last_id, _), greatest = ids_of(index), index_type.maxval
-    pairs, fours = value == "f32" and vector == 2, value == "f32" and vector == 4
 
     def scatter_rows(
         input: Any, ids: Any, output: Any,
@@ -78,14 +150,7 @@ def scatter_rows(*, value: str, index: str, vector: int, lanes: int, cut: bool, 
                     load(input, row * input_row + input_offset, batch, u * vector)
             for u in range(SUMS):
                 if least <= batch_ids[u] <= last:
-                    at = int64(batch_ids[u]) * output_row + output_offset
-                    if fours:
-                        red_add_4(output, at, batch[u * vector], batch[u * vector + 1], batch[u * vector + 2], batch[u * vector + 3])
-                    elif pairs:
-                        red_add_2(output, at, batch[u * vector], batch[u * vector + 1])
-                    else:
-                        for v in range(vector):
-                            red_add(output, at + v, batch[u * vector + v])
+                    change(output, int64(batch_ids[u]) * output_row + output_offset, batch, u * vector)
 
     return scatter_rows, rows_launch(vector, SUMS)
 
@@ -105,24 +170,37 @@ def fill_rows(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> A
 
 
 @jit.kernel
-def finish_rows(*, monoid: str, value: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
-    """``output[s] = finish(output[s], counts[s])``, or ``empty`` where the count is 0. Bytes: segments · (2 · columns · value + count)."""
+def finish_rows(*, monoid: str, value: str, held: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+    """``output[s] = finish(source[s], counts[s])``, or ``empty`` where there was nothing; source and output may be the same memory.
+
+    ``held`` is the source's type, which ``coded`` says is as ``device.red_max`` ("max") or ``red_min`` leaves it: then it tells itself what is empty.
+    Else ``counts`` do, or, where ``count`` is "", nothing is. Bytes: segments · columns · (held + value), and the counts.
+    """
     element, wide = jit.SCALARS[value], accumulator_of(value)
+    source_type = jit.SCALARS["u" + str(8 * BY_NAME[held].itemsize)] if coded else jit.SCALARS[held]
     load, store, place = LOAD[vector], STORE[vector], place_of(dims)
-    finish = jit.device(MONOIDS[monoid].finish)
+    (widen, _), (_, narrow) = conversions_of(held), conversions_of(value)
+    finish, counted = jit.device(monoid_of(monoid).finish), count != ""
+    decode = red_max_value if coded == "max" else red_min_value
     position = position_of(lanes, vector, 1, cut)
 
     def finish_rows(
-        output: Any, counts: Any, rows: Any, columns: Any, chunks: Any, empty: Any, output_row: Any, shape: Any, output_strides: Any
-    ) -> None:
-        states = cuda.local.array(vector, element)
+        source: Any, counts: Any, output: Any, rows: Any, columns: Any, chunks: Any, empty: Any,
+        source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
+    ) -> None:  # fmt: skip
+        states = cuda.local.array(vector, source_type)
+        results = cuda.local.array(vector, element)
         row, column = position(columns, chunks)
         if column < columns and row < rows:
-            at = row * output_row + place(column, shape, output_strides)
-            load(output, at, states, 0)
+            load(recast(source, source_type), row * source_row + place(column, shape, source_strides), states, 0)
             for v in range(vector):
-                states[v] = element(finish(wide(states[v]), wide(counts[row]))) if counts[row] > 0 else element(empty)
-            store(output, at, states, 0)
+                if coded != "":
+                    results[v] = narrow(decode(states[v], wide(empty)))
+                elif not counted:
+                    results[v] = narrow(finish(widen(states[v]), wide(1), wide(1)))
+                else:
+                    results[v] = narrow(finish(widen(states[v]), wide(counts[row]), wide(1))) if counts[row] > 0 else narrow(empty)
+            store(output, row * output_row + place(column, shape, output_strides), results, 0)
 
     return finish_rows, rows_launch(vector, 1)
 

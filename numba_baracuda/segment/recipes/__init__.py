@@ -1,7 +1,9 @@
-"""From a segment problem to launches: which kernel, with which constants, over which grid."""
+"""Recipes: from a descriptor and layouts to launches. Pure functions; importing them imports no numba."""
 
-from .fold import fold_permuted, fold_sorted
+from .bins import bins, many
+from .fold import movable, moved, ragged
 from .gather import gather
-from .scatter import scatter, sorting_pays
+from .scatter import exact, inexact, scatter, sorting_pays
+from .spread import spread, too_many
 
-__all__ = ["fold_permuted", "fold_sorted", "gather", "scatter", "sorting_pays"]
+__all__ = ["bins", "exact", "gather", "inexact", "many", "movable", "moved", "ragged", "scatter", "sorting_pays", "spread", "too_many"]

@@ -9,10 +9,11 @@ from ...dtypes import BY_NAME
 from ...errors import InvalidProblem
 from ...op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
 from ...runtime.spec import KernelSpec
+from ...views import c_strides
 from ..tiling import THREADS, Tiling, vector_for
 
 if TYPE_CHECKING:
-    from ..family import SegmentDescriptor
+    from ..descriptor import SegmentDescriptor
 
 
 def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -51,6 +52,11 @@ class Rows:
         constants |= {"vector": self.vector, "lanes": tiling.lanes, "dims": self.dims}
         return kernel_spec(kernel, signature, tiling.threads, min_blocks, **constants)
 
+    def within(self, element: str) -> Rows:
+        """The same with accesses that are no wider than 16 bytes for another element, too."""
+        self.vector = min(self.vector, BY_NAME[element].vector)
+        return self
+
     def side_by_side(self, operand: int) -> bool:
         """Whether the rows of an operand are contiguous, from a multiple of 16 bytes on, with no gap between them."""
         dense = self.strides[operand] == (1,) and self.steps[operand] == self.columns
@@ -71,6 +77,17 @@ def ids_step(layouts: dict[str, Layout]) -> int:
     return layouts["segment_ids"].strides[0]
 
 
+def scratch(descriptor: SegmentDescriptor, like: Layout) -> Layout:
+    """A row for each segment in the workspace, of the trailing axes of an operand."""
+    shape = (descriptor.num_segments, *like.shape[1:])
+    return Layout(shape, c_strides(shape))
+
+
+def in_order(op: Op, descriptor: SegmentDescriptor) -> bool:
+    """Whether equal ids are neighbours."""
+    return descriptor.indexed == "sorted" or (op.traits["ordered"] and not descriptor.indexed)
+
+
 def over_rows(
     kernel: str, rows: Rows, extent: int, rows_a_group: int, signature: str, pointers: tuple[str, ...], scalars: tuple[Any, ...], **constants: Any
 ) -> Launch:
@@ -82,11 +99,18 @@ def over_rows(
     )  # fmt: skip
 
 
-def count(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
-    n, index, count = descriptor.num_inputs, descriptor.index, descriptor.count_type
+def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
+    """Makes ``counts``, the rows of each segment, unless an index brings them."""
+    if descriptor.indexed:
+        return [], []
+    n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
+    slots, scalars = [Slot("counts", count, segments)], (n, segments, ids_step(layouts))
+    if in_order(op, descriptor):
+        spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count)
+        slots.append(Slot("offsets", count, segments + 1))
+        return [Launch(spec, Tiling.of_ids(segments + 1).launch, ("segment_ids", "offsets", "counts"), scalars)], slots
     spec = kernel_spec("count_ids", f"*{index} *{count} i64 i64 i64", index=index, count=count)
-    scalars = (n, descriptor.num_segments, ids_step(layouts))
-    return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)]
+    return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)], slots
 
 
 _NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")

@@ -2,111 +2,169 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...algebra import Monoid
 from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
-from ..tiling import Tiling, share_for, vector_for
-from .common import Rows, check_slots, checks, ids_step, kernel_spec, only_checks, packed
+from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ..tiling import Tiling, share_for, unroll_for, vector_for
+from .common import Rows, check_slots, checks, kernel_spec, only_checks
+from .order import Order, key_slots, keys, order_of, sort
 
 if TYPE_CHECKING:
-    from ..family import SegmentDescriptor
+    from ..descriptor import SegmentDescriptor
+
+#: 32-bit registers of a multiprocessor for each thread of one block of the fold
+_REGISTERS = 65536 // 128
+#: most scalars of a state that a lane of the narrow fold keeps
+_NARROW_SCALARS = 8
 
 
-def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, finishes: bool, permuted: bool, target: Target) -> int:
+@dataclass(frozen=True)
+class Fold:
+    """What is folded into what. With a ``result`` type the output is a slot, whose rows lie as those of ``segments``."""
+
+    monoid: Monoid
+    order: Order
+    source: str
+    output: str
+    layouts: tuple[Layout, Layout]
+    other: tuple[str, Layout] | None = None  #: the second array of a monoid of pairs
+    result: str = ""
+    guard: str = NULL
+    empty: float = 0  #: what an empty segment gets
+
+    @property
+    def guarded(self) -> bool:
+        return self.guard != NULL
+
+
+def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target: Target) -> int:
     """Resident blocks that the registers leave room for without a spill; what is known of sm_90 is scaled down for the other architectures."""
     if rows.dims > 1:
         return 4
-    wide = descriptor.element == "f64"
-    if rows.vector * BY_NAME[descriptor.element].itemsize == 16:
-        return 4 if finishes or (wide and permuted) else 5
-    return 8 - wide - finishes - 2 * permuted - (target.capability[0] != 9)
+    permuted = fold.order.place != ""
+    wide, access = BY_NAME[descriptor.element].accumulator in ("f64", "i64"), rows.vector * BY_NAME[descriptor.element].itemsize
+    if fold.monoid.width > 1 or fold.other or BY_NAME[descriptor.element].itemsize == 2:
+        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize)
+        batch = unroll * max(access, 4) // 4 * (2 if fold.other else 1)
+        states = rows.vector * fold.monoid.width * (2 if wide else 1)
+        return max(1, min(5, _REGISTERS // (72 + batch + 3 * states + (unroll if permuted else 0))))
+    if access == 16:
+        return 4 if fold.monoid.finishes or (wide and permuted) else 5
+    return 8 - wide - fold.monoid.finishes - 2 * permuted - (target.capability[0] != 9)
 
 
-def _narrow_blocks(descriptor: SegmentDescriptor, finishes: bool, target: Target) -> int:
+def _narrow_blocks(descriptor: SegmentDescriptor, fold: Fold, target: Target) -> int:
     """The same for narrow rows."""
     size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
-    return 8 - (size > 8) - (size > 12) - (finishes and size > 4) - (descriptor.index == "i64") - (target.capability[0] != 9)
+    if fold.monoid.width > 1 or BY_NAME[descriptor.element].itemsize == 2:
+        return 3
+    return 8 - (size > 8) - (size > 12) - (fold.monoid.finishes and size > 4) - (fold.order.index == "i64") - (target.capability[0] != 9)
 
 
-def _fold(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, permuted: bool) -> Recipe:
-    if not descriptor.embedding_dim * descriptor.num_segments:
-        return only_checks(op, descriptor, layouts)
-    rows = Rows(descriptor, layouts["input"], layouts["output"])
-    value, n, columns, segments = descriptor.element, descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
-    state, monoid, ids = BY_NAME[value].accumulator, op.traits["monoid"], layouts["segment_ids"]
-    narrow = not permuted and packed(ids) and rows.side_by_side(0) and rows.strides[1] == (1,)
+def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tuple[list[Step], list[Slot]]:
+    """The launches of a fold over ids in order, and the carries between them."""
+    value, n, columns = descriptor.element, descriptor.num_inputs, descriptor.embedding_dim
+    others = (fold.other[1],) if fold.other else ()
+    rows, order, monoid = Rows(descriptor, *fold.layouts, *others), fold.order, fold.monoid
+    state, scalars = BY_NAME[value].accumulator, columns * monoid.width
+    narrow = not order.place and order.packed and not monoid.pairs and scalars <= _NARROW_SCALARS and rows.side_by_side(0) and rows.strides[1] == (1,)
     share = share_for(columns * BY_NAME[value].itemsize) if narrow else 0
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
     carries = ("carry_ids", "carry_counts", "carry_states") if tiling.row_blocks > 1 else (NULL,) * 3
-    if share:
-        fold = _narrow(op, descriptor, target, rows, tiling, share, carries)
-    else:
-        fold = _tiles(op, descriptor, layouts, target, rows, tiling, permuted, carries)
-    steps: list[Step] = [*checks(op, descriptor, layouts), *([Sort("segment_ids")] if permuted else []), fold]
-    slots = list(check_slots(descriptor))
-    if tiling.row_blocks > 1:
-        entries = tiling.entries
-        joins = Tiling.of_carries(entries, columns, rows.vector)
-        slots += [
-            Slot("carry_ids", "i64", entries),
-            Slot("carry_counts", "i64", entries),
-            Slot("carry_states", state, entries * columns * monoid.width),
-        ]
-        steps.append(
-            Launch(
-                rows.spec(
-                    "fold_carries", f"*i64 *i64 *{state} *{value} i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}", joins, 1,
-                    monoid=monoid.name, value=value,
-                ),
-                joins.launch,
-                (*carries, "output"),
-                (entries, columns, segments, joins.chunks, rows.steps[1], rows.shape, rows.strides[1]),
-            )
-        )  # fmt: skip
-    return Recipe(tuple(steps), tuple(slots))
+    launch = _narrow if share else _tiles
+    steps: list[Step] = [launch(descriptor, target, rows, tiling, fold, carries)]
+    if tiling.row_blocks == 1:
+        return steps, []
+    steps.append(join_carries(descriptor, rows, fold, tiling.entries))
+    return steps, carry_slots(tiling.entries, scalars, state)
 
 
-def _tiles(
-    op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rows: Rows, tiling: Tiling, permuted: bool,
-    carries: tuple[str, ...],
-) -> Launch:  # fmt: skip
+def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
+    """A row of states for every carry."""
+    return [Slot("carry_ids", "i64", entries), Slot("carry_counts", "i64", entries), Slot("carry_states", state, entries * scalars)]
+
+
+def join_carries(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries: int, blank: bool = False) -> Launch:
+    """Runs that cross row blocks; ``rows`` are those of source and output."""
+    value, columns = descriptor.element, descriptor.embedding_dim
+    state, result = BY_NAME[value].accumulator, fold.result or value
+    rows = copy.copy(rows)
+    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > 16:
+        rows.vector //= 2  # a block of so many threads has few registers
+    joins = Tiling.of_carries(entries, columns, rows.vector)
+    signature = f"*i64 *i64 *{state} *i32 *{result} i64 i64 i64 i64 {state} i64 {rows.tuples} {rows.tuples}"
+    spec = rows.spec("fold_carries", signature, joins, 1, monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded)
+    pointers = ("carry_ids", "carry_counts", "carry_states", fold.guard, fold.output)
+    extents = (entries, columns, descriptor.num_segments, joins.chunks, fold.empty, rows.steps[1])
+    return Launch(spec, joins.launch, pointers, (*extents, rows.shape, rows.strides[1]))
+
+
+def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: Fold) -> tuple[int, int, int]:
+    return tiling.launch if fold.result else tiling.fold_launch(descriptor.num_segments)
+
+
+def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold, carries: tuple[str, ...]) -> Launch:
     """Lanes share out the columns."""
-    value, index, monoid = descriptor.element, descriptor.index, op.traits["monoid"]
+    value, order, monoid = descriptor.element, fold.order, fold.monoid
     state = BY_NAME[value].accumulator
-    signature = (
-        f"*{value} *{index} *i64 *{value} *i64 *i64 *{state} i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
-    )
+    pointers = f"*{value} *{value} *{order.index} *{order.place or 'i64'} *i32 *{fold.result or value} *i64 *i64 *{state}"
+    signature = f"{pointers} i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 i64 {' '.join([rows.tuples] * 4)}"
     spec = rows.spec(
-        "fold_tiles", signature, tiling, _tiles_blocks(descriptor, rows, monoid.finishes, permuted, target),
-        monoid=monoid.name, value=value, index=index, packed=permuted or packed(layouts["segment_ids"]), permuted=permuted,
+        "fold_tiles", signature, tiling, _tiles_blocks(descriptor, rows, fold, target),
+        monoid=monoid.name, value=value, result=fold.result, index=order.index, packed=order.packed, place=order.place, guarded=fold.guarded,
     )  # fmt: skip
-    pointers = ("input", "sorted_ids" if permuted else "segment_ids", "permutation" if permuted else NULL, "output", *carries)
+    other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
+    names = (fold.source, other, order.ids, order.permutation, fold.guard, fold.output, *carries)
     extents = (descriptor.num_inputs, rows.columns, descriptor.num_segments, tiling.tile, tiling.row_blocks, tiling.chunks)
-    steps = (1 if permuted else ids_step(layouts), *rows.steps, rows.shape, *rows.strides)
-    return Launch(spec, tiling.fold_launch(descriptor.num_segments), pointers, (*extents, descriptor.empty_value(op), *steps))
+    steps = (order.step, rows.steps[0], rows.steps[second], rows.steps[1])
+    strides = (rows.shape, rows.strides[0], rows.strides[second], rows.strides[1])
+    return Launch(spec, _launch(tiling, descriptor, fold), names, (*extents, fold.empty, *steps, *strides))
 
 
-def _narrow(op: Op, descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, share: int, carries: tuple[str, ...]) -> Launch:
+def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold, carries: tuple[str, ...]) -> Launch:
     """Lanes share out the rows."""
-    value, index, monoid = descriptor.element, descriptor.index, op.traits["monoid"]
-    state = BY_NAME[value].accumulator
-    access = vector_for(BY_NAME[value].itemsize, rows.columns, (rows.addresses[1], (rows.steps[1], 1)))
-    signature = f"*{value} *{index} *{value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
+    value, index, columns = descriptor.element, fold.order.index, rows.columns
+    state, size = BY_NAME[value].accumulator, BY_NAME[value].itemsize
+    access = vector_for(size, columns, (rows.addresses[1], (rows.steps[1], 1)))
+    signature = f"*{value} *{index} *i32 *{fold.result or value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
     spec = kernel_spec(
-        "fold_narrow", signature, tiling.threads, _narrow_blocks(descriptor, monoid.finishes, target),
-        monoid=monoid.name, value=value, index=index, columns=rows.columns, share=share, access=access,
+        "fold_narrow", signature, tiling.threads, _narrow_blocks(descriptor, fold, target),
+        monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=share_for(columns * size), access=access,
+        guarded=fold.guarded,
     )  # fmt: skip
     extents = (descriptor.num_inputs, descriptor.num_segments, tiling.tile, tiling.row_blocks)
-    pointers = ("input", "segment_ids", "output", *carries)
-    return Launch(spec, tiling.fold_launch(descriptor.num_segments), pointers, (*extents, descriptor.empty_value(op), rows.steps[1]))
+    pointers = (fold.source, fold.order.ids, fold.guard, fold.output, *carries)
+    return Launch(spec, _launch(tiling, descriptor, fold), pointers, (*extents, fold.empty, rows.steps[1]))
 
 
-def fold_sorted(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """The ragged fold over ids in order."""
-    return _fold(op, descriptor, layouts, target, permuted=False)
+def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """The ragged fold over ids in order, which a sort or an index may have put so."""
+    if not descriptor.embedding_dim * descriptor.num_segments:
+        return only_checks(op, descriptor, layouts)
+    order = order_of(op, descriptor, layouts)
+    fold = Fold(descriptor.monoid(op), order, "input", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
+    steps, slots = fold_steps(descriptor, target, fold)
+    return Recipe((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
 
 
-def fold_permuted(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Sorts the ids, then the ragged fold through the permutation."""
-    return _fold(op, descriptor, layouts, target, permuted=True)
+def moved(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """Rows are sorted along with their ids, where they are as narrow as places, and lie so; then the ragged fold over them."""
+    rows, source = descriptor.num_inputs, Rows(descriptor, layouts["input"])
+    if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.side_by_side(0):
+        return ragged(op, descriptor, layouts, target)
+    size = descriptor.row_size
+    order = Order("sorted_ids", descriptor.key_type, 1, True)
+    fold = Fold(descriptor.monoid(op), order, "moved", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
+    steps, slots = fold_steps(descriptor, target, fold)
+    before = (keys(descriptor, layouts, ""), sort(descriptor, "input", size, "moved"))
+    room = (*key_slots(descriptor), Slot("moved", descriptor.element, rows * descriptor.embedding_dim))
+    return Recipe((*checks(op, descriptor, layouts), *before, *steps), (*check_slots(descriptor), *room, *slots))
+
+
+def movable(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why rows are not sorted along with their ids."""
+    return None if descriptor.row_size in (0, 2, 4, 8) else f"is for rows of 2, 4 or 8 bytes, not {descriptor.row_size}"

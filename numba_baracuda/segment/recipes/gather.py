@@ -7,43 +7,62 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import COPIES, FLAT_COLUMNS, THREADS, ceil_div, elements_launch, flat_tile
-from .common import Rows, check_slots, checks, count, ids_step, kernel_spec, only_checks, over_rows, packed
+from .common import Rows, check_slots, checks, count, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
+from .order import Order, order_of
+from .scatter import finish
+from .spread import WIDE
 
 if TYPE_CHECKING:
-    from ..family import SegmentDescriptor
+    from ..descriptor import SegmentDescriptor
 
 
 def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Each row takes its segment's gradient, divided by the segment's count where the op is a mean."""
+    """Each row takes its segment's gradient, divided by the segment's count where the op is a mean: beforehand, if there are fewer segments."""
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not n * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    rows = Rows(descriptor, layouts["d_output"], layouts["d_input"])
-    held = descriptor.count_type if op.traits["counts"] else ""
+    source, held = layouts["d_output"], ""
     steps: list[Step] = [*checks(op, descriptor, layouts)]
-    slots = list(check_slots(descriptor))
-    counted = held and segments
-    if counted:
-        slots.append(Slot("counts", held, segments))
-        steps += count(descriptor, layouts)
-    steps.append(_copy(descriptor, layouts, rows, held, ("d_output", "segment_ids", "counts" if counted else NULL, "d_input")))
+    slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
+    if op.traits["monoid"] == "mean" and segments:
+        more, room = count(op, descriptor, layouts)
+        steps += more
+        slots += room
+        if segments <= n:
+            name, quotient = "quotient", scratch(descriptor, source)
+            slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
+            steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
+            source = quotient
+        else:
+            held, counts = descriptor.count_type, "counts"
+    rows, order = Rows(descriptor, source, layouts["d_input"]), _order(op, descriptor, layouts)
+    steps.append(_copy(descriptor, rows, order, held, (name, order.ids, order.permutation, counts, "d_input")))
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _copy(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rows: Rows, held: str, pointers: tuple[str, ...]) -> Launch:
+def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
+    """As the rows lie, or along the segments of wide rows where an index leads there."""
+    if descriptor.indexed == "sorted" or (descriptor.indexed and descriptor.row_size >= WIDE):
+        return order_of(op, descriptor, layouts)
+    return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
+
+
+def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, held: str, pointers: tuple[str, ...]) -> Launch:
     """The launch of the gather that fits the layouts."""
-    value, index = BY_NAME[descriptor.element], BY_NAME[descriptor.index]
+    value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     constants: dict[str, Any] = {"value": value.name, "index": index.name, "count": held}
     types = f"*{value.name} *{index.name} *{held or 'i32'} *{value.name}"
-    flat = rows.vector < value.vector and columns <= FLAT_COLUMNS and rows.strides[0] == (1,) and rows.side_by_side(1)
-    if flat and columns == 1 and packed(layouts["segment_ids"]):
+    straight = (*pointers[:2], *pointers[3:])
+    flat = not order.place and rows.vector < value.vector and columns <= FLAT_COLUMNS and rows.strides[0] == (1,) and rows.side_by_side(1)
+    if flat and columns == 1 and order.packed:
         spec = kernel_spec("gather_elements", f"{types} i64 i64 i64", **constants)
-        return Launch(spec, elements_launch(n, max(value.vector, index.vector)), pointers, (n, segments, rows.steps[0]))
+        return Launch(spec, elements_launch(n, max(value.vector, index.vector)), straight, (n, segments, rows.steps[0]))
     if flat:
         tile = flat_tile(columns, value.vector)
         spec = kernel_spec("gather_flat", f"{types} i64 i64 i64 i64 i64 i64 i64", short=columns < value.vector, **constants)
-        scalars = (n, columns, segments, tile, (1 << 32) // columns + 1, ids_step(layouts), rows.steps[0])
-        return Launch(spec, (ceil_div(n, tile), THREADS, 0), pointers, scalars)
+        scalars = (n, columns, segments, tile, (1 << 32) // columns + 1, order.step, rows.steps[0])
+        return Launch(spec, (ceil_div(n, tile), THREADS, 0), straight, scalars)
+    types = f"*{value.name} *{index.name} *{order.place or 'i64'} *{held or 'i32'} *{value.name}"
     signature = f"{types} i64 i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
-    return over_rows("gather_rows", rows, n, COPIES, signature, pointers, (segments, ids_step(layouts)), **constants)
+    return over_rows("gather_rows", rows, n, COPIES, signature, pointers, (segments, order.step), place=order.place, **constants)

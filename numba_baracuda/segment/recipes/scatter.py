@@ -1,4 +1,4 @@
-"""Atomic sums in the output."""
+"""Atomic updates of the output."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ...dtypes import BY_NAME
-from ...op import Layout, Op, Recipe, Slot, Step, Target
+from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import SUMS, ceil_div
-from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows
+from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
 if TYPE_CHECKING:
-    from ..family import SegmentDescriptor
+    from ..descriptor import SegmentDescriptor
 
 #: share of L2 that the rows which one pass adds to may fill, rows too short to be left out in whole sectors, and most passes
 L2_SHARE, SECTOR, PASSES = 0.6, 32, 4
+#: how the folds that atomics can do are updated
+UPDATES = {"sum": "add", "mean": "add", "max": "max", "min": "min", "prod": "mul"}
 
 
 def _passes(descriptor: SegmentDescriptor, target: Target) -> int:
     """How often the ids are walked, each time for a range of segments that fits into L2: an atomic there is much faster than one that misses."""
-    row_size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
+    row_size = descriptor.embedding_dim * BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
     wanted = ceil_div(descriptor.num_segments * row_size, int(L2_SHARE * target.l2_bytes))
     return min(wanted, PASSES) if row_size >= SECTOR else 1
 
@@ -31,37 +33,66 @@ def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> str | None:
     and 50 + 62 a million ids sorted.
     """
     rows = descriptor.num_inputs
-    megabytes = rows * descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize / 1e6
+    megabytes = rows * descriptor.row_size / 1e6
     return "is slower than sorting for so many rows of this width" if (0.48 - 0.27) * megabytes > 50 + 62e-6 * rows else None
 
 
+def exact(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why atomics would not give the same bits in every order."""
+    ordered = UPDATES[op.traits["monoid"]] in ("max", "min") or BY_NAME[descriptor.element].whole
+    return None if ordered else "is for max, min and integers, which do not round"
+
+
+def inexact(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why there is no need to give up determinism."""
+    return "gives the same bits in every order, which atomic_exact says" if exact(op, descriptor) is None else None
+
+
 def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Pass by pass zeros, still in L2 when the atomic sums begin; then counts where the op or ``empty`` asks for them."""
+    """Pass by pass an empty start, still in L2 when the atomic updates begin; then the results, where they are more than that."""
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not segments * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    value, index, empty = descriptor.element, descriptor.index, descriptor.empty_value(op)
-    both, out = Rows(descriptor, layouts["input"], layouts["output"]), Rows(descriptor, layouts["output"])
-    state = BY_NAME[value].accumulator
+    value, index = BY_NAME[descriptor.element], descriptor.index
+    held, update = value.accumulator, UPDATES[op.traits["monoid"]]
+    floats = update in ("max", "min") and not value.whole
+    #: half types are kept in a slot of their accumulator, others in the output itself
+    target_name, place = ("output", layouts["output"]) if held == value.name else ("held", scratch(descriptor, layouts["output"]))
+    both, out = Rows(descriptor, layouts["input"], place), Rows(descriptor, place).within(held)
+    ends = Rows(descriptor, place, layouts["output"]).within(held)
+    fill_type = f"i{8 * BY_NAME[held].itemsize}" if floats else held
+    # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
+    unreached = -1 if update == "max" else (1 << (8 * BY_NAME[held].itemsize - 1)) - 1
+    start = unreached if floats else descriptor.identity(op)
+    fill = f"*{fill_type} i64 i64 i64 i64 {fill_type} i64 {out.tuples} {out.tuples}"
+    change = f"*{value.name} *{index} *{held} i64 i64 i64 i64 i64 i64 i64 i64 {both.tuples} {both.tuples} {both.tuples}"
     steps: list[Step] = [*checks(op, descriptor, layouts)]
-    fill = f"*{value} i64 i64 i64 i64 {state} i64 {out.tuples} {out.tuples}"
-    add = f"*{value} *{index} *{value} i64 i64 i64 i64 i64 i64 i64 i64 {both.tuples} {both.tuples} {both.tuples}"
+    slots = [*check_slots(descriptor)]
+    if target_name == "held":
+        slots.append(Slot("held", held, segments * descriptor.embedding_dim))
     passes = _passes(descriptor, target)
-    bounds = [segments * k // passes for k in range(passes + 1)]
-    for low, high in itertools.pairwise(bounds):
-        scalars = (low, high, ids_step(layouts))
-        steps.append(over_rows("fill_rows", out, high - low, 1, fill, ("output",), (low, 0.0), value=value))
-        steps.append(over_rows("scatter_rows", both, n, SUMS, add, ("input", "segment_ids", "output"), scalars, value=value, index=index))
-    slots = list(check_slots(descriptor))
-    if op.traits["counts"] or empty != 0.0:
-        held = descriptor.count_type
-        slots.append(Slot("counts", held, segments))
-        steps += count(descriptor, layouts)
-        signature = f"*{value} *{held} i64 i64 i64 {state} i64 {out.tuples} {out.tuples}"
-        steps.append(
-            over_rows(
-                "finish_rows", out, segments, 1, signature, ("output", "counts"), (empty,),
-                monoid=op.traits["monoid"].name, value=value, count=held,
-            )
-        )  # fmt: skip
+    for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
+        steps.append(over_rows("fill_rows", out, high - low, 1, fill, (target_name,), (low, start), value=fill_type))
+        pointers, scalars = ("input", "segment_ids", target_name), (low, high, ids_step(layouts))
+        steps.append(over_rows("scatter_rows", both, n, SUMS, change, pointers, scalars, update=update, value=value.name, index=index))
+    counted = not floats and (op.traits["monoid"] == "mean" or descriptor.counted(op))
+    if counted:
+        more, room = count(op, descriptor, layouts)
+        steps += more
+        slots += room
+    if counted or floats or target_name == "held":
+        steps.append(finish(op, descriptor, ends, (target_name, held), "output", update if floats else "", counted))
     return Recipe(tuple(steps), tuple(slots))
+
+
+def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counted: bool) -> Launch:
+    """Results from what atomics left, or quotients; ``ends`` are the rows of source and output, ``source`` its name and type."""
+    value, name = descriptor.element, source[1]
+    held = descriptor.count_type if counted else ""
+    state = BY_NAME[value].accumulator
+    signature = f"*{name} *{held or 'i32'} *{value} i64 i64 i64 {state} i64 i64 {ends.tuples} {ends.tuples} {ends.tuples}"
+    pointers = (source[0], "counts" if counted else NULL, output)
+    return over_rows(
+        "finish_rows", ends, descriptor.num_segments, 1, signature, pointers, (descriptor.empty_value(op),),
+        monoid=op.traits["monoid"], value=value, held=name, coded=coded, count=held,
+    )  # fmt: skip

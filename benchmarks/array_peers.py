@@ -1,0 +1,118 @@
+"""What JAX, CuPy and a plain kernel offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import rescan
+from .case import nbytes
+from .peer import INDEXED, Given, Peer, extreme_given, indexed, native
+
+
+def jax_peers(jax: Any) -> Iterator[Peer]:
+    yield from _jax_ordered(jax, "", True)
+    yield from _jax_ordered(jax, "unsorted_", False)
+    yield from _jax_indexed(jax)
+    yield Peer("sum", "row_sum", lambda t: (t.x,), lambda x: jax.numpy.sum(x, axis=1))
+
+
+def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
+    """For ids in order, or in any. The number of segments must be known when a function is compiled, so it comes as the length of an array."""
+    jnp = jax.numpy
+
+    def fold(kind: str) -> Callable[..., Any]:
+        function = getattr(jax.ops, f"segment_{kind}")
+        return lambda y, x, ids: function(x, ids, len(y), indices_are_sorted=ordered)
+
+    def take(dy: Any, ids: Any) -> Any:
+        return jnp.take(dy, ids, axis=0, mode="clip", indices_are_sorted=ordered)
+
+    def variance(y: Any, x: Any, ids: Any, counts: Any) -> Any:
+        apart = x - take(fold("sum")(y, x, ids) / counts, ids)
+        return fold("sum")(y, apart * apart, ids) / jnp.maximum(counts - 1, 1)
+
+    def shifted(y: Any, x: Any, ids: Any) -> tuple[Any, Any, Any]:
+        top = fold("max")(y, x, ids)
+        powers = jnp.exp(x - take(top, ids))
+        return top, powers, fold("sum")(y, powers, ids)
+
+    def logsumexp(y: Any, x: Any, ids: Any) -> Any:
+        top, _, total = shifted(y, x, ids)
+        return top + jnp.log(total)
+
+    def softmax(y: Any, x: Any, ids: Any) -> Any:
+        _, powers, total = shifted(y, x, ids)
+        return powers / take(total, ids)
+
+    def softmax_gradient(lengths: Any, dy: Any, y: Any, ids: Any) -> Any:
+        return y * (dy - take(fold("sum")(lengths, y * dy, ids), ids))
+
+    op, ready = f"{prefix}segment_", ", counts ready"
+    for kind in ("sum", "max", "min", "prod"):
+        yield Peer(f"segment_{kind}", op + kind, lambda t: (t.output, t.input, t.segment_ids), fold(kind))
+    counted: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.input, t.segment_ids, t.counts)  # noqa: E731
+    yield Peer(f"segment_sum{ready}", f"{op}mean", counted, lambda y, x, ids, counts: fold("sum")(y, x, ids) / counts)
+    yield Peer(f"segment_sum twice{ready}", f"{op}var", counted, variance)
+    yield Peer("segment_max + segment_sum", f"{op}logsumexp", lambda t: (t.output, t.input, t.segment_ids), logsumexp)
+    yield Peer("segment_max + segment_sum", f"{op}softmax", lambda t: (t.lengths, t.input, t.segment_ids), softmax)
+    yield Peer("take", f"{op}sum_backward", lambda t: (t.d_output, t.segment_ids), take)
+    yield Peer(f"take{ready}", f"{op}mean_backward", lambda t: (t.d_output, t.segment_ids, t.counts), lambda dy, ids, counts: take(dy / counts, ids))
+    for kind in ("max", "min"):
+        yield Peer(
+            "take + where, output ready",
+            f"{op}{kind}_backward",
+            extreme_given(kind),
+            lambda dy, x, ids, y: jnp.where(x == take(y, ids), take(dy, ids), 0),
+        )
+    yield Peer("take", f"{op}prod_backward", lambda t: (t.d_output, t.input, t.output, t.segment_ids), lambda dy, x, y, ids: take(dy * y, ids) / x)
+    yield Peer("segment_sum", f"{op}softmax_backward", lambda t: (t.lengths, t.d_output, t.output, t.segment_ids), softmax_gradient)
+
+
+def _jax_indexed(jax: Any) -> Iterator[Peer]:
+    def gather_and_fold(kind: str) -> Callable[..., Any]:
+        function = getattr(jax.ops, f"segment_{kind}")
+        return lambda y, x, order, ids: function(jax.numpy.take(x, order, axis=0, mode="clip"), ids, len(y), indices_are_sorted=True)
+
+    for kind in INDEXED:
+        name = f"take + segment_{kind}, order ready"
+        given: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.input, t.permutation, t.sorted_ids)  # noqa: E731
+        yield Peer(name, f"unsorted_segment_{kind}", given, gather_and_fold(kind), indexed)
+
+
+def cupy_peers(xp: Any) -> Iterator[Peer]:
+    """``add.at`` is what ``cupyx.scatter_add`` calls, and NumPy has it too."""
+
+    def scatter(ufunc: str, start: float) -> Callable[..., Any]:
+        def run(y: Any, ids: Any, x: Any) -> Any:
+            y.fill(start)
+            getattr(xp, ufunc).at(y, ids, x)
+            return y
+
+        return run
+
+    add = scatter("add", 0)
+    for kind, ufunc, start in (("sum", "add", 0.0), ("max", "maximum", -xp.inf), ("min", "minimum", xp.inf)):
+        name = "scatter_add" if kind == "sum" else f"scatter_{kind}"
+        yield Peer(name, f"*segment_{kind}", lambda t: (t.output, t.segment_ids, t.input), scatter(ufunc, start), native)
+    yield Peer(
+        "scatter_add, counts ready",
+        "*segment_mean",
+        lambda t: (t.output, t.segment_ids, t.input, t.counts),
+        lambda y, ids, x, counts: xp.divide(add(y, ids, x), counts, out=y),
+        native,
+    )
+    yield Peer("take", "*segment_sum_backward", lambda t: (t.d_output, t.segment_ids, t.d_input), lambda dy, ids, dx: xp.take(dy, ids, 0, dx))
+    yield Peer(
+        "take, counts ready",
+        "*segment_mean_backward",
+        lambda t: (t.d_output, t.segment_ids, t.counts, t.d_input),
+        lambda dy, ids, counts, dx: xp.take(dy / counts, ids, 0, dx),
+    )
+    yield Peer("sum", "row_sum", lambda t: (t.x, t.y), lambda x, y: x.sum(axis=1, out=y))
+
+
+def kernel_peers(xp: Any) -> Iterator[Peer]:
+    """``benchmarks/rescan.py``: its work is the square of the rows."""
+    given: Callable[[Given], tuple[Any, ...]] = lambda t: (t.d_output, t.input, t.segment_ids, t.d_input)  # noqa: E731
+    yield Peer("rescan", "unsorted_segment_max_backward", given, rescan.launcher(xp), lambda case: nbytes(case) < 1e8)

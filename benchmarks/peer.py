@@ -1,0 +1,109 @@
+"""What a peer is: a function of another library for an op, and the arrays that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from numba_baracuda.dtypes import element
+
+from .case import Case
+from .values import cast
+
+#: folds that are measured with the order of the ids ready
+INDEXED = ("sum", "max")
+
+
+class Given:
+    """The operands of a case as arrays of a framework, and what peers derive from them before their clock starts."""
+
+    def __init__(self, xp: Any, operands: Mapping[str, Any], segments: int, share: Callable[[Any], Any]) -> None:
+        self._xp, self._operands, self._share = xp, operands, share
+        self.segments = segments
+
+    def __getattr__(self, name: str) -> Any:
+        return self._share(self._operands[name])
+
+    @property
+    def _ids(self) -> Any:
+        return self._operands["segment_ids"]
+
+    @cached_property
+    def _order(self) -> Any:
+        return self._xp.argsort(self._ids, kind="stable").astype(self._xp.int64, copy=False)
+
+    @cached_property
+    def _lengths(self) -> Any:
+        return self._xp.bincount(self._ids, minlength=self.segments).astype(self._xp.int64)
+
+    @property
+    def lengths(self) -> Any:
+        """Rows of each segment, 64-bit."""
+        return self._share(self._lengths)
+
+    @property
+    def counts(self) -> Any:
+        """Rows of each segment, at least 1, as values and laid out to divide them."""
+        values = next(iter(self._operands.values()))
+        counts = self._xp.maximum(self._lengths, 1).astype(self._xp.float64).reshape(-1, *[1] * (values.ndim - 1))
+        return self._share(cast(self._xp, counts, element(values.dtype).name))
+
+    @property
+    def long_ids(self) -> Any:
+        return self._share(self._ids.astype(self._xp.int64))
+
+    @property
+    def permutation(self) -> Any:
+        """Rows in the order of their ids, 64-bit."""
+        return self._share(self._order)
+
+    @property
+    def sorted_ids(self) -> Any:
+        return self._share(self._ids[self._order])
+
+    def extreme(self, which: str) -> Any:
+        """What the forward op gave."""
+        dy, x = self._operands["d_output"], self._operands["input"]
+        found = self._xp.full(dy.shape, -self._xp.inf if which == "max" else self._xp.inf, x.dtype)
+        getattr(self._xp, f"{which}imum").at(found, self._ids, x)
+        return self._share(found)
+
+
+def always(case: Case) -> bool:
+    return True
+
+
+def indexed(case: Case) -> bool:
+    return case.indexed
+
+
+def floats(case: Case) -> bool:
+    return case.element[0] != "i"
+
+
+def one_go(case: Case) -> bool:
+    """Floats whose ids are yet to be sorted."""
+    return floats(case) and not case.indexed
+
+
+def native(case: Case) -> bool:
+    """Elements that CuPy adds in place."""
+    return case.element != "bf16"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way to compute an op; ``ops`` is a pattern of the shell, ``fits`` says for which cases of these ops."""
+
+    name: str
+    ops: str
+    given: Callable[[Given], tuple[Any, ...]]
+    run: Callable[..., Any]
+    fits: Callable[[Case], bool] = always
+
+
+def extreme_given(which: str) -> Callable[[Given], tuple[Any, ...]]:
+    """For the gradient of a maximum or a minimum, which other libraries take from what the forward op gave."""
+    return lambda t: (t.d_output, t.input, t.segment_ids, t.extreme(which))

@@ -1,0 +1,126 @@
+"""What PyTorch and PyTorch Geometric offer."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .peer import INDEXED, Given, Peer, extreme_given, floats, indexed, one_go
+
+#: kind → the name of its reduction, and what an output is filled with before it is scattered to
+_REDUCTIONS = {"sum": ("sum", 0), "mean": ("mean", 0), "max": ("amax", -math.inf), "min": ("amin", math.inf), "prod": ("prod", 1)}
+_READY = "lengths ready"
+
+
+def torch_peers(torch: Any) -> Iterator[Peer]:
+    yield from _folds(torch)
+    yield from _softmaxes(torch)
+    yield from _gradients(torch)
+    yield Peer("sum", "row_sum", lambda t: (t.x, t.y), lambda x, y: torch.sum(x, 1, out=y))
+
+
+def _wide(t: Given) -> Any:
+    """The ids repeated along the columns, in no memory of their own."""
+    ids, x = t.long_ids, t.input
+    return ids.reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
+
+
+def _folds(torch: Any) -> Iterator[Peer]:
+    def scatter(reduce: str, start: float) -> Callable[..., Any]:
+        return lambda y, ids, x: y.fill_(start).scatter_reduce_(0, ids, x, reduce, include_self=reduce != "mean")
+
+    def reduced(kind: str) -> Callable[..., Any]:
+        return lambda x, lengths: torch.segment_reduce(x, kind, lengths=lengths, axis=0, unsafe=True)
+
+    def sort_and_reduce(kind: str) -> Callable[..., Any]:
+        return lambda x, ids, lengths: reduced(kind)(x.index_select(0, torch.sort(ids, stable=True)[1]), lengths)
+
+    def gather_and_reduce(kind: str) -> Callable[..., Any]:
+        return lambda x, order, lengths: reduced(kind)(x.index_select(0, order), lengths)
+
+    def variance(x: Any, ids: Any, lengths: Any, counts: Any) -> Any:
+        apart = x - reduced("mean")(x, lengths).index_select(0, ids)
+        return reduced("sum")(apart.square_(), lengths) / (counts - 1).clamp_(min=1)
+
+    add = "index_add_"
+    yield Peer(add, "*segment_sum", lambda t: (t.output, t.segment_ids, t.input), lambda y, ids, x: y.zero_().index_add_(0, ids, x))
+    yield Peer(
+        f"{add}, counts ready",
+        "*segment_mean",
+        lambda t: (t.output, t.segment_ids, t.input, t.counts),
+        lambda y, ids, x, counts: y.zero_().index_add_(0, ids, x).div_(counts),
+    )
+    for kind, (reduce, start) in _REDUCTIONS.items():
+        yield Peer("scatter_reduce_", f"*segment_{kind}", lambda t: (t.output, _wide(t), t.input), scatter(reduce, start))
+        name, op = "segment_reduce", f"unsorted_segment_{kind}"
+        yield Peer(f"{name}, {_READY}", f"segment_{kind}", lambda t: (t.input, t.lengths), reduced(kind), floats)
+        yield Peer(f"sort + {name}, {_READY}", op, lambda t: (t.input, t.segment_ids, t.lengths), sort_and_reduce(kind), one_go)
+    for kind in INDEXED:
+        name, op = f"index_select + segment_reduce, order and {_READY}", f"unsorted_segment_{kind}"
+        yield Peer(name, op, lambda t: (t.input, t.permutation, t.lengths), gather_and_reduce(kind), indexed)
+    yield Peer(f"segment_reduce twice, {_READY}", "segment_var", lambda t: (t.input, t.segment_ids, t.lengths, t.counts), variance)
+
+
+def _softmaxes(torch: Any) -> Iterator[Peer]:
+    def shifted(x: Any, ids: Any, wide: Any, segments: int) -> tuple[Any, Any, Any]:
+        """The maximum of each segment, e to the power of what each row has less, and the sums of that."""
+        top = x.new_full((segments, *x.shape[1:]), -math.inf).scatter_reduce_(0, wide, x, "amax")
+        powers = (x - top.index_select(0, ids)).exp_()
+        return top, powers, torch.zeros_like(top).index_add_(0, ids, powers)
+
+    def logsumexp(*given: Any) -> Any:
+        top, _, total = shifted(*given)
+        return top.add_(total.log_())
+
+    def softmax(x: Any, ids: Any, *given: Any) -> Any:
+        _, powers, total = shifted(x, ids, *given)
+        return powers.div_(total.index_select(0, ids))
+
+    def gradient(dy: Any, y: Any, ids: Any, segments: int) -> Any:
+        shares = y * dy
+        total = y.new_zeros((segments, *y.shape[1:])).index_add_(0, ids, shares)
+        return shares.sub_(total.index_select(0, ids).mul_(y))
+
+    def given(t: Given) -> tuple[Any, ...]:
+        return t.input, t.segment_ids, _wide(t), t.segments
+
+    yield Peer("scatter_reduce_ + index_add_", "*segment_logsumexp", given, logsumexp)
+    yield Peer("scatter_reduce_ + index_add_", "*segment_softmax", given, softmax)
+    with contextlib.suppress(ImportError):
+        utils: Any = importlib.import_module("torch_geometric.utils")
+        geometric = "torch_geometric softmax, 64-bit ids"
+        yield Peer(geometric, "*segment_softmax", lambda t: (t.input, t.long_ids, t.segments), lambda x, ids, n: utils.softmax(x, ids, num_nodes=n))
+    yield Peer("index_add_", "*segment_softmax_backward", lambda t: (t.d_output, t.output, t.segment_ids, t.segments), gradient)
+
+
+def _gradients(torch: Any) -> Iterator[Peer]:
+    gradient = "*segment_sum_backward"
+    yield Peer("index_select", gradient, lambda t: (t.d_input, t.d_output, t.segment_ids), lambda dx, dy, ids: torch.index_select(dy, 0, ids, out=dx))
+    yield Peer("indexing, 64-bit ids", gradient, lambda t: (t.d_output, t.long_ids), lambda dy, ids: dy[ids])
+    yield Peer(
+        "index_select, counts ready",
+        "*segment_mean_backward",
+        lambda t: (t.d_input, t.d_output, t.segment_ids, t.counts),
+        lambda dx, dy, ids, counts: torch.index_select(dy / counts, 0, ids, out=dx),
+    )
+    yield Peer(
+        "indexing, 64-bit ids, counts ready",
+        "*segment_mean_backward",
+        lambda t: (t.d_output, t.long_ids, t.counts),
+        lambda dy, ids, counts: (dy / counts)[ids],
+    )
+
+    def chosen(dy: Any, x: Any, ids: Any, y: Any) -> Any:
+        return torch.where(x == y.index_select(0, ids), dy.index_select(0, ids), 0)
+
+    for kind in ("max", "min"):
+        yield Peer("index_select + where, output ready", f"*segment_{kind}_backward", extreme_given(kind), chosen)
+    yield Peer(
+        "index_select + div",
+        "*segment_prod_backward",
+        lambda t: (t.d_output, t.input, t.output, t.segment_ids),
+        lambda dy, x, y, ids: (dy * y).index_select(0, ids).div_(x),
+    )

@@ -1,0 +1,54 @@
+"""Arrays of every element, by NumPy or CuPy. bfloat16 goes by its bits, so that nothing asks CuPy to compute with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba_baracuda.dtypes import numpy_dtype
+
+BF16 = numpy_dtype("bf16")
+
+
+def empty(xp: Any, shape: tuple[int, ...], element: str) -> Any:
+    return xp.empty(shape, xp.uint16).view(BF16) if element == "bf16" else xp.empty(shape, numpy_dtype(element))
+
+
+def cast(xp: Any, array: Any, element: str) -> Any:
+    """To another element, to nearest even; an array that has it already is returned as it is."""
+    if element != "bf16":
+        return array.astype(numpy_dtype(element), copy=False)
+    bits = array.astype(xp.float32, copy=False).view(xp.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16).view(BF16)
+
+
+def wide(xp: Any, array: Any) -> Any:
+    """As float64."""
+    if array.dtype == BF16:
+        array = (array.view(xp.uint16).astype(xp.uint32) << 16).view(xp.float32)
+    return array.astype(xp.float64)
+
+
+def duplicate(array: Any) -> Any:
+    return array.view("u1").copy().view(array.dtype)
+
+
+def poison(array: Any) -> None:
+    """Fills an array with what no result is: NaN, or −1."""
+    array.view("u1")[...] = 0xFF
+
+
+def uniform(xp: Any, rng: Any, shape: tuple[int, ...], element: str) -> Any:
+    """Uniform in [−½, ½), or the whole numbers of [−100, 100)."""
+    values = rng.random(shape, dtype=xp.float64 if element == "f64" else xp.float32)
+    values -= 0.5
+    return cast(xp, xp.floor(200 * values) if element[0] == "i" else values, element)
+
+
+def factors(xp: Any, rng: Any, shape: tuple[int, ...], element: str, most: int) -> Any:
+    """Numbers of either sign of which any ``most`` have a product that neither overflows nor vanishes."""
+    spread = min(0.3, 20 / max(most, 1) ** 0.5)
+    values = rng.random(shape, dtype=xp.float64 if element == "f64" else xp.float32)
+    sign = xp.where(values < 0.5, -1, 1).astype(values.dtype)
+    values *= 2  # both halves of [0, 1) become a whole one
+    values %= 1
+    return cast(xp, sign * xp.exp(spread * (2 * values - 1)), element)

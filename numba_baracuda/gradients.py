@@ -1,0 +1,111 @@
+"""Gradients as plain functions of scalars: what a row gets of its segment's gradient, without an index or a dtype.
+
+``pull(x, w, g, y, p, q, zero)`` is given, in the accumulator's type, the row's elements x and w, the segment's elements g and y, and p and q, the
+results of a fold made for the gradient. What a gradient does not use is 0. As in :mod:`.algebra`, there are no literals but ``zero``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .algebra import monoid_of
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How a fold's gradient goes back to its rows.
+
+    ``rows`` and ``segments`` name the operands that give x, w and g, y. ``fold`` names the monoid whose results are p and q; the fold walks the
+    operands ``over``. With ``places`` w is the row's position, as the monoid knows it. ``guarded`` gradients want p and q only where y is a zero, a
+    subnormal, an infinity or NaN, so that the fold is left out where no y is.
+    """
+
+    name: str
+    pull: Callable[..., Any]
+    rows: tuple[str, ...] = ()
+    segments: tuple[str, ...] = ("d_output",)
+    fold: str = ""
+    over: tuple[str, ...] = ("input",)
+    places: bool = False
+    guarded: bool = False
+
+    @property
+    def results(self) -> int:
+        """How many of p and q there are."""
+        return monoid_of(self.fold).results if self.fold else 0
+
+
+def _where_placed(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g if w == p else zero
+
+
+def _where_tied(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g if x == p or (x != x and p != p) else zero
+
+
+def _shared_by_ties(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g / q if x == p or (x != x and p != p) else zero
+
+
+def _product_of_others(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    """Where y is no ordinary number, p is the product of all elements but zeros, and q counts those; else q is −1."""
+    if q < 0:
+        return g * (y / x)
+    if q == 0:
+        return g * (p / x)
+    return g * (p if x == 0 and q == 1 else zero)
+
+
+def _exponential(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    """exp(x − y) is the element's share in the sum; where the logarithm is −∞ there is nothing to share."""
+    return g * math.exp(x - y) if y > -math.inf or y != y else zero
+
+
+def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g * (x / y) if y != 0 else zero
+
+
+def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    apart = g * ((x - p) * q)
+    return apart + apart
+
+
+def _scaled_deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g * ((x - p) * q / y) if y != 0 else zero
+
+
+def _softmax(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return math.exp(x - p) * q
+
+
+def _softmax_gradient(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    """x is the softmax, w its gradient, p their product summed over the segment."""
+    return x * (w - p)
+
+
+_BOTH = ("d_output", "output")
+
+FIRST_MAX = Gradient("first_max", _where_placed, fold="first_max", places=True)
+FIRST_MIN = Gradient("first_min", _where_placed, fold="first_min", places=True)
+ALL_MAX = Gradient("all_max", _where_tied, ("input",), fold="max")
+ALL_MIN = Gradient("all_min", _where_tied, ("input",), fold="min")
+EVEN_MAX = Gradient("even_max", _shared_by_ties, ("input",), fold="tied_max")
+EVEN_MIN = Gradient("even_min", _shared_by_ties, ("input",), fold="tied_min")
+PROD = Gradient("prod", _product_of_others, ("input",), _BOTH, fold="nonzero_prod", guarded=True)
+LOGSUMEXP = Gradient("logsumexp", _exponential, ("input",), _BOTH)
+NORM2 = Gradient("norm2", _direction, ("input",), _BOTH)
+VAR = Gradient("var", _deviation, ("input",), fold="moments")
+STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments")
+#: not a gradient, but made of the same parts: the fold's results go back to its rows
+SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
+SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
+
+GRADIENTS = {
+    gradient.name: gradient
+    for gradient in (
+        FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX, SOFTMAX_BACKWARD,
+    )
+}  # fmt: skip

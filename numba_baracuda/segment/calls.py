@@ -1,0 +1,135 @@
+"""The functional form of the family: arrays become views, views a descriptor, and its plan is run."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import allocation, arrays, plan, streams
+from ..dtypes import BY_NAME
+from ..errors import InvalidProblem, Unsupported
+from ..op import MAX_RANK, Op
+from ..plan import PlanPreference
+from ..views import Bundle, View, remember
+from .descriptor import SegmentDescriptor, whole
+
+_plans: dict[Any, plan.Plan] = {}
+
+
+def _rows(view: View, op: Op) -> tuple[int, int]:
+    """Leading extent and product of the others."""
+    shape = view.shape
+    if not shape or len(shape) > MAX_RANK:
+        error = InvalidProblem if not shape else Unsupported
+        raise error(f"{op.name}: {view.name} has {len(shape)} axes, wants 1 to {MAX_RANK}")
+    columns = 1
+    for extent in shape[1:]:
+        columns *= extent
+    return shape[0], columns
+
+
+def _number_of_segments(op: Op, given: Any, index: Bundle | None) -> Any:
+    """The number that the caller gave, or that of the index; they may not differ."""
+    if given is not None and type(given) is not int:
+        given = whole(op.name, "num_segments", given)
+    if index is None:
+        return given
+    if given is not None and given != index.num_segments:
+        raise InvalidProblem(f"{op.name}: num_segments is {given}, wants {index.num_segments} as segment_ids, a SegmentIndex, says")
+    return index.num_segments
+
+
+def _describe(op: Op, views: Sequence[View], segments: int | None, index: Bundle | None, options: dict[str, Any]) -> SegmentDescriptor:
+    first, ids = views[0], views[-1]
+    extent, columns = _rows(first, op)
+    rows = _rows(ids, op)[0]
+    if segments is None:
+        segments = extent  # of a gradient that has a row for each segment
+    named = {name: options[name] for name in ("empty", "correction", "ties") if name in options}
+    form = index.descriptor_form if index is not None else ""
+    return SegmentDescriptor(op.name, rows, columns, segments, first.element, ids.element, check_ids=options["check_ids"], indexed=form, **named)
+
+
+def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any]) -> Any:
+    """Views, plan, output, run."""
+    index = given[-1] if isinstance(given[-1], Bundle) else None
+    views = [arrays.read(array, at) for array, at in zip(given[:-1], places, strict=False)]
+    views.append(index.view_of("segment_ids") if index is not None else arrays.read(given[-1], places[len(given) - 1]))
+    first, output = views[0], op.operands[-1]
+    segments = _number_of_segments(op, num_segments, index)
+    if segments is None and "num_segments" not in (op.operands[0].axes[0], op.operands[1].axes[0]):
+        raise InvalidProblem(f"{op.name}: num_segments is None, wants the number of segments; finding it in segment_ids would wait for the device")
+    form = "" if index is None else index.descriptor_form
+    variations = options.get("empty"), options.get("ties"), options.get("correction")
+    if not (variations[0] is None or isinstance(variations[0], (str, numbers.Real))):
+        raise InvalidProblem(f"{op.name}: empty is of type {type(variations[0]).__name__}, wants a number, 'identity' or None")
+    key = (op.name, first.form, views[-1].form, segments, form, variations, options["check_ids"], options["deterministic"])
+    made = _plans.get(key)
+    if made is None:
+        descriptor = _describe(op, views, segments, index, options)
+        preference = PlanPreference(deterministic=options["deterministic"])
+        made = remember(_plans, key, plan.select(descriptor, preference, device=first.device))
+    handle = streams.stream_handle(options["stream"], first)
+    out = options["out"]
+    if out is None:
+        out = allocation.empty(first, (getattr(made.descriptor, output.axes[0]), *first.shape[1:]), first.element, handle)
+    if index is not None:
+        views += made.parts_of(index)
+    views.append(arrays.read(out, places[-1]))
+    made.execute(views, handle, options["workspace"])
+    return out
+
+
+def function_of(op: Op) -> Callable[..., Any]:
+    """The function of an op: its inputs in their order, then the number of segments unless an input tells it."""
+    *inputs, output = op.operands
+    places = [(op.name, operand.name, "") for operand in op.operands]
+    told = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])
+    names = [operand.name for operand in inputs] + ([] if told else ["num_segments"])
+    defaults: dict[str, Any] = {"out": None, "stream": None, "workspace": None}
+    if output.axes[0] == "num_segments":
+        defaults["empty"] = None
+    defaults |= {"check_ids": False, "deterministic": True}
+    defaults |= {name: {"correction": 1, "ties": "first"}[name] for name in op.traits["keywords"]}
+    known, most = defaults.keys(), len(inputs)
+    plain, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, plain, default=None if name == "num_segments" else inspect.Parameter.empty) for name in names]
+    parameters += [inspect.Parameter(name, named, default=default) for name, default in defaults.items()]
+    signature = inspect.Signature(parameters)
+
+    def run(*given: Any, **options: Any) -> Any:
+        if len(given) != len(names) or not options.keys() <= known:
+            bound = signature.bind(*given, **options)
+            bound.apply_defaults()
+            given, options = bound.args, bound.kwargs
+        return call(op, places, given[:most], None if told else given[most], {**defaults, **options})
+
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__name__ = run.__qualname__ = op.name
+    run.__module__ = "numba_baracuda.segment"
+    run.__doc__ = _doc(op)
+    return run
+
+
+_AXES = {"num_inputs": "N", "num_segments": "S", "embedding_dim": "…"}
+_DOC = """{formula}
+
+Shapes: {shapes}; the trailing axes may be any number up to rank 8, and none. Any operand may be a strided view. Values: {values}; ids: {indices},
+or a ``SegmentIndex``, with which nothing is sorted or counted again.
+{notes}
+Ids outside [0, S) are dropped. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes. ``check_ids=True`` waits
+for the device and raises ``InvalidProblem`` at the first id out of range or, for sorted ops, the first descent; other calls never wait. Variants:
+{variants}.
+
+Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have.
+"""
+
+
+def _doc(op: Op) -> str:
+    values = ", ".join(BY_NAME[name].numpy_name for name in op.elements)
+    indices = ", ".join(BY_NAME[name].numpy_name for name in op.indices)
+    shapes = ", ".join(f"``{operand.name}`` [{', '.join(_AXES[axis] for axis in operand.axes)}]" for operand in op.operands)
+    variants = "; ".join(f"``{variant.name}``{'' if variant.deterministic else ' with ``deterministic=False``'}" for variant in op.variants)
+    return _DOC.format(formula=op.formula, shapes=shapes, values=values, indices=indices, notes=op.traits["notes"], variants=variants)

@@ -1,0 +1,189 @@
+"""Ids that are used more than once: put in order and counted a single time, for every op of the family, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .. import allocation, arrays, plan, streams
+from ..binding import Bound
+from ..dtypes import BY_NAME
+from ..errors import InvalidProblem, Unsupported
+from ..op import NULL, Clear, Launch, Layout, Op, Operand, Recipe, Slot, Verify
+from ..runtime import driver
+from ..views import Bundle, View
+from ..vocabulary import OpCategory, SegmentKind
+from .descriptor import SegmentDescriptor, whole
+from .recipes.common import kernel_spec
+from .recipes.order import keys, sort
+from .tiling import Tiling
+
+_NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")
+_WANTS = "int32 or int64"
+
+
+class _Descent(Exception):
+    """Ids are not in order."""
+
+
+def _judge(fault: Any) -> None:
+    if fault[1] < _NO_FAULT:
+        raise _Descent
+
+
+def _look(descriptor: SegmentDescriptor, step: int) -> Recipe:
+    """Whether ids ascend."""
+    rows, index = descriptor.num_inputs, descriptor.index
+    spec = kernel_spec("first_fault", f"*{index} *i64 i64 i64 i64", index=index, ordered=True)
+    launch = Launch(spec, Tiling.of_ids(rows).launch, ("segment_ids", "fault"), (rows, descriptor.num_segments, step))
+    return Recipe((Clear("fault", 0x7F), launch, Verify("fault", _judge)), (Slot("fault", "i64", 2),))
+
+
+def _bounds(descriptor: SegmentDescriptor) -> Launch:
+    key, count, segments = descriptor.key_type, descriptor.count_type, descriptor.num_segments
+    spec = kernel_spec("bound_segments", f"*{key} *{count} *{count} i64 i64 i64", key=key, count=count)
+    return Launch(spec, Tiling.of_ids(segments + 1).launch, ("sorted_ids", "offsets", "counts"), (descriptor.num_inputs, segments, 1))
+
+
+def _build(descriptor: SegmentDescriptor, step: int, is_sorted: bool) -> Recipe:
+    """Everything that an index keeps, from ids in order or in any."""
+    rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
+    layouts = {"segment_ids": Layout((rows,), (step,))}
+    if is_sorted or not rows:
+        return Recipe((replace(keys(descriptor, layouts, ""), pointers=("segment_ids", "sorted_ids", NULL)), _bounds(descriptor)))
+    steps = (keys(descriptor, layouts, place), sort(descriptor, "places", BY_NAME[place].itemsize, "permutation"), _bounds(descriptor))
+    return Recipe(steps, (Slot("keys", key, rows), Slot("places", place, rows)))
+
+
+def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
+    """Ids from offsets."""
+    rows, segments, key, offset = descriptor.num_inputs, descriptor.num_segments, descriptor.key_type, descriptor.index
+    spec = kernel_spec("expand_offsets", f"*{offset} *{key} i64 i64 i64", offset=offset, index=key)
+    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, ("bounds", "sorted_ids"), (rows, segments, step)), _bounds(descriptor)))
+
+
+def _run(recipe: Recipe, views: list[View], handle: int) -> None:
+    """Queues steps that belong to no public op, on an input and the outputs behind it."""
+    operands = tuple(Operand(view.name, (), output=k > 0) for k, view in enumerate(views))
+    op = Op("SegmentIndex", SegmentKind.SEGMENT_SUM, OpCategory.SEGMENT_OPS, "segment", "", operands, (), ())
+    device = arrays.check_one_device(op.name, views)
+    bound = Bound(op, recipe, views, plan.target_of(device), device)
+    workspace = allocation.scratch(views[0], bound.workspace, handle) if bound.workspace else None
+    bound(handle, [view.ptr for view in views], views, workspace)
+
+
+class SegmentIndex(Bundle):
+    """Segment ids put in order, bounded and counted once; accepted wherever ``segment_ids`` is, and ``num_segments`` may then be omitted.
+
+    ``segment_ids`` [N] int32 or int64, in any order, strided or not; ``num_segments`` S. ``is_sorted`` says whether they ascend; None, the default,
+    finds out, for which alone the constructor waits for the device. Ids outside [0, S) belong to no segment. What is kept, as arrays of the caller's
+    kind, which are not to be changed:
+
+    ``sorted_ids`` [N]: the ids in order, those out of range as S; int32 where S allows. ``permutation`` [N]: row k in order is row
+    ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` … ``offsets[s + 1]`` − 1 in
+    that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each segment.
+
+    Work is queued on ``stream``, by default the framework's current one; an op on another stream must be ordered behind it. Raises
+    ``InvalidProblem`` for what are no ids or no number of segments.
+    """
+
+    def __init__(self, segment_ids: Any, num_segments: int, is_sorted: bool | None = None, *, stream: Any = None) -> None:
+        ids = _numbers(segment_ids, "SegmentIndex", "segment_ids")
+        segments, rows = _extent("SegmentIndex", "num_segments", num_segments), ids.shape[0]
+        handle = streams.stream_handle(stream, ids)
+        descriptor = SegmentDescriptor("SegmentIndex", rows, 1, segments, index=ids.element)
+        if is_sorted is None:
+            is_sorted = rows == 0 or _ascend(descriptor, ids, handle)
+        self._describe(descriptor, bool(is_sorted))
+        made = [] if self.is_sorted else [self._make("permutation", ids, rows, descriptor.place_type, handle)]
+        self._keep(_build(descriptor, ids.strides[0], self.is_sorted), descriptor, ids, made, handle)
+        self._views["segment_ids"] = ids
+
+    @classmethod
+    def from_offsets(cls, offsets: Any, num_inputs: int | None = None, *, stream: Any = None) -> SegmentIndex:
+        """The index of rows that lie segment by segment, from the S + 1 places where segments begin and the last one ends (CSR).
+
+        ``offsets`` int32 or int64, ascending. ``num_inputs`` is the number of rows, by default the last offset, which is read from the device: that
+        waits. Rows before the first offset or from the last one on belong to no segment.
+        """
+        where = "SegmentIndex.from_offsets"
+        bounds = _numbers(offsets, where, "offsets")
+        bounds.name = "bounds"
+        if not bounds.shape[0]:
+            raise InvalidProblem(f"{where}: offsets has shape [0], wants one more than there are segments")
+        handle = streams.stream_handle(stream, bounds)
+        rows = _last(bounds, handle) if num_inputs is None else num_inputs
+        descriptor = SegmentDescriptor(where, _extent(where, "num_inputs", rows), 1, bounds.shape[0] - 1, index=bounds.element)
+        self = cls.__new__(cls)
+        self._describe(descriptor, True)
+        self._keep(_expand(descriptor, bounds.strides[0]), descriptor, bounds, [], handle)
+        self._views["segment_ids"] = self._views["sorted_ids"]
+        return self
+
+    def _describe(self, descriptor: SegmentDescriptor, is_sorted: bool) -> None:
+        self.num_inputs, self.num_segments, self.is_sorted = descriptor.num_inputs, descriptor.num_segments, is_sorted
+        self.descriptor_form = "sorted" if is_sorted else "permuted"
+        self._views: dict[str, View] = {}
+
+    def _make(self, name: str, like: View, count: int, element: str, handle: int) -> View:
+        made = arrays.view(allocation.empty(like, (count,), element, handle), "SegmentIndex", name)
+        self._views[name] = made
+        return made
+
+    def _keep(self, recipe: Recipe, descriptor: SegmentDescriptor, first: View, made: list[View], handle: int) -> None:
+        """Makes the arrays that every index has, and fills them."""
+        rows, segments, count = descriptor.num_inputs, descriptor.num_segments, descriptor.count_type
+        ids = self._make("sorted_ids", first, rows, descriptor.key_type, handle)
+        ends = self._make("offsets", first, segments + 1, count, handle), self._make("counts", first, segments, count, handle)
+        _run(recipe, [first, ids, *made, *ends], handle)
+
+    segment_ids = property(lambda self: self._views["segment_ids"].owner)
+    sorted_ids = property(lambda self: self._views["sorted_ids"].owner)
+    offsets = property(lambda self: self._views["offsets"].owner)
+    counts = property(lambda self: self._views["counts"].owner)
+
+    @property
+    def permutation(self) -> Any:
+        return None if self.is_sorted else self._views["permutation"].owner
+
+    def __repr__(self) -> str:
+        return f"SegmentIndex({self.num_inputs} rows in {self.num_segments} segments, {self.descriptor_form})"
+
+    def view_of(self, name: str) -> View:
+        return self._views[name]
+
+
+def _extent(where: str, name: str, given: Any) -> int:
+    extent = whole(where, name, given)
+    if extent < 0:
+        raise InvalidProblem(f"{where}: {name} is {extent}, wants a whole number, 0 or more")
+    return extent
+
+
+def _numbers(given: Any, where: str, name: str) -> View:
+    """Ids or offsets as a view."""
+    seen = arrays.view(given, where, name, _WANTS)
+    if seen.element not in ("i32", "i64"):
+        raise InvalidProblem(f"{where}: {name} is {BY_NAME[seen.element].numpy_name}, wants {_WANTS}")
+    if len(seen.shape) != 1:
+        raise InvalidProblem(f"{where}: {name} has shape {list(seen.shape)}, wants one axis")
+    return View(seen.ptr, seen.form, seen.owner, name)
+
+
+def _ascend(descriptor: SegmentDescriptor, ids: View, handle: int) -> bool:
+    """Whether ids are in order, which waits for the device."""
+    try:
+        _run(_look(descriptor, ids.strides[0]), [ids], handle)
+    except _Descent:
+        return False
+    except Unsupported as error:
+        raise Unsupported(f"SegmentIndex: finding out whether ids ascend waits for the device; is_sorted= tells it ({error})") from error
+    return True
+
+
+def _last(bounds: View, handle: int) -> int:
+    """The last offset, once the device has it."""
+    if bounds.device < 0:
+        return int(bounds.owner[-1])
+    place = bounds.ptr + (bounds.shape[0] - 1) * bounds.strides[0] * bounds.form.itemsize
+    return driver.read_back(place, 1, handle, bounds.device, bounds.form.itemsize)[0]

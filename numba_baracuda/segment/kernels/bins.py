@@ -1,0 +1,96 @@
+"""The fold into few segments: every lane keeps a state of its own for each of them, in shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...device.build import opaque
+from ...device.vector import LOAD_STREAM
+from ...runtime import jit
+from ..tiling import FOLD_THREADS, UNROLL
+from .common import fold_of, ids_of, place_of
+
+
+@jit.kernel
+def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, counted: bool, dims: int) -> Any:
+    """Folds rows of ids in any order into a carry for every segment and row block, which ``fold_carries`` joins.
+
+    A group of ``lanes`` lanes walks every ``groups``-th row of the block's tile, every lane its own ``vector`` columns, and folds each row into the
+    state of its segment: scalar k of segment s and thread t is word (s · scalars + k) · threads + t, so that no two lanes of a warp meet in a bank.
+    Then the groups' states are joined in order. So the order of every fold is fixed by shapes and tile. Carry s · row_blocks + b is segment s in
+    block b; rows are counted if ``counted``, else each carry counts 1. Dynamic shared memory: segments · (threads · scalars · state + 4 · groups)
+    bytes, without the last if not counted. Bytes: rows · (columns · value + index) read.
+    """
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    fold = fold_of(monoid, value, vector)
+    reset, take, join, park, scalars, state_type = fold.reset, fold.take, fold.join, fold.park, fold.scalars, fold.state_type
+    load, place, (last_id, _) = LOAD_STREAM[vector], place_of(dims), ids_of(index)
+    groups, batch_size, words = FOLD_THREADS // lanes, UNROLL * vector, state_type.bitwidth // 32
+    width, threads = scalars // vector, FOLD_THREADS
+
+    def fold_bins(
+        input: Any, ids: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
+        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, ids_step: Any,
+        input_row: Any, shape: Any, input_strides: Any,
+    ) -> None:  # fmt: skip
+        bins = cuda.shared.array(0, state_type)
+        tallies = cuda.shared.array(0, int32)
+        states = cuda.local.array(scalars, state_type)
+        batch = cuda.local.array(batch_size, element)
+        batch_ids = cuda.local.array(UNROLL, index_type)
+        block, thread = int64(cuda.blockIdx.x), int32(cuda.threadIdx.x)
+        row_block = int64(uint32(block) // uint32(chunks))
+        group = int32(uint32(thread) // uint32(lanes))
+        lane = int32(thread - group * lanes)
+        column = ((block - row_block * chunks) * lanes + lane) * vector
+        offset = place(column, shape, input_strides)
+        first, counts_at = row_block * tile, int32(segments * scalars * threads * words)
+        length, last = int32(max(min(tile, rows - first), 0)), last_id(segments)
+        reset(states)
+        segment = int32(0)
+        while segment < segments:
+            for k in range(scalars):
+                bins[(segment * scalars + k) * threads + thread] = states[k]
+            if counted and lane == 0 and group < groups:
+                tallies[counts_at + segment * groups + group] = 0
+            segment = int32(opaque(segment + 1))
+        position = group
+        if column < columns and group < groups:
+            while position < length:
+                for u in range(UNROLL):
+                    row = int32(position + u * groups)
+                    batch_ids[u] = ids[(first + row) * ids_step] if row < length else index_type(-1)
+                for u in range(UNROLL):
+                    if 0 <= batch_ids[u] <= last:
+                        load(input, (first + position + u * groups) * input_row + offset, batch, u * vector)
+                for u in range(UNROLL):
+                    if 0 <= batch_ids[u] <= last:
+                        at = int32(int32(batch_ids[u]) * scalars * threads + thread)
+                        for k in range(scalars):
+                            states[k] = bins[at + k * threads]
+                        take(states, batch, batch, u * vector, 0)
+                        for k in range(scalars):
+                            bins[at + k * threads] = states[k]
+                        if counted and lane == 0:
+                            tallies[counts_at + int32(batch_ids[u]) * groups + group] += int32(1)
+                position = int32(opaque(position + UNROLL * groups))
+        cuda.syncthreads()
+        segment = group
+        while segment < segments:
+            if column < columns and group < groups:
+                reset(states)
+                count = int64(not counted)
+                other = int32(0)
+                while other < groups:
+                    join(states, bins, segment * scalars * threads + other * lanes + lane, threads)
+                    if counted:
+                        count += tallies[counts_at + segment * groups + other]
+                    other = int32(opaque(other + 1))
+                entry = segment * row_blocks + row_block
+                park(carry_ids, carry_counts, carry_states, entry, (entry * columns + column) * width, 1, column == 0, segment, count, states)
+            segment = int32(opaque(segment + groups))
+
+    return fold_bins

@@ -1,0 +1,83 @@
+"""Ids put in order, and what a :class:`..index.SegmentIndex` keeps of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int64
+
+from ...runtime import jit
+from ..tiling import THREADS, Tiling
+
+
+def _ids_launch(rows: int) -> tuple[int, int, int]:
+    return Tiling.of_ids(rows).launch
+
+
+@jit.device
+def _bound(numbers: Any, step: Any, count: Any, wanted: Any) -> Any:
+    """The first place whose number is at least ``wanted``, for numbers in order, ``step`` elements apart."""
+    low, high = int64(0), int64(count)
+    while low < high:
+        middle = (low + high) >> 1
+        if int64(numbers[middle * step]) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@jit.kernel
+def sort_keys(*, index: str, key: str, place: str) -> Any:
+    """``keys[r]`` = the id of row r, or ``segments`` where it is outside ``[0, segments)``, and ``places[r] = r`` unless ``place`` is "".
+
+    Keys need only as many bits as ``segments`` has. Bytes: rows · (index + key + place).
+    """
+    key_type, placed = jit.SCALARS[key], place != ""
+    place_type = jit.SCALARS[place or "i32"]
+
+    def sort_keys(ids: Any, keys: Any, places: Any, rows: Any, segments: Any, ids_step: Any) -> None:
+        row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if row < rows:
+            identifier = int64(ids[row * ids_step])
+            keys[row] = key_type(identifier if 0 <= identifier < segments else segments)
+            if placed:
+                places[row] = place_type(row)
+
+    return sort_keys, _ids_launch
+
+
+@jit.kernel
+def bound_segments(*, key: str, count: str) -> Any:
+    """``offsets[s]`` = the first row of segment s among ids in order, for s up to ``segments``, and ``counts[s]`` = its rows.
+
+    A binary search each. Bytes: segments · 2 · count written.
+    """
+    count_type = jit.SCALARS[count]
+
+    def bound_segments(ids: Any, offsets: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
+        segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if segment <= segments:
+            first = _bound(ids, ids_step, rows, segment)
+            offsets[segment] = count_type(first)
+            if segment < segments:
+                counts[segment] = count_type(_bound(ids, ids_step, rows, segment + 1) - first)
+
+    return bound_segments, _ids_launch
+
+
+@jit.kernel
+def expand_offsets(*, offset: str, index: str) -> Any:
+    """``ids[r]`` = the segment s with ``offsets[s] ≤ r < offsets[s + 1]``; −1 before the first offset, ``segments`` from the last one on.
+
+    A binary search each. Bytes: rows · index written.
+    """
+    index_type = jit.SCALARS[index]
+
+    def expand_offsets(offsets: Any, ids: Any, rows: Any, segments: Any, offsets_step: Any) -> None:
+        row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if row < rows:
+            ids[row] = index_type(_bound(offsets, offsets_step, segments + 1, row + 1) - 1)
+
+    return expand_offsets, _ids_launch

@@ -1,0 +1,58 @@
+"""The fold into few segments, in shared memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...dtypes import BY_NAME
+from ...op import Launch, Layout, Op, Recipe, Target
+from ..tiling import BINS_BLOCKS, BINS_BYTES, BINS_TILE, FOLD_THREADS, UNROLL, Tiling, ceil_div
+from .common import Rows, check_slots, checks, ids_step, only_checks
+from .fold import Fold, carry_slots, join_carries
+from .order import Order
+
+if TYPE_CHECKING:
+    from ..descriptor import SegmentDescriptor
+
+
+def _shared_bytes(op: Op, descriptor: SegmentDescriptor, vector: int, lanes: int) -> int:
+    scalar = BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
+    counts = 4 * (FOLD_THREADS // lanes) if descriptor.counted(op) else 0
+    return ceil_div(descriptor.num_segments * (FOLD_THREADS * vector * descriptor.monoid(op).width * scalar + counts), 16) * 16
+
+
+def many(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why the states of all segments are not kept in shared memory."""
+    if descriptor.num_inputs >= 1 << 31:
+        return "counts rows in 32 bits"
+    fits = _shared_bytes(op, descriptor, 1, min(32, max(descriptor.embedding_dim, 1))) <= BINS_BYTES
+    return None if fits else "is for fewer segments, whose states fit in shared memory"
+
+
+def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """A carry for every segment and row block, then the carries of each segment in order."""
+    value, index, n, columns, segments = (
+        descriptor.element, descriptor.index, descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments,
+    )  # fmt: skip
+    if not columns * segments:
+        return only_checks(op, descriptor, layouts)
+    rows, monoid = Rows(descriptor, layouts["input"], layouts["output"]), descriptor.monoid(op)
+    while rows.vector > 1 and _shared_bytes(op, descriptor, rows.vector, Tiling(1, columns, rows.vector, 1, FOLD_THREADS).lanes) > BINS_BYTES:
+        rows.vector //= 2
+    shape = Tiling(n, columns, rows.vector, 1, FOLD_THREADS)
+    step = shape.groups * UNROLL
+    wanted = max(1, ceil_div(target.multiprocessors * BINS_BLOCKS, shape.chunks))
+    tile = min(max(1, ceil_div(ceil_div(n, wanted), step)) * step, BINS_TILE)
+    row_blocks, counted = max(1, ceil_div(n, tile)), descriptor.counted(op)
+    state = BY_NAME[value].accumulator
+    signature = f"*{value} *{index} *i64 *i64 *{state} i64 i64 i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}"
+    spec = rows.spec("fold_bins", signature, shape, 0, monoid=monoid.name, value=value, index=index, counted=counted)
+    pointers = ("input", "segment_ids", "carry_ids", "carry_counts", "carry_states")
+    extents = (n, columns, segments, tile, row_blocks, shape.chunks, ids_step(layouts))
+    shared = _shared_bytes(op, descriptor, rows.vector, shape.lanes)
+    fill = Launch(spec, (row_blocks * shape.chunks, FOLD_THREADS, shared), pointers, (*extents, rows.steps[0], rows.shape, rows.strides[0]))
+    order, empty = Order("segment_ids", index, ids_step(layouts), packed=False), descriptor.empty_value(op)
+    fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=empty)
+    join = join_carries(descriptor, rows, fold, segments * row_blocks, counted)
+    slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, state))
+    return Recipe((*checks(op, descriptor, layouts), fill, join), slots)

@@ -1,0 +1,65 @@
+"""Ids in order: as they are given, by an index, or by a sort."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...dtypes import BY_NAME
+from ...op import NULL, Launch, Layout, Op, Slot, Sort, Step
+from ..tiling import Tiling
+from .common import ids_step, in_order, kernel_spec, packed
+
+if TYPE_CHECKING:
+    from ..descriptor import SegmentDescriptor
+
+
+@dataclass(frozen=True)
+class Order:
+    """Ids in order, how their rows are found, and the steps that make both."""
+
+    ids: str
+    index: str  #: type of the ids
+    step: int  #: elements from one to the next
+    packed: bool
+    permutation: str = NULL  #: row r in order is row permutation[r] of the input
+    place: str = ""  #: type of the permutation, if there is one
+    steps: tuple[Step, ...] = ()
+    slots: tuple[Slot, ...] = ()
+
+
+def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
+    """The ids of a problem in order, sorted if nothing better is at hand."""
+    key, place = descriptor.key_type, descriptor.place_type
+    if descriptor.indexed == "sorted":
+        return Order("sorted_ids", key, 1, packed(layouts["sorted_ids"]))
+    if descriptor.indexed == "permuted":
+        aligned = packed(layouts["sorted_ids"]) and packed(layouts["permutation"])
+        return Order("sorted_ids", key, 1, aligned, "permutation", place)
+    if in_order(op, descriptor):
+        return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
+    rows, row_size = descriptor.num_inputs, BY_NAME[place].itemsize
+    steps = (keys(descriptor, layouts, place), sort(descriptor, "places", row_size, "permutation")) if rows else ()
+    slots = (*key_slots(descriptor), Slot("places", place, rows), Slot("permutation", place, rows))
+    return Order("sorted_ids", key, 1, True, "permutation", place, steps, slots)
+
+
+def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str) -> Launch:
+    """Ids as keys of a sort, ``keys``, and unless ``place`` is "" the rows' places, ``places``."""
+    index, key = descriptor.index, descriptor.key_type
+    spec = kernel_spec("sort_keys", f"*{index} *{key} *{place or 'i32'} i64 i64 i64", index=index, key=key, place=place)
+    scalars = (descriptor.num_inputs, descriptor.num_segments, ids_step(layouts))
+    return Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, ("segment_ids", "keys", "places" if place else NULL), scalars)
+
+
+def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:
+    return Slot("keys", descriptor.key_type, descriptor.num_inputs), Slot("sorted_ids", descriptor.key_type, descriptor.num_inputs)
+
+
+def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_values: str) -> Sort:
+    """Sorts ``keys`` into ``sorted_ids``, and the values along with them.
+
+    Keys need only the bits of the number of segments, which is the greatest.
+    """
+    key_size, bits = BY_NAME[descriptor.key_type].itemsize, max(1, descriptor.num_segments.bit_length())
+    return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits)

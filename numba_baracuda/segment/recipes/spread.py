@@ -1,0 +1,95 @@
+"""Gradients of folds that round, choose or multiply, and softmax: a fold first, if one is wanted, then its results go back to the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...dtypes import BY_NAME
+from ...gradients import GRADIENTS, Gradient
+from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ..tiling import SPREADS
+from .common import Rows, check_slots, checks, ids_step, in_order, only_checks, over_rows, packed, scratch
+from .fold import Fold, fold_steps
+from .order import Order, order_of
+
+if TYPE_CHECKING:
+    from ..descriptor import SegmentDescriptor
+
+#: bytes of a row that are worth a walk in the order of a permutation
+WIDE = 128
+
+
+def rule_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
+    """The gradient of an op under the descriptor's rule of ties."""
+    name = op.traits["gradient"]
+    return GRADIENTS[f"{descriptor.ties}_{name}" if name in ("max", "min") else name]
+
+
+def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
+    most = 0x7F800000 if BY_NAME[descriptor.element].accumulator == "f32" else 0x7FF0000000000000
+    if rule_of(op, descriptor).places and descriptor.num_inputs >= most:
+        return f"tells fewer than {most} rows apart, and there are {descriptor.num_inputs}"
+    return None
+
+
+def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """The fold that a gradient wants, over ids in order, and its results back to the rows."""
+    output, rule = op.operands[-1].name, rule_of(op, descriptor)
+    n, columns, segments, value = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments, descriptor.element
+    if not n * columns:
+        return only_checks(op, descriptor, layouts)
+    steps: list[Step] = [*checks(op, descriptor, layouts)]
+    slots = [*check_slots(descriptor)]
+    order, kept = _walk(op, descriptor, layouts, rule), NULL
+    steps += order.steps
+    slots += order.slots
+    if rule.fold and segments:
+        state, monoid = BY_NAME[value].accumulator, descriptor.corrected(rule.fold)
+        first, *others = rule.over
+        place, guard = scratch(descriptor, layouts[first]), NULL
+        if rule.guarded:
+            guard = "guard"
+            slots.append(Slot(guard, "i32", 4))
+            steps += [Clear(guard), _find_special(descriptor, layouts["output"])]
+        kept = "kept"
+        slots.append(Slot(kept, state, segments * columns * monoid.results))
+        other = (others[0], layouts[others[0]]) if others else None
+        fold = Fold(monoid, order, first, kept, (layouts[first], place), other, state, guard)
+        more, room = fold_steps(descriptor, target, fold)
+        steps += more
+        slots += room
+    steps.append(_back(descriptor, layouts, rule, order, kept, output))
+    return Recipe(tuple(steps), tuple(slots))
+
+
+def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient) -> Order:
+    """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
+    if rule.fold or in_order(op, descriptor) or (descriptor.indexed and descriptor.row_size >= WIDE):
+        return order_of(op, descriptor, layouts)
+    return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
+
+
+def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
+    rows = Rows(descriptor, layout)
+    signature = f"*{descriptor.element} *i32 i64 i64 i64 i64 {rows.tuples} {rows.tuples}"
+    return over_rows("find_special", rows, descriptor.num_segments, SPREADS, signature, ("output", "guard"), (), value=descriptor.element)
+
+
+def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, order: Order, kept: str, output: str) -> Launch:
+    names = [*rule.rows, *rule.segments, output]
+    rows = Rows(descriptor, *[layouts[name] for name in names])
+    last = len(names) - 1
+    at = [0 if rule.rows else last, 1 if len(rule.rows) > 1 else last, last, last, last]
+    for k in range(len(rule.segments)):
+        at[2 + k] = len(rule.rows) + k
+    given = [names[k] if k != last else NULL for k in at[:4]]
+    value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
+    pointers = (*given[:2], order.ids, order.permutation, *given[2:], kept, output)
+    types = f"*{value} *{value} *{order.index} *{order.place or 'i64'} *{value} *{value} *{state} *{value}"
+    rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
+    signature = f"{types} i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 {' '.join([rows.tuples] * 6)}"
+    return over_rows(
+        "spread_rows", rows, descriptor.num_inputs, SPREADS, signature, pointers, (descriptor.num_segments, order.step),
+        gradient=rule.name, value=value, index=order.index, place=order.place,
+    )  # fmt: skip
