@@ -2,8 +2,8 @@
 
 A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift(x, other, one)`` makes a state of an element,
 ``combine(a, b)`` joins two neighbouring states in order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result. A
-kernel compiles these functions in, so they use only arithmetic that numba knows, and ``one`` instead of literals: a literal would pull float32 up to
-float64.
+kernel compiles these functions in, so they use only arithmetic that numba knows, ``one`` instead of literals, which would pull float32 up to float64,
+and ``&`` and ``|`` instead of words that branch.
 """
 
 from __future__ import annotations
@@ -73,6 +73,16 @@ class Monoid:
         return len(self.identity)
 
     @property
+    def heavy(self) -> bool:
+        """Whether a state is more than an element."""
+        return self.width > 1 or self.pairs
+
+    @property
+    def lifts(self) -> bool:
+        """Whether an element is not its own state."""
+        return self.lift is not _element
+
+    @property
     def finishes(self) -> bool:
         """Whether the result is more than the state."""
         return self.finish is not _state
@@ -97,13 +107,13 @@ def _position(state: Any, count: Any, one: Any) -> Any:
 
 
 def _first_greatest(a: Any, b: Any) -> Any:
-    later = b[0] > a[0] or (b[0] != b[0] and a[0] == a[0]) or (b[0] == a[0] and b[1] < a[1])
-    return b if later else a
+    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | ((b[0] == a[0]) & (b[1] < a[1]))
+    return b[0] if later else a[0], b[1] if later else a[1]
 
 
 def _first_least(a: Any, b: Any) -> Any:
-    later = b[0] < a[0] or (b[0] != b[0] and a[0] == a[0]) or (b[0] == a[0] and b[1] < a[1])
-    return b if later else a
+    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | ((b[0] == a[0]) & (b[1] < a[1]))
+    return b[0] if later else a[0], b[1] if later else a[1]
 
 
 def _once(x: Any, other: Any, one: Any) -> Any:
@@ -111,19 +121,15 @@ def _once(x: Any, other: Any, one: Any) -> Any:
 
 
 def _ties_of_greatest(a: Any, b: Any) -> Any:
-    if b[0] > a[0] or (b[0] != b[0] and a[0] == a[0]):
-        return b
-    if b[0] == a[0] or b[0] != b[0]:
-        return a[0], a[1] + b[1]
-    return a
+    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0]))
+    tied = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
+    return b[0] if later else a[0], b[1] if later else a[1] + b[1] if tied else a[1]
 
 
 def _ties_of_least(a: Any, b: Any) -> Any:
-    if b[0] < a[0] or (b[0] != b[0] and a[0] == a[0]):
-        return b
-    if b[0] == a[0] or b[0] != b[0]:
-        return a[0], a[1] + b[1]
-    return a
+    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0]))
+    tied = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
+    return b[0] if later else a[0], b[1] if later else a[1] + b[1] if tied else a[1]
 
 
 #: the position of the first NaN, else of the first greatest element: no position is as far as the identity's
@@ -151,12 +157,12 @@ NONZERO_PROD = Monoid("nonzero_prod", (1.0, 0.0), _multiply_and_count, _apart_fr
 
 
 def _join_exponentials(a: Any, b: Any) -> Any:
-    """Σ exp x as exp(m)·s with m the greatest x; two equal infinities are one, and a NaN becomes m."""
-    if a[0] < b[0]:
-        return b[0], b[1] + a[1] * math.exp(a[0] - b[0])
-    if b[0] < a[0]:
-        return a[0], a[1] + b[1] * math.exp(b[0] - a[0])
-    return a[0] if a[0] == b[0] else a[0] + b[0], a[1] + b[1]
+    """Σ exp x as exp(m)·s with m the greatest x. Equal infinities are one; a NaN enters s."""
+    greater = a[0] > b[0]
+    most, more, less = a[0] if greater else b[0], a[1] if greater else b[1], b[1] if greater else a[1]
+    apart = b[0] - a[0] if greater else a[0] - b[0]
+    scaled = less * math.exp(apart)
+    return most, more + (less if a[0] == b[0] else scaled)
 
 
 def _log_of_sum(state: Any, count: Any, one: Any) -> Any:
@@ -186,12 +192,8 @@ def _one_value(x: Any, other: Any, one: Any) -> Any:
 
 def _join_moments(a: Any, b: Any) -> Any:
     """(count, mean, Σ (x − mean)²) of two samples together, after Chan, Golub and LeVeque, "Updating formulae" (1979)."""
-    count = a[0] + b[0]
-    if a[0] == 0:
-        return b
-    if b[0] == 0:
-        return a
-    share, apart = b[0] / count, b[1] - a[1]
+    count, apart = a[0] + b[0], b[1] - a[1]
+    share = b[0] / count if count > 0 else b[0]
     return count, a[1] + apart * share, a[2] + b[2] + apart * apart * (a[0] * share)
 
 

@@ -37,6 +37,11 @@ class Gradient:
         """How many of p and q there are."""
         return monoid_of(self.fold).results if self.fold else 0
 
+    @property
+    def operands(self) -> int:
+        """What is read for each element of a row, p and q included."""
+        return len(self.rows) + len(self.segments) + (0 if self.guarded else self.results)
+
 
 def _where_placed(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     return g if w == p else zero

@@ -15,8 +15,6 @@ CARRY_THREADS = 1024
 UNROLL = 8
 #: rows that a lane copies, or adds, at a time, all loads before the first store; and pieces of 16 bytes that it copies where rows are single elements
 COPIES, SUMS, PIECES = 4, 2, 2
-#: rows that a lane gives back what their segments were folded into, all loads before the first store
-SPREADS = 2
 #: bytes of shared memory that the states of all segments may fill where they are kept there, blocks that share a multiprocessor then, and most rows
 #: of such a block's tile
 BINS_BYTES, BINS_BLOCKS, BINS_TILE = 64 << 10, 3, 1 << 24
@@ -115,14 +113,24 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
 
 
-def unroll_for(access: int, index_size: int) -> int:
-    """Rows whose loads a lane of the fold issues before it uses the first; ``access`` in bytes. More where both loads are short."""
+def unroll_for(access: int, index_size: int, scalars: int, heavy: bool, permuted: bool) -> int:
+    """Rows whose loads a lane of the fold issues before it uses the first; ``access`` in bytes. More where both loads are short.
+
+    Fewer where a fold is ``heavy``, of states that are more than an element, of ``scalars`` a lane: the compiler unrolls no more code than that.
+    """
+    if heavy:
+        return UNROLL // 2 if permuted or scalars > UNROLL else UNROLL
     return 2 * UNROLL if access <= 4 and index_size == 4 else UNROLL
 
 
 def share_for(row_size: int) -> int:
     """Neighbouring rows of ``row_size`` bytes that a lane takes where rows are narrow, so that 16-byte accesses fit; 0 where rows are wider."""
     return 8 if row_size <= 16 else 0
+
+
+def spreads_for(operands: int) -> int:
+    """Rows that a lane gives back what their segments were folded into, all loads before the first store; fewer where it loads more for each."""
+    return COPIES if operands <= 3 else COPIES // 2
 
 
 def flat_tile(columns: int, vector: int) -> int:

@@ -36,7 +36,7 @@ def fold_tiles(
     tiles with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
     """
     element, index_type, permuted, fills = jit.SCALARS[value], jit.SCALARS[index], place != "", not result
-    fold, paired = fold_of(monoid, value, vector, result=result), monoid_of(monoid).pairs
+    fold, rule = fold_of(monoid, value, vector, result=result), monoid_of(monoid)
     reset, take, write, scalars, state_type = fold.reset, fold.take, fold.write, fold.scalars, fold.state_type
     groups = FOLD_THREADS // lanes
     park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes, result)
@@ -47,9 +47,9 @@ def fold_tiles(
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     place_type, place_vector = jit.SCALARS[place or "i64"], BY_NAME[place or "i64"].vector
     load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[place_vector]
-    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize)
+    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, scalars, rule.heavy, permuted)
     edges, batch_size = 2 * groups, unroll * vector
-    others_size = batch_size if paired else 1
+    paired, others_size = rule.pairs, batch_size if rule.pairs else 1
     shared_states = edges * lanes * scalars
 
     def fold_tiles(

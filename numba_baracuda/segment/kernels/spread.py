@@ -2,20 +2,70 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...device.atomics import red_max
+from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
 from ...runtime import jit
-from ..tiling import SPREADS, THREADS
+from ..tiling import COPIES, PIECES, THREADS, elements_launch, spreads_for
 from .common import accumulator_of, conversions_of, place_of, position_of
 from .rows import position_of as lane_position_of
 from .rows import rows_launch
+
+
+@functools.cache
+def ordinary_of(value: str) -> Any:
+    """``ordinary(x)``, of the accumulator's type: whether an element would hold it as a normal number."""
+    wide, kind = accumulator_of(value), BY_NAME[value]
+    least, greatest = float(kind.tiny), float(kind.limits[1])
+    return jit.device(lambda x: wide(least) <= abs(x) <= wide(greatest))
+
+
+@functools.cache
+def pull_of(gradient: str, value: str) -> Any:
+    """``pulled(x, w, g, y, at, folded, kept, where, row)``: an element of the output.
+
+    It is made of ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]`` as memory holds them, of the row's place, and of p and q: results side by side at ``at``
+    in ``folded``, or for a guarded gradient ``kept[where]`` and the next, and only where y wants them.
+    """
+    rule, wide = GRADIENTS[gradient], accumulator_of(value)
+    widen, narrow = conversions_of(value)
+    as_number, pull, ordinary = position_of(value), jit.device(rule.pull), ordinary_of(value)
+    has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
+    placed, guarded, results = rule.places, rule.guarded, rule.results
+
+    @jit.device
+    def pulled(x: Any, w: Any, g: Any, y: Any, at: Any, folded: Any, kept: Any, where: Any, row: Any) -> Any:
+        zero = wide(0)
+        one_x, one_w, one_g, one_y, p, q = zero, zero, zero, zero, zero, zero
+        if has_x:
+            one_x = widen(x[at])
+        if has_w:
+            one_w = widen(w[at])
+        if placed:
+            one_w = as_number(row)
+        if has_g:
+            one_g = widen(g[at])
+        if has_y:
+            one_y = widen(y[at])
+        if guarded:
+            q = wide(-1)
+            if not ordinary(one_y):
+                p, q = kept[where], kept[where + 1]
+        elif results > 0:
+            p = folded[at * results]
+            if results > 1:
+                q = folded[at * results + 1]
+        return narrow(pull(one_x, one_w, one_g, one_y, p, q, zero))
+
+    return pulled
 
 
 @jit.kernel
@@ -23,26 +73,19 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
     """``output[r] = pull(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``pull``; 0 where the id is outside.
 
     Unless ``place`` is "", rows are walked in the order of a permutation of integers of that type, and so are ``ids``. ``kept`` holds p and q side by
-    side for each segment and column, in the accumulator's type. A group takes ``SPREADS`` rows, all loads before the first store. Bytes: the rows of
-    x, w and output once, ids and permutation, and the segments' rows gathered.
+    side for each segment and column, in the accumulator's type. A group takes several rows, all loads before the first store. Bytes: the rows of x, w
+    and output once, ids and permutation, and the segments' rows gathered.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
-    rule = GRADIENTS[gradient]
-    permuted, placed, guarded = place != "", rule.places, rule.guarded
+    rule, pulled = GRADIENTS[gradient], pull_of(gradient, value)
+    permuted, gathers = place != "", not rule.guarded
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
-    kept_results = rule.results
+    results, spreads = rule.results, spreads_for(rule.operands)
     load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims)
-    widen, narrow = conversions_of(value)
-    as_number, pull = position_of(value), jit.device(rule.pull)
-    position = lane_position_of(lanes, vector, SPREADS, cut)
-    groups, batch_size, kept_size = THREADS // lanes, SPREADS * vector, max(SPREADS * vector * kept_results, 1)
-    kept_vector = min(BY_NAME[BY_NAME[value].accumulator].vector, vector * kept_results & -(vector * kept_results)) if kept_results else 1
-    load_kept = LOAD_ONCE[kept_vector]
-    least, greatest = jit.number(wide, BY_NAME[value].tiny), jit.number(wide, BY_NAME[value].limits[1])
-
-    @jit.device
-    def ordinary(y: Any) -> Any:
-        return wide(least) <= abs(y) <= wide(greatest)
+    position = lane_position_of(lanes, vector, spreads, cut)
+    groups, batch_size, size = THREADS // lanes, spreads * vector, vector * results
+    kept_size, piece = max(spreads * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
+    load_kept = LOAD_ONCE[piece]
 
     def spread_rows(
         x: Any, w: Any, ids: Any, permutation: Any, g: Any, y: Any, kept: Any, output: Any,
@@ -50,94 +93,150 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
         x_row: Any, w_row: Any, g_row: Any, y_row: Any, output_row: Any,
         shape: Any, x_strides: Any, w_strides: Any, g_strides: Any, y_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
-        batch = cuda.local.array(batch_size, element)
-        second = cuda.local.array(batch_size, element)
-        upper = cuda.local.array(batch_size, element)
-        lower = cuda.local.array(batch_size, element)
+        first_x = cuda.local.array(batch_size, element)
+        first_w = cuda.local.array(batch_size, element)
+        first_g = cuda.local.array(batch_size, element)
+        first_y = cuda.local.array(batch_size, element)
         folded = cuda.local.array(kept_size, wide)
-        batch_ids = cuda.local.array(SPREADS, index_type)
-        places = cuda.local.array(SPREADS, int64)
+        batch_ids = cuda.local.array(spreads, index_type)
+        places = cuda.local.array(spreads, int64)
         first, column = position(columns, chunks)
         x_offset, output_offset = offset_of(column, shape, x_strides), offset_of(column, shape, output_strides)
         w_offset, g_offset, y_offset = offset_of(column, shape, w_strides), offset_of(column, shape, g_strides), offset_of(column, shape, y_strides)
         if column < columns:
-            for u in range(SPREADS):
+            for u in range(spreads):
                 row = first + u * groups
                 batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
                 places[u] = row
                 if permuted and row < rows:
                     places[u] = int64(permutation[row])
-            for u in range(SPREADS):
+            for u in range(spreads):
                 if 0 <= batch_ids[u] < segments:
                     identifier = int64(batch_ids[u])
                     if has_x:
-                        load(x, places[u] * x_row + x_offset, batch, u * vector)
+                        load(x, places[u] * x_row + x_offset, first_x, u * vector)
                     if has_w:
-                        load(w, places[u] * w_row + w_offset, second, u * vector)
+                        load(w, places[u] * w_row + w_offset, first_w, u * vector)
                     if has_g:
-                        load_once(g, identifier * g_row + g_offset, upper, u * vector)
+                        load_once(g, identifier * g_row + g_offset, first_g, u * vector)
                     if has_y:
-                        load_once(y, identifier * y_row + y_offset, lower, u * vector)
-                    if kept_results > 0 and not guarded:
-                        for v in range(0, vector * kept_results, kept_vector):
-                            load_kept(kept, (identifier * columns + column) * kept_results + v, folded, u * vector * kept_results + v)
-            for u in range(SPREADS):
+                        load_once(y, identifier * y_row + y_offset, first_y, u * vector)
+                    if gathers:
+                        for k in range(0, size, piece):
+                            load_kept(kept, (identifier * columns + column) * results + k, folded, u * size + k)
+            for u in range(spreads):
                 row = first + u * groups
                 if row < rows:
                     if 0 <= batch_ids[u] < segments:
                         for v in range(vector):
-                            at = u * vector + v
-                            zero = wide(0)
-                            one_x, one_w, one_g, one_y, p, q = zero, zero, zero, zero, zero, zero
-                            if has_x:
-                                one_x = widen(batch[at])
-                            if has_w:
-                                one_w = widen(second[at])
-                            if placed:
-                                one_w = as_number(row)
-                            if has_g:
-                                one_g = widen(upper[at])
-                            if has_y:
-                                one_y = widen(lower[at])
-                            if guarded:
-                                q = wide(-1)
-                                if not ordinary(one_y):
-                                    where = (int64(batch_ids[u]) * columns + column + v) * kept_results
-                                    p, q = kept[where], kept[where + 1]
-                            elif kept_results > 0:
-                                p = folded[at * kept_results]
-                                if kept_results > 1:
-                                    q = folded[at * kept_results + 1]
-                            batch[at] = narrow(pull(one_x, one_w, one_g, one_y, p, q, zero))
+                            at, where = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results
+                            first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, row)
                     else:
                         for v in range(vector):
-                            batch[u * vector + v] = element(0)
-                    store(output, places[u] * output_row + output_offset, batch, u * vector)
+                            first_x[u * vector + v] = element(0)
+                    store(output, places[u] * output_row + output_offset, first_x, u * vector)
 
-    return spread_rows, rows_launch(vector, SPREADS)
+    return spread_rows, rows_launch(vector, spreads)
+
+
+@jit.kernel
+def spread_elements(*, gradient: str, value: str, index: str) -> Any:
+    """``spread_rows`` for single columns whose rows and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both."""
+    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
+    rule, pulled = GRADIENTS[gradient], pull_of(gradient, value)
+    has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
+    vector, index_vector, results = BY_NAME[value].vector, BY_NAME[index].vector, rule.results
+    share, gathers = max(vector, index_vector), not rule.guarded
+    load, load_ids, store = LOAD_STREAM[vector], LOAD_ONCE[index_vector], STORE_STREAM[vector]
+    stride, batch_size = THREADS * share, PIECES * share
+    kept_size = max(batch_size * results, 1)
+
+    @jit.device
+    def gather(g: Any, y: Any, kept: Any, identifier: Any, g_row: Any, y_row: Any, first_g: Any, first_y: Any, folded: Any, at: Any) -> None:
+        """What a row's segment holds."""
+        segment = int64(identifier)
+        if has_g:
+            first_g[at] = g[segment * g_row]
+        if has_y:
+            first_y[at] = y[segment * y_row]
+        if gathers:
+            for k in range(results):
+                folded[at * results + k] = kept[segment * results + k]
+
+    def spread_elements(
+        x: Any, w: Any, ids: Any, permutation: Any, g: Any, y: Any, kept: Any, output: Any, rows: Any, segments: Any, g_row: Any, y_row: Any
+    ) -> None:
+        first_x = cuda.local.array(batch_size, element)
+        first_w = cuda.local.array(batch_size, element)
+        first_g = cuda.local.array(batch_size, element)
+        first_y = cuda.local.array(batch_size, element)
+        folded = cuda.local.array(kept_size, wide)
+        batch_ids = cuda.local.array(batch_size, index_type)
+        tile = int64(cuda.blockIdx.x) * (PIECES * stride)
+        if tile + PIECES * stride <= rows:
+            first = tile + cuda.threadIdx.x * share
+            for u in range(PIECES):
+                for k in range(0, share, index_vector):
+                    load_ids(ids, first + u * stride + k, batch_ids, u * share + k)
+                for k in range(0, share, vector):
+                    if has_x:
+                        load(x, first + u * stride + k, first_x, u * share + k)
+                    if has_w:
+                        load(w, first + u * stride + k, first_w, u * share + k)
+            for at in range(batch_size):
+                if 0 <= batch_ids[at] < segments:
+                    gather(g, y, kept, batch_ids[at], g_row, y_row, first_g, first_y, folded, at)
+            for u in range(PIECES):
+                for k in range(share):
+                    at = u * share + k
+                    if 0 <= batch_ids[at] < segments:
+                        where = int64(batch_ids[at]) * results
+                        first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, first + u * stride + k)
+                    else:
+                        first_x[at] = element(0)
+            for u in range(PIECES):
+                for k in range(0, share, vector):
+                    store(output, first + u * stride + k, first_x, u * share + k)
+        else:
+            row = tile + cuda.threadIdx.x
+            while row < rows:
+                batch_ids[0], first_x[0] = ids[row], element(0)
+                if 0 <= batch_ids[0] < segments:
+                    if has_x:
+                        first_x[0] = x[row]
+                    if has_w:
+                        first_w[0] = w[row]
+                    gather(g, y, kept, batch_ids[0], g_row, y_row, first_g, first_y, folded, 0)
+                    first_x[0] = pulled(first_x, first_w, first_g, first_y, 0, folded, kept, int64(batch_ids[0]) * results, row)
+                output[row] = first_x[0]
+                row = opaque(row + THREADS)
+
+    def launch_config(rows: int) -> tuple[int, int, int]:
+        return elements_launch(rows, share)
+
+    return spread_elements, launch_config
 
 
 @jit.kernel
 def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """Sets ``guard[0]`` where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read."""
-    element, wide = jit.SCALARS[value], accumulator_of(value)
+    element, ordinary = jit.SCALARS[value], ordinary_of(value)
     load, offset_of, (widen, _) = LOAD_ONCE[vector], place_of(dims), conversions_of(value)
-    position = lane_position_of(lanes, vector, SPREADS, cut)
-    groups, batch_size = THREADS // lanes, SPREADS * vector
-    least, greatest = jit.number(wide, BY_NAME[value].tiny), jit.number(wide, BY_NAME[value].limits[1])
+    position = lane_position_of(lanes, vector, COPIES, cut)
+    groups, batch_size = THREADS // lanes, COPIES * vector
 
     def find_special(input: Any, guard: Any, rows: Any, columns: Any, chunks: Any, input_row: Any, shape: Any, input_strides: Any) -> None:
         batch = cuda.local.array(batch_size, element)
         first, column = position(columns, chunks)
         offset = offset_of(column, shape, input_strides)
         if column < columns:
-            for u in range(SPREADS):
+            for u in range(COPIES):
                 row = min(first + u * groups, rows - 1)
                 load(input, row * input_row + offset, batch, u * vector)
-            ordinary = True
+            special = False
             for k in range(batch_size):
-                ordinary = ordinary and wide(least) <= abs(widen(batch[k])) <= wide(greatest)
-            if not ordinary:
+                special |= not ordinary(widen(batch[k]))
+            if special:
                 red_max(guard, 0, int32(1))
 
-    return find_special, rows_launch(vector, SPREADS)
+    return find_special, rows_launch(vector, COPIES)

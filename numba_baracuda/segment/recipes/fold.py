@@ -47,21 +47,22 @@ def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target:
         return 4
     permuted = fold.order.place != ""
     wide, access = BY_NAME[descriptor.element].accumulator in ("f64", "i64"), rows.vector * BY_NAME[descriptor.element].itemsize
-    if fold.monoid.width > 1 or fold.other or BY_NAME[descriptor.element].itemsize == 2:
-        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize)
+    if fold.monoid.heavy or BY_NAME[descriptor.element].itemsize == 2:
+        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize, rows.vector * fold.monoid.width, fold.monoid.heavy, permuted)
         batch = unroll * max(access, 4) // 4 * (2 if fold.other else 1)
         states = rows.vector * fold.monoid.width * (2 if wide else 1)
         return max(1, min(5, _REGISTERS // (72 + batch + 3 * states + (unroll if permuted else 0))))
     if access == 16:
         return 4 if fold.monoid.finishes or (wide and permuted) else 5
-    return 8 - wide - fold.monoid.finishes - 2 * permuted - (target.capability[0] != 9)
+    return 8 - wide - fold.monoid.finishes - fold.monoid.lifts - 2 * permuted - (target.capability[0] != 9)
 
 
 def _narrow_blocks(descriptor: SegmentDescriptor, fold: Fold, target: Target) -> int:
     """The same for narrow rows."""
     size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
+    scalars = descriptor.embedding_dim * fold.monoid.width
     if fold.monoid.width > 1 or BY_NAME[descriptor.element].itemsize == 2:
-        return 3
+        return max(2, 7 - scalars // 2 - 2 * (descriptor.element == "f64") - (fold.order.index == "i64"))
     return 8 - (size > 8) - (size > 12) - (fold.monoid.finishes and size > 4) - (fold.order.index == "i64") - (target.capability[0] != 9)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS, Gradient
 from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import SPREADS
-from .common import Rows, check_slots, checks, ids_step, in_order, only_checks, over_rows, packed, scratch
+from ..tiling import COPIES, elements_launch, spreads_for
+from .common import Rows, check_slots, checks, ids_step, in_order, kernel_spec, only_checks, over_rows, packed, scratch
 from .fold import Fold, fold_steps
 from .order import Order, order_of
 
@@ -73,7 +73,7 @@ def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rul
 def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
     rows = Rows(descriptor, layout)
     signature = f"*{descriptor.element} *i32 i64 i64 i64 i64 {rows.tuples} {rows.tuples}"
-    return over_rows("find_special", rows, descriptor.num_segments, SPREADS, signature, ("output", "guard"), (), value=descriptor.element)
+    return over_rows("find_special", rows, descriptor.num_segments, COPIES, signature, ("output", "guard"), (), value=descriptor.element)
 
 
 def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, order: Order, kept: str, output: str) -> Launch:
@@ -87,9 +87,16 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradi
     value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
     pointers = (*given[:2], order.ids, order.permutation, *given[2:], kept, output)
     types = f"*{value} *{value} *{order.index} *{order.place or 'i64'} *{value} *{value} *{state} *{value}"
+    constants: dict[str, Any] = {"gradient": rule.name, "value": value, "index": order.index}
+    beside = all(rows.side_by_side(k) for k in (*range(len(rule.rows)), last))
+    if rows.columns == 1 and order.packed and not order.place and beside:
+        steps = (rows.steps[at[2]], rows.steps[at[3]])
+        spec = kernel_spec("spread_elements", f"{types} i64 i64 i64 i64", **constants)
+        launch = elements_launch(descriptor.num_inputs, max(BY_NAME[value].vector, BY_NAME[order.index].vector))
+        return Launch(spec, launch, pointers, (descriptor.num_inputs, descriptor.num_segments, *steps))
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     signature = f"{types} i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 {' '.join([rows.tuples] * 6)}"
+    scalars = (descriptor.num_segments, order.step)
     return over_rows(
-        "spread_rows", rows, descriptor.num_inputs, SPREADS, signature, pointers, (descriptor.num_segments, order.step),
-        gradient=rule.name, value=value, index=order.index, place=order.place,
-    )  # fmt: skip
+        "spread_rows", rows, descriptor.num_inputs, spreads_for(rule.operands), signature, pointers, scalars, place=order.place, **constants
+    )
