@@ -75,6 +75,7 @@ class Plan:
         self._workspace_size = workspace_size
         self._places = [(operand.part_of or operand.name, operand.name, (op.name, operand.name, "")) for operand in op.operands]
         self._parts = [operand.name for operand in op.operands if operand.part_of]
+        self._bundled = {operand.name for operand in op.operands if operand.part_of or operand.index}
         self._workspace_place = (op.name, "workspace", "")
         self._bound: dict[Any, Bound] = {}
 
@@ -128,7 +129,12 @@ class Plan:
         if len(operands) > len(wanted):
             unknown = ", ".join(sorted(operands.keys() - wanted.keys()))
             raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(wanted)}")
-        return [self._part(each, name) if isinstance(each, Bundle) or name in self._parts else arrays.read(each, at) for each, name, at in given]
+        bundled = self._bundled
+        return [self._part(each, name) if name in bundled and self._is_part(each, name) else arrays.read(each, at) for each, name, at in given]
+
+    def _is_part(self, given: Any, name: str) -> bool:
+        """Whether a bundle was given for this operand, or should have been."""
+        return isinstance(given, Bundle) or name in self._parts
 
     def _part(self, bundle: Any, name: str) -> View:
         """What a bundle brings along, if it is the one that the descriptor speaks of; where that speaks of none, its plain operand."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hypothesis
 import pytest
 from kinds import KINDS, Kind
+from references import stem
 
 from numba_baracuda import arrays
+from numba_baracuda.op import Op
 
 hypothesis.settings.register_profile(
     "suite",
@@ -22,8 +24,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::numba_baracuda.arrays.EmulationWarning")
 
 
+def _computes(item: pytest.Item) -> str:
+    """What the op of a test computes, "" for tests of no op."""
+    callspec = getattr(item, "callspec", None)
+    op = callspec.params.get("op") if callspec else None
+    return stem(op.name) if isinstance(op, Op) else ""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if arrays.emulating():
+        # Tests of one op side by side: the emulator infers a kernel's types in every process, and workers take neighbouring tests.
+        items.sort(key=_computes)
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and NUMBA_BARACUDA_EMULATE unset"))

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from numba_baracuda.dtypes import numpy_dtype
+
 
 class Kind:
     """NumPy arrays, which the emulator takes."""
@@ -91,9 +93,16 @@ class Torch(Cupy):
     def array(self, values: Any) -> Any:
         import torch
 
-        return torch.from_numpy(np.array(values, order="C")).cuda()
+        values = np.array(values, order="C")
+        if values.dtype.name == "bfloat16":
+            return torch.from_numpy(values.view(np.int16)).cuda().view(torch.bfloat16)
+        return torch.from_numpy(values).cuda()
 
     def numpy(self, array: Any) -> Any:
+        import torch
+
+        if array.dtype == torch.bfloat16:
+            return array.cpu().view(torch.int16).numpy().view(numpy_dtype("bf16"))
         return array.cpu().numpy()
 
     def transpose(self, base: Any, axes: tuple[int, ...]) -> Any:

@@ -1,6 +1,7 @@
 """The truth: every op in float64 NumPy, by stable sorting and ``ufunc.reduceat``, which is quick at millions of rows.
 
-``REFERENCES[name]`` takes the op's inputs in their order, then the number of segments and the value of empty ones, which gradients ignore.
+``REFERENCES[name]`` takes the op's inputs in their order, then what was :class:`Asked`. Integers are folded as int64, whose wrapping is that of any
+shorter type once it is cut.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 Array = np.ndarray[Any, Any]
@@ -18,12 +20,23 @@ Array = np.ndarray[Any, Any]
 class Truth:
     """``value``, and what a rounding error is measured by: ``scale`` = Σ |terms| of each element, and how many ``terms`` were folded.
 
-    Where the scale is 0 the value must be met exactly.
+    ``terms`` is one number a row or one for each element. Errors of the accumulator grow with its root, the last rounding does not, so the square
+    of a condition number belongs here. Where the scale is 0 the value must be met exactly, as must all integers.
     """
 
     value: Array
     scale: Array
     terms: Array
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an op takes beside its arrays; gradients ignore ``empty``."""
+
+    segments: int
+    empty: float = 0
+    ties: str = "first"
+    correction: int = 1
 
 
 class Runs:
@@ -45,15 +58,29 @@ class Runs:
             out[self.filled] = combine.reduceat(x[self.order], self.starts, axis=0)
         return out
 
+    def first(self, x: Array) -> Array:
+        """The first row of each segment, 0 where there is none."""
+        out = np.zeros((self.segments, *x.shape[1:]), x.dtype)
+        out[self.filled] = x[self.order[self.starts]]
+        return out
+
     def spread(self, y: Array, outside: float = 0) -> Array:
         """Each row gets its segment's ``y``."""
         out = np.full((len(self.ids), *y.shape[1:]), outside, y.dtype)
         out[self.inside] = y[self.ids[self.inside]]
         return out
 
+    def or_empty(self, y: Array, empty: float) -> Array:
+        """``y``, but ``empty`` where a segment has no rows."""
+        return np.where(_column(self.counts, y) > 0, y, empty)
+
+    def or_zero(self, x: Array) -> Array:
+        """``x``, but 0 in rows that belong to no segment."""
+        return np.where(_column(self.inside, x), x, 0)
+
 
 def _exact(value: Array) -> Truth:
-    return Truth(value, np.zeros_like(value), np.ones(len(value)))
+    return Truth(value, np.zeros(value.shape), np.ones(len(value)))
 
 
 def _rounded(value: Array, terms: Array) -> Truth:
@@ -65,42 +92,45 @@ def _column(each: Array, like: Array) -> Array:
     return each.reshape(-1, *[1] * (like.ndim - 1))
 
 
-def _sum(input: Array, ids: Array, segments: int, empty: float) -> Truth:
-    runs = Runs(ids, segments)
-    return Truth(runs.fold(np.add, input, empty), runs.fold(np.add, abs(input), abs(empty)), runs.counts)
+# ---------------------------------------------------------------- sums, products, extremes
 
 
-def _mean(input: Array, ids: Array, segments: int, empty: float) -> Truth:
-    total = _sum(input, ids, segments, empty)
+def _sum(input: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    return Truth(runs.fold(np.add, input, asked.empty), runs.fold(np.add, abs(input), abs(asked.empty)), runs.counts)
+
+
+def _mean(input: Array, ids: Array, asked: Asked) -> Truth:
+    total = _sum(input, ids, asked)
     counts = _column(np.maximum(total.terms, 1), input)
     return Truth(total.value / counts, total.scale / counts, total.terms)
 
 
-def _prod(input: Array, ids: Array, segments: int, empty: float) -> Truth:
-    runs = Runs(ids, segments)
-    return _rounded(runs.fold(np.multiply, input, empty), runs.counts)
+def _prod(input: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    return _rounded(runs.fold(np.multiply, input, asked.empty), runs.counts)
 
 
 def _extreme(combine: np.ufunc) -> Callable[..., Truth]:
-    def extreme(input: Array, ids: Array, segments: int, empty: float) -> Truth:
-        return _exact(Runs(ids, segments).fold(combine, input, empty))
+    def extreme(input: Array, ids: Array, asked: Asked) -> Truth:
+        return _exact(Runs(ids, asked.segments).fold(combine, input, asked.empty))
 
     return extreme
 
 
-def _sum_backward(d_output: Array, ids: Array, segments: int, empty: float) -> Truth:
-    return _exact(Runs(ids, segments).spread(d_output))
+def _sum_backward(d_output: Array, ids: Array, asked: Asked) -> Truth:
+    return _exact(Runs(ids, asked.segments).spread(d_output))
 
 
-def _mean_backward(d_output: Array, ids: Array, segments: int, empty: float) -> Truth:
-    runs = Runs(ids, segments)
+def _mean_backward(d_output: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
     value = runs.spread(d_output / _column(np.maximum(runs.counts, 1), d_output))
     return _rounded(value, np.ones(len(value)))
 
 
-def _prod_backward(d_output: Array, input: Array, output: Array, ids: Array, segments: int, empty: float) -> Truth:
-    """The product of the others: exact where one or more of them are 0."""
-    runs = Runs(ids, segments)
+def _prod_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
+    """The product of the others, whatever the saved output was rounded to: exact where one or more of them are 0."""
+    runs = Runs(ids, asked.segments)
     zeros = runs.spread(runs.fold(np.add, (input == 0).astype(np.int64), 0))
     others = runs.spread(runs.fold(np.multiply, np.where(input == 0, 1.0, input), 1.0))
     share = np.where(zeros - (input == 0) > 0, 0.0, others / np.where(input == 0, 1.0, input))
@@ -108,32 +138,149 @@ def _prod_backward(d_output: Array, input: Array, output: Array, ids: Array, seg
 
 
 def _extreme_backward(combine: np.ufunc) -> Callable[..., Truth]:
-    """All of the gradient goes to the first row that holds the extreme."""
+    """The gradient goes to the first row that holds the extreme, to all of them, or to all of them in even shares."""
 
-    def backward(d_output: Array, input: Array, ids: Array, segments: int, empty: float) -> Truth:
-        runs = Runs(ids, segments)
+    def backward(d_output: Array, input: Array, ids: Array, asked: Asked) -> Truth:
+        runs = Runs(ids, asked.segments)
         best = runs.spread(runs.fold(combine, input, np.nan), np.nan)
-        row = np.broadcast_to(_column(np.arange(len(input)), input), input.shape)
         hit = (input == best) | (np.isnan(input) & np.isnan(best))
-        first = runs.spread(runs.fold(np.minimum, np.where(hit, row, len(input)), -1), -1)
-        return _exact(np.where(row == first, runs.spread(d_output), 0.0))
+        upstream = runs.spread(d_output)
+        if asked.ties == "first":
+            row = np.broadcast_to(_column(np.arange(len(input)), input), input.shape)
+            hit &= row == runs.spread(runs.fold(np.minimum, np.where(hit, row, len(input)), -1), -1)
+        elif asked.ties == "even":
+            ties = runs.spread(runs.fold(np.add, hit.astype(np.int64), 1), 1)
+            return _rounded(runs.or_zero(np.where(hit, upstream / ties, 0.0)), np.ones(len(input)))
+        return _exact(runs.or_zero(np.where(hit, upstream, 0.0)))
 
     return backward
 
 
-_BY_KIND: dict[str, Callable[..., Truth]] = {
+# ---------------------------------------------------------------- exponentials
+
+
+def _logsumexp(input: Array, ids: Array, asked: Asked) -> Truth:
+    """Its error is 4 ulp of the accumulator times 1 + |m| + log s, m the greatest element and s = Σ exp(x − m), however many the terms."""
+    runs = Runs(ids, asked.segments)
+    greatest = runs.fold(np.maximum, input, -np.inf)
+    shift = np.where(np.isfinite(greatest), greatest, 0.0)
+    logs = np.log(runs.fold(np.add, np.exp(input - runs.spread(shift)), 0.0))
+    scale = np.where(np.isfinite(logs), 1 + abs(shift) + logs, 0.0)
+    return Truth(runs.or_empty(shift + logs, asked.empty), runs.or_empty(scale, abs(asked.empty)), np.ones(asked.segments))
+
+
+def _logsumexp_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    saved = runs.spread(output)
+    apart = input - saved
+    value = runs.or_zero(np.where(saved == -np.inf, 0.0, runs.spread(d_output) * np.exp(apart)))
+    return _rounded(value, _finite((1 + abs(apart)) ** 2))
+
+
+def _softmax(input: Array, ids: Array, asked: Asked) -> Truth:
+    """Of a difference x − m, m the greatest element, the exponential is off by |x − m| times as much."""
+    runs = Runs(ids, asked.segments)
+    apart = input - runs.spread(runs.fold(np.maximum, input, 0.0))
+    shares = np.exp(apart)
+    value = runs.or_zero(shares / runs.spread(runs.fold(np.add, shares, 1.0), 1.0))
+    return _rounded(value, _finite((1 + abs(apart)) ** 2 + _column(runs.spread(runs.counts), apart)))
+
+
+def _softmax_backward(d_output: Array, output: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    both = output * d_output
+    value = runs.or_zero(output * (d_output - runs.spread(runs.fold(np.add, both, 0.0))))
+    scale = runs.or_zero(abs(output) * (abs(d_output) + runs.spread(runs.fold(np.add, abs(both), 0.0))))
+    return Truth(value, scale, runs.spread(runs.counts))
+
+
+def _finite(terms: Array) -> Array:
+    return np.where(np.isfinite(terms), terms, 1.0)
+
+
+# ---------------------------------------------------------------- norms and moments
+
+
+def _norm2(input: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    return _rounded(runs.or_empty(np.sqrt(runs.fold(np.add, input * input, 0.0)), asked.empty), runs.counts)
+
+
+def _norm2_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    norm = runs.spread(output)
+    return _rounded(runs.or_zero(np.where(norm == 0, 0.0, runs.spread(d_output) * input / norm)), np.ones(len(input)))
+
+
+def _moments(runs: Runs, x: Array) -> tuple[Array, Array, Array]:
+    """The mean of each segment, each row's difference from it, and Σ of their squares; taken from the first row, so that equal rows differ by 0."""
+    first = runs.first(x)
+    shifted = x - runs.spread(first)
+    mean = runs.fold(np.add, shifted, 0.0) / _column(np.maximum(runs.counts, 1), x)
+    apart = runs.or_zero(shifted - runs.spread(mean))
+    return first + mean, apart, runs.fold(np.add, apart * apart, 0.0)
+
+
+def _var(input: Array, ids: Array, asked: Asked) -> Truth:
+    """A mean that is large beside the deviations spoils them by their ratio, once and not for each term."""
+    runs = Runs(ids, asked.segments)
+    mean, _, squares = _moments(runs, input)
+    counts, left = _column(runs.counts, input), _column(runs.counts - asked.correction, input)
+    value = np.where(left > 0, squares / np.maximum(left, 1), 0.0)
+    ratio = np.sqrt(counts * mean * mean / np.where(squares > 0, squares, np.inf))
+    return _rounded(runs.or_empty(value, asked.empty), _finite((np.sqrt(counts) + 1 + ratio) ** 2))
+
+
+def _std(input: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    variance = _var(input, ids, asked)
+    return _rounded(runs.or_empty(np.sqrt(variance.value), asked.empty), variance.terms)
+
+
+def _moments_backward(d_output: Array, input: Array, ids: Array, asked: Asked, divisor: Array) -> Truth:
+    """d_output · (x − mean) / divisor, and 0 where the divisor is; x and Σ x / count are its terms."""
+    runs = Runs(ids, asked.segments)
+    _, apart, _ = _moments(runs, input)
+    sizes = runs.fold(np.add, abs(input), 0.0) / _column(np.maximum(runs.counts, 1), input)
+    share = runs.spread(np.where(divisor == 0, 0.0, d_output / np.where(divisor == 0, 1.0, divisor)))
+    return Truth(runs.or_zero(share * apart), runs.or_zero(abs(share) * (abs(input) + runs.spread(sizes))), runs.spread(runs.counts) + 1)
+
+
+def _var_backward(d_output: Array, input: Array, ids: Array, asked: Asked) -> Truth:
+    left = np.maximum(Runs(ids, asked.segments).counts - asked.correction, 0) / 2
+    return _moments_backward(d_output, input, ids, asked, np.broadcast_to(_column(left, d_output), d_output.shape))
+
+
+def _std_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
+    left = np.maximum(Runs(ids, asked.segments).counts - asked.correction, 0)
+    return _moments_backward(d_output, input, ids, asked, np.where(_column(left, output) == 0, 0.0, _column(left, output) * output))
+
+
+# ---------------------------------------------------------------- by name
+
+_BY_STEM: dict[str, Callable[..., Truth]] = {
     "sum": _sum,
     "mean": _mean,
     "max": _extreme(np.maximum),
     "min": _extreme(np.minimum),
     "prod": _prod,
+    "logsumexp": _logsumexp,
+    "norm2": _norm2,
+    "var": _var,
+    "std": _std,
+    "softmax": _softmax,
     "sum_backward": _sum_backward,
     "mean_backward": _mean_backward,
     "max_backward": _extreme_backward(np.maximum),
     "min_backward": _extreme_backward(np.minimum),
     "prod_backward": _prod_backward,
+    "logsumexp_backward": _logsumexp_backward,
+    "norm2_backward": _norm2_backward,
+    "var_backward": _var_backward,
+    "std_backward": _std_backward,
+    "softmax_backward": _softmax_backward,
 }
-REFERENCES = {f"{order}segment_{name}": compute for order in ("", "unsorted_") for name, compute in _BY_KIND.items()}
+REFERENCES = {f"{order}segment_{name}": compute for order in ("", "unsorted_") for name, compute in _BY_STEM.items()}
 
 #: inputs of the gradients, in their order
 GRADIENT_INPUTS = {
@@ -142,27 +289,50 @@ GRADIENT_INPUTS = {
     "max": ("d_output", "input", "segment_ids"),
     "min": ("d_output", "input", "segment_ids"),
     "prod": ("d_output", "input", "output", "segment_ids"),
+    "logsumexp": ("d_output", "input", "output", "segment_ids"),
+    "norm2": ("d_output", "input", "output", "segment_ids"),
+    "var": ("d_output", "input", "segment_ids"),
+    "std": ("d_output", "input", "output", "segment_ids"),
+    "softmax": ("d_output", "output", "segment_ids"),
 }
-IDENTITY = {"sum": 0.0, "mean": 0.0, "max": -np.inf, "min": np.inf, "prod": 1.0}
+FLOATS, INTEGERS = ("f16", "bf16", "f32", "f64"), ("i32", "i64")
+#: ops that take integers as well, whose gradients do not
+WITH_INTEGERS = ("sum", "max", "min", "prod")
+IDENTITY = {"prod": 1, "max": -np.inf, "min": np.inf, "logsumexp": -np.inf}
 
 
-def empty_of(name: str, dtype: Any) -> float:
-    """What the op of a name gives for an empty segment when nothing else is asked for."""
-    limit = float(np.finfo(dtype).max)
-    kind = name.rpartition("_")[2]
-    unsorted = {"max": -limit, "min": limit}
-    return {"prod": 1.0, **(unsorted if name.startswith("unsorted") else {})}.get(kind, 0.0)
+def stem(name: str) -> str:
+    """What an op computes: ``"max"`` for ``"unsorted_segment_max_backward"``."""
+    return name.removeprefix("unsorted_").removeprefix("segment_").removesuffix("_backward")
 
 
-def truth(name: str, given: dict[str, Array], segments: int, empty: float | str | None = None) -> Truth:
-    """The truth for inputs of the op's own dtype; ``empty`` as the op takes it."""
-    values = [array for operand, array in given.items() if operand != "segment_ids"]
-    wide = [array if operand == "segment_ids" else array.astype(np.float64) for operand, array in given.items()]
-    if name.endswith("_backward"):
-        number = 0.0
-    elif empty is None:
-        number = empty_of(name, values[0].dtype)
-    else:
-        number = IDENTITY[name.rpartition("_")[2]] if empty == "identity" else float(empty)
+def is_whole(dtype: Any) -> bool:
+    return bool(np.issubdtype(dtype, np.integer))
+
+
+def empty_of(name: str, dtype: Any, empty: float | str | None = None) -> float:
+    """What the op of a name gives for an empty segment; ``empty`` as the op takes it."""
+    limits = np.iinfo(dtype) if is_whole(dtype) else ml_dtypes.finfo(dtype)
+    least, most = (int(limits.min), int(limits.max)) if is_whole(dtype) else (float(limits.min), float(limits.max))
+    kind = stem(name)
+    if empty is None:
+        unsorted = {"max": least, "min": most} if name.startswith("unsorted") else {"max": 0, "min": 0}
+        return {**IDENTITY, **unsorted}.get(kind, 0)
+    if empty != "identity":
+        return int(empty) if is_whole(dtype) else float(empty)
+    return {-np.inf: least, np.inf: most}.get(IDENTITY.get(kind, 0), IDENTITY.get(kind, 0)) if is_whole(dtype) else IDENTITY.get(kind, 0)
+
+
+def truth(name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *, ties: str = "first", correction: int = 1) -> Truth:
+    """The truth for inputs of the op's own dtype, and options as the op takes them. What is too large for that dtype is an infinity."""
+    dtype = next(array.dtype for operand, array in given.items() if operand != "segment_ids")
+    work = np.int64 if is_whole(dtype) else np.float64
+    wide = [array if operand == "segment_ids" else array.astype(work) for operand, array in given.items()]
+    backward = name.endswith("_backward") or stem(name) == "softmax"
     with np.errstate(all="ignore"):
-        return REFERENCES[name](*wide, segments, number)
+        made = REFERENCES[name](*wide, Asked(segments, 0 if backward else empty_of(name, dtype, empty), ties, correction))
+        held = made.value.astype(dtype)
+        if is_whole(dtype):
+            return Truth(held, made.scale, made.terms)
+        held = held.astype(np.float64)
+        return Truth(np.where(np.isinf(held), held, made.value), made.scale, made.terms)

@@ -9,6 +9,8 @@ import contextlib
 
 import cupy as cp
 import numpy as np
+import samples
+from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
 
@@ -16,37 +18,49 @@ SHAPES = (
     (1, (), 1), (3000, (), 40), (3000, (4,), 40), (700, (128,), 9), (500, (37,), 600), (257, (100,), 3), (5000, (16,), 1), (0, (8,), 300),
     (40, (6,), 5000), (2100, (3,), 90), (1500, (1,), 1500), (900, (5,), 40),
 )  # fmt: skip
+#: for element types and ops whose algorithm another op shows
+FEW = ((3000, (), 40), (2100, (3,), 90), (500, (37,), 600), (300, (128,), 9))
 
 
-def run(shape: tuple[int, tuple[int, ...], int], value: type, index: type, rng: np.random.Generator) -> None:
-    rows, tail, segments = shape
-    ids = np.sort(rng.integers(-2, segments + 2, rows))
-    x, ordered = cp.asarray(rng.standard_normal((rows, *tail)), dtype=value), cp.asarray(ids, dtype=index)
-    shuffled = cp.asarray(rng.permutation(ids), dtype=index)
-    for name, op in nb.OPS.items():
-        function = getattr(nb, name)
-        any_order = not op.traits["ordered"]
-        if name.endswith("_backward"):
-            function(cp.ones((segments, *tail), value), shuffled if any_order else ordered)
-            continue
-        function(x, shuffled if any_order else ordered, segments)
-        if any_order:
-            function(x, shuffled, segments, deterministic=False, empty=2.0)
-        else:
-            function(x, shuffled, segments)  # out of order: values are unspecified, addresses must not be
-            with contextlib.suppress(nb.InvalidProblem):
-                function(x, shuffled, segments, check_ids=True)
+def near(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    return np.sort(rng.integers(-2, segments + 2, rows))
+
+
+def run(op: samples.Op, variant: samples.Variant, sample: Sample, **options: object) -> None:
+    """One variant on ids of the order that the op wants; a sorted op also on others, where values are unspecified but addresses must not be."""
+    described = samples.descriptor(op, sample, **options)
+    if variant.refuses(op, described):
+        return
+    plan = samples.plan_of(op, variant, described)
+    given = {name: cp.asarray(array) for name, array in samples.operands(op, sample).items()}
+    out = cp.empty((getattr(described, op.operands[-1].axes[0]), *sample.trailing), samples.numpy_dtype(sample.element))
+    plan.run(**given, **{op.operands[-1].name: out})
+    if op.traits["ordered"]:
+        given["segment_ids"] = given["segment_ids"][cp.asarray(np.random.default_rng(0).permutation(sample.rows))]
+        plan.run(**given, **{op.operands[-1].name: out})
+        with contextlib.suppress(nb.InvalidProblem):
+            samples.call(op, list(given.values()), sample.segments, check_ids=True)
 
 
 def main() -> None:
     cp.cuda.set_allocator(None)  # every array an allocation of its own, so that its bounds are seen
-    rng = np.random.default_rng(0)
-    for value in (cp.float32, cp.float64):
-        for index in (cp.int32, cp.int64):
-            for shape in SHAPES:
-                run(shape, value, index, rng)
-            strided = cp.asarray(rng.standard_normal((6, 5, 900)), dtype=value).transpose(2, 1, 0)[::-2]
-            nb.segment_sum(strided, cp.asarray(np.sort(rng.integers(0, 20, 450)), dtype=index), 20)
+    for op, variant in samples.variants_of(list(OPS.values())):
+        wide = represents(op, variant)
+        for element in [element for element in op.elements if element != "bf16"]:
+            for index in ("i32", "i64") if wide else ("i32",):
+                for shape in SHAPES if wide and element in ("f32", "f64") else FEW:
+                    rows, trailing, segments = shape
+                    run(op, variant, Sample(f"{shape}", rows, trailing, segments, near, element, index))
+        if samples.takes_empty(op):
+            run(op, variant, Sample("filled", 900, (3,), 300, near), empty=2.0)
+    for index in ("i32", "i64"):
+        x = cp.asarray(np.random.default_rng(0).standard_normal((6, 5, 900)), dtype=np.float32).transpose(2, 1, 0)[::-2]
+        ids = cp.asarray(near(np.random.default_rng(1), 450, 20), dtype=samples.numpy_dtype(index))
+        nb.segment_sum(x, ids, 20)
+        order = nb.SegmentIndex(ids[::-1], 20)
+        for op in OPS.values():
+            given = samples.operands(op, Sample("indexed", 450, (6,), 20, near))
+            samples.call(op, [order if name == "segment_ids" else cp.asarray(array) for name, array in given.items()], 20)
     cp.cuda.Device().synchronize()
     print("every op ran")
 

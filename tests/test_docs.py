@@ -8,6 +8,8 @@ import pydoc
 from importlib import import_module
 
 import pytest
+import samples
+from references import stem
 
 import numba_baracuda as nb
 from numba_baracuda import OPS
@@ -22,13 +24,13 @@ def test_functions_say_formula_shapes_and_errors(name: str) -> None:
     assert doc is not None and doc.splitlines()[0] == op.formula
     for operand in op.operands:
         assert f"``{operand.name}`` [" in doc
-    for dtype in ("float32", "float64", "int32", "int64"):
+    for dtype in ("float16", "bfloat16", "float32", "float64", "int32", "int64"):
         assert dtype in doc
     for word in ("Shapes:", "Raises", "InvalidProblem", "Unsupported", "check_ids", "out=", "stream=", "workspace=", "outside [0, S)", "Variants:"):
         assert word in doc
     for variant in op.variants:
         assert f"``{variant.name}``" in doc
-    if op.backward:
+    if samples.takes_empty(op):
         assert "mpty segments" in doc and "NaN" in doc
 
 
@@ -40,7 +42,12 @@ def test_functions_have_signatures(name: str) -> None:
     assert list(parameters)[: len(inputs)] == inputs
     keywords = {name for name, parameter in parameters.items() if parameter.kind == parameter.KEYWORD_ONLY}
     assert {"out", "stream", "workspace", "check_ids", "deterministic"} <= keywords
-    assert ("num_segments" in parameters) == ("empty" in keywords) == bool(op.backward)
+    assert ("num_segments" in parameters) == samples.takes_segments(op)
+    assert ("empty" in keywords) == samples.takes_empty(op)
+    assert ("ties" in keywords) == (not op.backward and stem(name) in ("max", "min"))
+    assert ("correction" in keywords) == (stem(name) in ("var", "std"))
+    defaults = {"empty": None, "check_ids": False, "deterministic": True, "ties": "first", "correction": 1, "num_segments": None}
+    assert all(parameter.default == defaults[name] for name, parameter in parameters.items() if name in defaults)
     assert function.__name__ == function.__qualname__ == name
     assert function.__module__ == f"numba_baracuda.{op.family}"
     assert op.formula in pydoc.plain(pydoc.render_doc(function))

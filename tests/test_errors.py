@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import samples
 from kinds import Kind
+from references import WITH_INTEGERS, stem
 
 import numba_baracuda as nb
 from numba_baracuda import OPS, errors
@@ -34,7 +36,8 @@ FUNCTIONS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str
     ("segment_sum", (x(), IDS, 3), {}, nb.InvalidProblem, "input has 0 axes, wants 1 to 8"),
     ("segment_sum", (x(4), IDS[0], 3), {}, nb.InvalidProblem, "segment_ids is of type int32, wants an array"),
     ("segment_sum", (x(4, *[1] * 8), IDS, 3), {}, nb.Unsupported, "input has 9 axes, wants 1 to 8"),
-    ("segment_sum", (x(4, dtype=np.int32), IDS, 3), {}, nb.Unsupported, "element is i32, wants one of f32, f64"),
+    ("segment_sum", (x(4, dtype=np.uint8), IDS, 3), {}, nb.Unsupported, f"element is u8, wants one of {', '.join(OPS['segment_sum'].elements)}"),
+    ("segment_mean", (x(4, dtype=np.int32), IDS, 3), {}, nb.Unsupported, f"element is i32, wants one of {', '.join(OPS['segment_mean'].elements)}"),
     ("segment_sum", (x(4, dtype=bool), IDS, 3), {}, nb.Unsupported, "element is bool"),
     ("segment_sum", (x(4, dtype=np.complex64), IDS, 3), {}, nb.InvalidProblem, r"input is complex64\[4\], wants one of"),
     ("segment_sum", (x(4, dtype=">f4"), IDS, 3), {}, nb.InvalidProblem, "input is >f4"),
@@ -55,6 +58,31 @@ FUNCTIONS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str
     ("segment_sum_backward", (x(3), IDS.astype(F)), {}, nb.Unsupported, "index is f32"),
     ("segment_mean_backward", (x(3, 2), IDS), {"out": x(4, 3)}, nb.InvalidProblem, r"d_input has shape \[4, 3\], wants \[4, 2\]"),
     ("unsorted_segment_sum_backward", (x(3, 2, dtype=D), IDS), {"out": x(4, 2)}, nb.InvalidProblem, "d_input is float32, wants float64"),
+    ("segment_max", (x(4), IDS, 3), {"empty": "Identity"}, nb.InvalidProblem, "empty is 'Identity', wants a number, 'identity' or None"),
+    ("segment_max", (x(4, dtype=np.int32), IDS, 3), {"empty": 1 << 40}, nb.InvalidProblem, "empty is 1099511627776, wants a number that i32 holds"),
+    ("unsorted_segment_min", (x(4, dtype=np.int64), IDS, 3), {"empty": 2.5}, nb.InvalidProblem, "empty is 2.5, wants a number that i64 holds"),
+    ("segment_sum", (x(4, dtype=np.float16), IDS, 3), {"empty": 1e5}, nb.InvalidProblem, "empty is 100000.0, wants a number that f16 holds"),
+    ("segment_softmax", (x(4, 3), IDS), {}, nb.InvalidProblem, "num_segments is None, wants the number of segments"),
+    ("segment_softmax", (x(5, 3), IDS, 3), {}, nb.InvalidProblem, r"input has shape \[5, 3\], wants \[4, 3\]"),
+    ("segment_softmax", (x(4), IDS, 3), {"out": x(3)}, nb.InvalidProblem, r"output has shape \[3\], wants \[4, 1\]"),
+    ("unsorted_segment_softmax_backward", (x(4, 3), x(4, 3), IDS), {}, nb.InvalidProblem, "num_segments is None, wants the number of segments"),
+    ("segment_softmax_backward", (x(4, 3), x(4, 3), IDS, 3.0), {}, nb.InvalidProblem, "num_segments is 3.0"),
+    ("segment_softmax_backward", (x(4, 3), x(5, 3), IDS, 3), {}, nb.InvalidProblem, r"output has shape \[5, 3\], wants \[4, 3\]"),
+    ("segment_softmax_backward", (x(5, 3), x(6, 3), IDS, 3), {}, nb.InvalidProblem, r"d_output has shape \[5, 3\], wants \[4, 3\]"),
+    ("segment_max_backward", (x(3, 2), x(5, 2), IDS), {}, nb.InvalidProblem, r"input has shape \[5, 2\], wants \[4, 2\]"),
+    ("segment_max_backward", (x(3, 2), x(5, 2), IDS.reshape(2, 2)), {}, nb.InvalidProblem, r"input has shape \[5, 2\], wants \[2, 2\]"),
+    ("segment_min_backward", (x(3, 2), x(4, 3), IDS), {}, nb.InvalidProblem, r"input has shape \[4, 3\], wants \[4, 2\]"),
+    ("segment_max_backward", (x(3, 2), x(4, 2, dtype=D), IDS), {}, nb.InvalidProblem, "input is float64, wants float32"),
+    ("segment_max_backward", (x(3, 2), None, IDS), {}, nb.InvalidProblem, "input is None, wants an array"),
+    ("segment_max_backward", (x(3), x(4), IDS), {"ties": "last"}, nb.InvalidProblem, "ties is 'last', wants"),
+    ("unsorted_segment_min_backward", (x(3), x(4), IDS), {"ties": None}, nb.InvalidProblem, "ties is None, wants"),
+    ("segment_prod_backward", (x(3, 2), x(5, 2), x(4, 2), IDS), {}, nb.InvalidProblem, r"input has shape \[5, 2\], wants \[4, 2\]"),
+    ("segment_prod_backward", (x(3, 2), x(4, 2), x(4, 2), IDS), {}, nb.InvalidProblem, r"output has shape \[4, 2\], wants \[3, 2\]"),
+    ("segment_prod_backward", (x(3, 2), x(4, 2), x(3, 2), IDS), {"out": x(3, 2)}, nb.InvalidProblem, r"d_input has shape \[3, 2\], wants \[4, 2\]"),
+    ("segment_var", (x(4), IDS, 3), {"correction": -1}, nb.InvalidProblem, "correction is -1, wants a whole number, 0 or more"),
+    ("segment_std", (x(4), IDS, 3), {"correction": 1.0}, nb.InvalidProblem, "correction is 1.0, wants a whole number, 0 or more"),
+    ("unsorted_segment_var_backward", (x(3), x(4), IDS), {"correction": True}, nb.InvalidProblem, "correction is True, wants a whole number"),
+    ("segment_std_backward", (x(3), x(4), x(3), IDS), {"correction": None}, nb.InvalidProblem, "correction is None, wants a whole number"),
 ]
 
 
@@ -73,17 +101,34 @@ def test_functions_refuse(
 def test_a_refusal_leaves_no_wrong_plan_behind(kind: Kind, name: str) -> None:
     """The same call refuses again, and the right one works."""
     op = OPS[name]
-    forward = op.operands[-1].axes[0] == "num_segments"
-    extents = {"num_inputs": 4, "num_segments": 3, "embedding_dim": 2}
+    extents = {"num_inputs": 4, "num_segments": 3, "embedding_dim": 3}
     given = [
         kind.array(np.array([0, 1, 1, 2], np.int32) if operand.index else np.ones([extents[axis] for axis in operand.axes], F))
         for operand in op.operands[:-1]
     ]
-    more = (3,) if forward else ()
     for _ in range(2):
         with pytest.raises(nb.InvalidProblem):
-            getattr(nb, name)(*given, *more, out=kind.array(np.ones((9, 2), F)))
-    assert getattr(nb, name)(*given, *more).shape == (extents[op.operands[-1].axes[0]], 2)
+            samples.call(op, given, 3, out=kind.array(np.ones((9, 3), F)))
+    assert samples.call(op, given, 3).shape == (extents[op.operands[-1].axes[0]], 3)
+
+
+def test_gradients_have_no_integers(kind: Kind) -> None:
+    for op in samples.BACKWARD:
+        sample = samples.Sample("integers", 4, (3,), 3, element="f32")
+        for dtype in (np.int32, np.int64):
+            given = [kind.array(array if name == "segment_ids" else array.astype(dtype)) for name, array in samples.operands(op, sample).items()]
+            with pytest.raises(nb.Unsupported, match=f"^{op.name}: element is {'i32' if dtype is np.int32 else 'i64'}, wants one of"):
+                samples.call(op, given, 3)
+
+
+def test_only_some_ops_have_integers(kind: Kind) -> None:
+    for op in samples.FORWARD:
+        x, ids = kind.array(np.ones((4, 3), np.int64)), kind.array(IDS)
+        if stem(op.name) in WITH_INTEGERS:
+            assert kind.numpy(samples.call(op, [x, ids], 3)).dtype == np.int64
+        else:
+            with pytest.raises(nb.Unsupported, match=f"^{op.name}: element is i64, wants one of"):
+                samples.call(op, [x, ids], 3)
 
 
 def test_one_position_equal_to_another_is_not_its_type(emulator: Kind) -> None:

@@ -9,15 +9,20 @@ import pytest
 import references
 import samples
 from kinds import LAYOUTS, ROW_LAYOUTS, Kind, lay, see
-from samples import Sample, name_of, variants_of
+from samples import Sample, cases, name_of, variants_of
 from tolerance import assert_close
 
 from numba_baracuda import OPS
 from numba_baracuda.op import Layout, Op, Variant
 from numba_baracuda.segment.recipes.common import Rows, merge_axes
 
-EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values())), ids=name_of)
+ALL = list(OPS.values())
+EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(ALL), ids=name_of)
+#: layouts for ops whose algorithm another op shows: narrower accesses, and trailing axes that do not merge
+FEW = ("one element late", "trailing axes swapped")
 SAMPLE = Sample("strided", 30, (3, 4), 9, whole=True)
+#: where elements are short, as many as a 16-byte access takes and more
+SHORT = Sample("strided f16", 30, (2, 8), 9, whole=True, element="f16")
 
 
 def check(kind: Kind, op: Op, variant: Variant, sample: Sample = SAMPLE, **layouts: str) -> None:
@@ -36,23 +41,27 @@ def check(kind: Kind, op: Op, variant: Variant, sample: Sample = SAMPLE, **layou
     assert_close(kind.numpy(out), references.truth(op.name, given, sample.segments), sample.element, op.name)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@EVERY
+@pytest.mark.parametrize(("op", "variant", "layout"), cases(ALL, list(LAYOUTS), FEW), ids=name_of)
 def test_inputs(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
     check(any_kind, op, variant, values=layout)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@EVERY
+@pytest.mark.parametrize(("op", "variant", "layout"), cases(ALL, list(LAYOUTS), FEW), ids=name_of)
 def test_outputs(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
     check(any_kind, op, variant, output=layout)
 
 
-@pytest.mark.parametrize("index", ["i32", "i64"])
-@pytest.mark.parametrize("layout", ROW_LAYOUTS)
-@EVERY
-def test_ids(any_kind: Kind, op: Op, variant: Variant, layout: str, index: str) -> None:
-    check(any_kind, op, variant, Sample("strided ids", 70, (2,), 150, samples.outside, index=index), segment_ids=layout)
+PLACED = [(layout, index) for layout in ROW_LAYOUTS for index in ("i32", "i64")]
+
+
+@pytest.mark.parametrize(("op", "variant", "placed"), cases(ALL, PLACED, [("every second row", "i32")]), ids=name_of)
+def test_ids(any_kind: Kind, op: Op, variant: Variant, placed: tuple[str, str]) -> None:
+    check(any_kind, op, variant, Sample("strided ids", 70, (3,), 150, samples.outside, index=placed[1]), segment_ids=placed[0])
+
+
+@pytest.mark.parametrize(("op", "variant", "layout"), cases(ALL, list(LAYOUTS), ()), ids=name_of)
+def test_short_elements(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
+    check(any_kind, op, variant, SHORT, values=layout, output=layout)
 
 
 @EVERY

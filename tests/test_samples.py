@@ -1,27 +1,33 @@
-"""The heart of the suite: every op and variant on every problem, against the truth."""
+"""The heart of the suite: every op and variant on problems, against the truth."""
 
 from __future__ import annotations
 
 import pytest
 import samples
 from kinds import KINDS, Kind
-from samples import BIG, SAMPLES, Sample, check, name_of, variants_of
+from samples import BIG, BIG_CORE, Sample, check, name_of, sampled, variants_of
 
 from numba_baracuda import OPS
 from numba_baracuda.op import Op, Variant
 
-EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values())), ids=name_of)
+ALL = list(OPS.values())
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
-@EVERY
+@pytest.mark.parametrize(("op", "variant", "sample"), sampled(ALL), ids=name_of)
 def test_samples(kind: Kind, op: Op, variant: Variant, sample: Sample) -> None:
     check(kind, op, variant, sample, samples.operands(op, sample))
 
 
+@pytest.mark.parametrize(("op", "variant"), variants_of(ALL), ids=name_of)
+def test_samples_leave_no_variant_and_no_element_out(op: Op, variant: Variant) -> None:
+    """What a variant refuses is skipped elsewhere, so something must be left."""
+    met = [sample for each, chosen, sample in sampled(ALL) if each is op and chosen is variant]
+    assert any(not variant.refuses(op, samples.descriptor(op, sample)) for sample in met)
+    assert {sample.element for each, _, sample in sampled(ALL) if each is op} == set(op.elements)
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("sample", BIG, ids=name_of)
-@EVERY
+@pytest.mark.parametrize(("op", "variant", "sample"), sampled(ALL, BIG, BIG_CORE, []), ids=name_of)
 def test_real_sizes(op: Op, variant: Variant, sample: Sample) -> None:
     pytest.importorskip("cupy")
     check(KINDS["cupy"], op, variant, sample, samples.operands(op, sample))

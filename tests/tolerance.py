@@ -1,11 +1,15 @@
-"""The one tolerance policy: ``4·eps(accumulator)·√terms + eps(dtype)``, times Σ |terms|."""
+"""The one tolerance policy: ``4·eps(accumulator)·√terms + eps(dtype)``, times Σ |terms|.
+
+What a result underflows by is allowed besides: two steps of the smallest numbers that the dtype and its accumulator hold.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-from references import Array, Truth
+from references import Array, Truth, is_whole
 
 from numba_baracuda import dtypes
 
@@ -15,19 +19,27 @@ WIDER: dict[str, tuple[float, str]] = {}
 
 def allowed(truth: Truth, element: str, op: str) -> Array:
     """The error that each element may have."""
-    terms = np.asarray(truth.terms, np.float64).reshape(-1, *[1] * (truth.value.ndim - 1))
-    return WIDER.get(op, (1.0, ""))[0] * dtypes.BY_NAME[element].tolerance(terms) * truth.scale
+    terms = np.asarray(truth.terms, np.float64)
+    if terms.ndim < truth.value.ndim:
+        terms = terms.reshape(-1, *[1] * (truth.value.ndim - 1))
+    relative = WIDER.get(op, (1.0, ""))[0] * dtypes.BY_NAME[element].tolerance(terms) * truth.scale
+    dtype = dtypes.numpy_dtype(element)
+    step = 0.0 if is_whole(dtype) else float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    return relative + np.where(truth.scale > 0, 2 * step, 0.0)
 
 
 def assert_close(got: Any, truth: Truth, element: str, op: str) -> None:
     """``got`` is a NumPy array of the element's dtype that meets the truth; NaN and infinities stand where they should."""
     assert got.dtype == dtypes.numpy_dtype(element)
     assert got.shape == truth.value.shape
+    if is_whole(got.dtype):
+        np.testing.assert_array_equal(got, truth.value, err_msg=f"{op}: integers")
+        return
     with np.errstate(all="ignore"):
-        value = truth.value
+        value, wide = truth.value, got.astype(np.float64)
         finite = np.isfinite(value)
-        np.testing.assert_array_equal(np.where(finite, 0, got), np.where(finite, 0, value), err_msg=f"{op}: NaN or infinities")
-        excess = np.where(finite, abs(got.astype(np.float64) - value) - allowed(truth, element, op), -np.inf)
+        np.testing.assert_array_equal(np.where(finite, 0, wide), np.where(finite, 0, value), err_msg=f"{op}: NaN or infinities")
+        excess = np.where(finite, abs(wide - value) - allowed(truth, element, op), -np.inf)
         excess = np.where(np.isnan(excess), np.inf, excess)
     if excess.size and excess.max() > 0:
         worst = np.unravel_index(int(excess.argmax()), excess.shape)

@@ -41,8 +41,8 @@ class Emulated:
             places[operand.name] = Memory.of(operand.name, view.owner, written=not operand.output, readonly=not operand.output)
         offset = 0
         for slot in self.recipe.slots:
-            assert workspace is not None, "a recipe with slots has a workspace"
-            raw = workspace.owner.reshape(-1).view(np.uint8)[offset : offset + slot.count * numpy_dtype(slot.element).itemsize]
+            whole = np.empty(0, np.uint8) if workspace is None else workspace.owner.reshape(-1).view(np.uint8)  # None where every slot is empty
+            raw = whole[offset : offset + slot.count * numpy_dtype(slot.element).itemsize]
             places[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=False)
             offset += slot.nbytes
         for step in self.recipe.steps:

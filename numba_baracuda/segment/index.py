@@ -50,7 +50,7 @@ def _build(descriptor: SegmentDescriptor, step: int, is_sorted: bool) -> Recipe:
     rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
     layouts = {"segment_ids": Layout((rows,), (step,))}
     if is_sorted or not rows:
-        return Recipe((replace(keys(descriptor, layouts, ""), pointers=("segment_ids", "sorted_ids", NULL)), _bounds(descriptor)))
+        return Recipe((replace(keys(descriptor, layouts, "", ordered=True), pointers=("segment_ids", "sorted_ids", NULL)), _bounds(descriptor)))
     steps = (keys(descriptor, layouts, place), sort(descriptor, "places", BY_NAME[place].itemsize, "permutation"), _bounds(descriptor))
     return Recipe(steps, (Slot("keys", key, rows), Slot("places", place, rows)))
 
@@ -79,7 +79,7 @@ class SegmentIndex(Bundle):
     finds out, for which alone the constructor waits for the device. Ids outside [0, S) belong to no segment. What is kept, as arrays of the caller's
     kind, which are not to be changed:
 
-    ``sorted_ids`` [N]: the ids in order, those out of range as S; int32 where S allows. ``permutation`` [N]: row k in order is row
+    ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row k in order is row
     ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` … ``offsets[s + 1]`` − 1 in
     that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each segment.
 
@@ -90,11 +90,13 @@ class SegmentIndex(Bundle):
     def __init__(self, segment_ids: Any, num_segments: int, is_sorted: bool | None = None, *, stream: Any = None) -> None:
         ids = _numbers(segment_ids, "SegmentIndex", "segment_ids")
         segments, rows = _extent("SegmentIndex", "num_segments", num_segments), ids.shape[0]
+        if not (is_sorted is None or isinstance(is_sorted, bool)):
+            raise InvalidProblem(f"SegmentIndex: is_sorted is {is_sorted!r}, wants True, False or None")
         handle = streams.stream_handle(stream, ids)
         descriptor = SegmentDescriptor("SegmentIndex", rows, 1, segments, index=ids.element)
         if is_sorted is None:
             is_sorted = rows == 0 or _ascend(descriptor, ids, handle)
-        self._describe(descriptor, bool(is_sorted))
+        self._describe(descriptor, is_sorted)
         made = [] if self.is_sorted else [self._make("permutation", ids, rows, descriptor.place_type, handle)]
         self._keep(_build(descriptor, ids.strides[0], self.is_sorted), descriptor, ids, made, handle)
         self._views["segment_ids"] = ids

@@ -114,6 +114,9 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
         yield problem(1, element=element)
         yield problem(16, element=element)
         yield problem(16, 40, element)
+    form = "permuted" if op.traits["ordered"] else "sorted"
+    descriptor = SegmentDescriptor(op.name, 1 << 20, 16, 1 << 14, indexed=form)
+    yield descriptor, {operand.name: contiguous(operand, descriptor) for operand in descriptor.specialise(op).operands}
     descriptor = SegmentDescriptor(op.name, 1 << 20, 40, 1 << 14)
     yield descriptor, {operand.name: _transposed(operand, descriptor) for operand in op.operands}
 

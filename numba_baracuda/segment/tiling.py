@@ -9,8 +9,6 @@ from dataclasses import dataclass
 THREADS = 256
 #: threads in a block that folds tiles: small, so that registers for ``UNROLL`` rows a lane leave room for many blocks
 FOLD_THREADS = 128
-#: threads in a block that joins carries: all that a block can have, since one block joins the longest run
-CARRY_THREADS = 1024
 #: rows whose loads a lane of the fold issues before it uses the first
 UNROLL = 8
 #: rows that a lane copies, or adds, at a time, all loads before the first store; and pieces of 16 bytes that it copies where rows are single elements
@@ -95,9 +93,9 @@ class Tiling:
         return blocks + gap_blocks(segments), threads, shared
 
     @classmethod
-    def of_carries(cls, entries: int, columns: int, vector: int) -> Tiling:
+    def of_carries(cls, entries: int, columns: int, vector: int, heavy: bool = False) -> Tiling:
         """A group for every carry."""
-        return cls(entries, columns, vector, 1, CARRY_THREADS, widest=32)
+        return cls(entries, columns, vector, 1, carry_threads(heavy), widest=32)
 
     @classmethod
     def of_ids(cls, rows: int) -> Tiling:
@@ -113,14 +111,19 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
 
 
-def unroll_for(access: int, index_size: int, scalars: int, heavy: bool, permuted: bool) -> int:
+def unroll_for(access: int, index_size: int, scalars: int, heavy: bool) -> int:
     """Rows whose loads a lane of the fold issues before it uses the first; ``access`` in bytes. More where both loads are short.
 
     Fewer where a fold is ``heavy``, of states that are more than an element, of ``scalars`` a lane: the compiler unrolls no more code than that.
     """
     if heavy:
-        return UNROLL // 2 if permuted or scalars > UNROLL else UNROLL
+        return UNROLL if access == 16 and scalars <= UNROLL else UNROLL // 2
     return 2 * UNROLL if access <= 4 and index_size == 4 else UNROLL
+
+
+def carry_threads(heavy: bool) -> int:
+    """Threads in a block that joins carries: all that a block can have, since one block joins the longest run, unless states want more registers."""
+    return 256 if heavy else 1024
 
 
 def share_for(row_size: int) -> int:

@@ -8,10 +8,11 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
+from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...runtime import jit
-from ..tiling import CARRY_THREADS, UNROLL, Tiling, ceil_div
+from ..tiling import UNROLL, Tiling, carry_threads, ceil_div
 from .common import fold_of, place_of
 from .gaps import blank_writer
 
@@ -29,7 +30,8 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
     write_run, write_empty = fold.write, blank_writer(value, vector)
     piece = min(vector, 128 // state_type.bitwidth)
     place, load = place_of(dims), LOAD_ONCE[piece]
-    groups = CARRY_THREADS // lanes
+    heavy = monoid_of(monoid).heavy
+    groups = carry_threads(heavy) // lanes
     bundle = math.isqrt(groups)
     bundles = ceil_div(groups, bundle)
     part_size, batch_size = lanes * scalars, UNROLL * scalars
@@ -158,6 +160,6 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 write(output, carry_ids[first], output_row, offset, states, count, empty)
 
     def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
-        return Tiling.of_carries(entries, columns, vector).launch
+        return Tiling.of_carries(entries, columns, vector, heavy).launch
 
     return fold_carries, launch_config

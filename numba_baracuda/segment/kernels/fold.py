@@ -47,7 +47,7 @@ def fold_tiles(
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     place_type, place_vector = jit.SCALARS[place or "i64"], BY_NAME[place or "i64"].vector
     load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[place_vector]
-    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, scalars, rule.heavy, permuted)
+    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, scalars, rule.heavy)
     edges, batch_size = 2 * groups, unroll * vector
     paired, others_size = rule.pairs, batch_size if rule.pairs else 1
     shared_states = edges * lanes * scalars

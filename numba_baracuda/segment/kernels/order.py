@@ -29,10 +29,11 @@ def _bound(numbers: Any, step: Any, count: Any, wanted: Any) -> Any:
 
 
 @jit.kernel
-def sort_keys(*, index: str, key: str, place: str) -> Any:
+def sort_keys(*, index: str, key: str, place: str, ordered: bool) -> Any:
     """``keys[r]`` = the id of row r, or ``segments`` where it is outside ``[0, segments)``, and ``places[r] = r`` unless ``place`` is "".
 
-    Keys need only as many bits as ``segments`` has. Bytes: rows · (index + key + place).
+    Keys need only as many bits as ``segments`` has. Of ``ordered`` ids those below the range become −1, so that they stay in order. Bytes: rows ·
+    (index + key + place).
     """
     key_type, placed = jit.SCALARS[key], place != ""
     place_type = jit.SCALARS[place or "i32"]
@@ -41,7 +42,10 @@ def sort_keys(*, index: str, key: str, place: str) -> Any:
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
             identifier = int64(ids[row * ids_step])
-            keys[row] = key_type(identifier if 0 <= identifier < segments else segments)
+            if ordered and identifier < 0:
+                keys[row] = key_type(-1)
+            else:
+                keys[row] = key_type(identifier if 0 <= identifier < segments else segments)
             if placed:
                 places[row] = place_type(row)
 
@@ -52,17 +56,21 @@ def sort_keys(*, index: str, key: str, place: str) -> Any:
 def bound_segments(*, key: str, count: str) -> Any:
     """``offsets[s]`` = the first row of segment s among ids in order, for s up to ``segments``, and ``counts[s]`` = its rows.
 
-    A binary search each. Bytes: segments · 2 · count written.
+    A binary search each, of which a warp's lanes tell each other the end. Bytes: segments · 2 · count written.
     """
     count_type = jit.SCALARS[count]
 
     def bound_segments(ids: Any, offsets: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
-        segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if segment <= segments:
-            first = _bound(ids, ids_step, rows, segment)
+        thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        segment = min(thread, int64(segments))
+        first = _bound(ids, ids_step, rows, segment)
+        after = cuda.shfl_down_sync(-1, first, 1)
+        if thread <= segments:
             offsets[segment] = count_type(first)
-            if segment < segments:
-                counts[segment] = count_type(_bound(ids, ids_step, rows, segment + 1) - first)
+        if thread < segments:
+            if cuda.laneid == 31:
+                after = _bound(ids, ids_step, rows, segment + 1)
+            counts[segment] = count_type(after - first)
 
     return bound_segments, _ids_launch
 

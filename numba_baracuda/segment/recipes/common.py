@@ -135,7 +135,7 @@ def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) ->
         if descent < _NO_FAULT:
             raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")
 
-    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=op.traits["ordered"])
+    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=in_order(op, descriptor))
     launch = Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "fault"), (n, segments, ids_step(layouts)))
     return [Clear("fault", 0x7F), launch, Verify("fault", judge)]
 

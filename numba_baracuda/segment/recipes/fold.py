@@ -48,7 +48,7 @@ def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target:
     permuted = fold.order.place != ""
     wide, access = BY_NAME[descriptor.element].accumulator in ("f64", "i64"), rows.vector * BY_NAME[descriptor.element].itemsize
     if fold.monoid.heavy or BY_NAME[descriptor.element].itemsize == 2:
-        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize, rows.vector * fold.monoid.width, fold.monoid.heavy, permuted)
+        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize, rows.vector * fold.monoid.width, fold.monoid.heavy)
         batch = unroll * max(access, 4) // 4 * (2 if fold.other else 1)
         states = rows.vector * fold.monoid.width * (2 if wide else 1)
         return max(1, min(5, _REGISTERS // (72 + batch + 3 * states + (unroll if permuted else 0))))
@@ -96,7 +96,7 @@ def join_carries(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries:
     rows = copy.copy(rows)
     while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > 16:
         rows.vector //= 2  # a block of so many threads has few registers
-    joins = Tiling.of_carries(entries, columns, rows.vector)
+    joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.heavy)
     signature = f"*i64 *i64 *{state} *i32 *{result} i64 i64 i64 i64 {state} i64 {rows.tuples} {rows.tuples}"
     spec = rows.spec("fold_carries", signature, joins, 1, monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded)
     pointers = ("carry_ids", "carry_counts", "carry_states", fold.guard, fold.output)

@@ -44,10 +44,10 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) 
     return Order("sorted_ids", key, 1, True, "permutation", place, steps, slots)
 
 
-def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str) -> Launch:
-    """Ids as keys of a sort, ``keys``, and unless ``place`` is "" the rows' places, ``places``."""
+def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, ordered: bool = False) -> Launch:
+    """Ids as keys of a sort, ``keys``, and unless ``place`` is "" the rows' places, ``places``; ``ordered`` ids stay so."""
     index, key = descriptor.index, descriptor.key_type
-    spec = kernel_spec("sort_keys", f"*{index} *{key} *{place or 'i32'} i64 i64 i64", index=index, key=key, place=place)
+    spec = kernel_spec("sort_keys", f"*{index} *{key} *{place or 'i32'} i64 i64 i64", index=index, key=key, place=place, ordered=ordered)
     scalars = (descriptor.num_inputs, descriptor.num_segments, ids_step(layouts))
     return Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, ("segment_ids", "keys", "places" if place else NULL), scalars)
 

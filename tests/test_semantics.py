@@ -1,0 +1,353 @@
+"""What values mean, whatever computes them: ties, zeros, NaN, empties, corrections, half types, integers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import references
+import samples
+from kinds import Kind
+from references import INTEGERS, WITH_INTEGERS, stem
+from samples import BACKWARD, FORWARD, Sample, check, name_of, takes_empty, variants_of
+from tolerance import assert_close
+
+import numba_baracuda as nb
+from numba_baracuda import OPS
+from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.op import Op, Variant
+
+NAN, INF = np.nan, np.inf
+
+
+def of(*stems: str, ops: list[Op] = FORWARD) -> Any:
+    """Parameters: the ops that compute these, with every variant."""
+    return pytest.mark.parametrize(("op", "variant"), [pair for pair in variants_of(ops) if stem(pair[0].name) in stems], ids=name_of)
+
+
+def columns(*slices: list[float], repeat: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Slices as the segments of every column; ids ascend."""
+    x = np.concatenate([np.array(each, np.float64) for each in slices])
+    return np.repeat(x[:, None], repeat, axis=1), np.repeat(np.arange(len(slices)), [len(each) for each in slices])
+
+
+def run(kind: Kind, op: Op, variant: Variant, element: str, segments: int, given: dict[str, Any], **options: Any) -> np.ndarray:
+    """A variant on arrays of an element, checked; ids of an op that takes any order are shuffled with their rows, and come back in order."""
+    ids = given["segment_ids"]
+    sample = Sample("given", len(ids), next(iter(given.values())).shape[1:], segments, element=element)
+    dtype = numpy_dtype(element)
+    given = {name: array.astype(np.int32 if name == "segment_ids" else dtype) for name, array in given.items()}
+    order = np.arange(len(ids)) if op.traits["ordered"] else np.random.default_rng(len(ids)).permutation(len(ids))
+    rows = {operand.name for operand in op.operands if operand.axes[0] == "num_inputs"}
+    got = check(kind, op, variant, sample, {name: array[order] if name in rows else array for name, array in given.items()}, **options)
+    return got[np.argsort(order)] if op.operands[-1].name in rows else got
+
+
+# ---------------------------------------------------------------- max and min
+
+
+@pytest.mark.parametrize("ties", ["first", "all", "even"])
+@of("max", "min", ops=BACKWARD)
+def test_ties(kind: Kind, op: Op, variant: Variant, ties: str) -> None:
+    """Whole numbers with ties among them, zeros of both signs, NaN and infinities, against the truth."""
+    sample = Sample("tied", 140, (3,), 9, samples.outside, whole=True)
+    given = samples.operands(op, sample)
+    x, ids = given["input"], given["segment_ids"]
+    x[...] = np.sign(x) * (1 if stem(op.name) == "max" else -1) - 1 * (ids % 2 == 0)[:, None]
+    x[x == 0] = np.random.default_rng(0).choice([-0.0, 0.0], (x == 0).sum())
+    x[(ids == 3) & (np.arange(140) % 3 > 0), 1] = NAN
+    x[ids == 4, 2] = INF if stem(op.name) == "min" else -INF
+    got = check(kind, op, variant, sample, given, ties=ties)
+    received = references.Runs(ids, 9).fold(np.add, (got != 0).astype(np.int64), 0)
+    assert (received.max() == 1) == (ties == "first")
+
+
+@pytest.mark.parametrize(
+    ("ties", "wanted"),
+    [
+        ("first", [0, 12, 0, 24, 0, 0, 36, 0, 48, 0, 60]),
+        ("all", [0, 12, 12, 24, 0, 24, 36, 36, 48, 48, 60]),
+        ("even", [0, 6, 6, 12, 0, 12, 18, 18, 24, 24, 60]),
+    ],
+)
+@of("max", "min", ops=BACKWARD)
+def test_ties_by_hand(kind: Kind, op: Op, variant: Variant, ties: str, wanted: list[float]) -> None:
+    sign = 1 if stem(op.name) == "max" else -1
+    x, ids = columns([1, 4, 4], [NAN, 2, NAN], [-INF, -INF], [-0.0, 0.0], [7])
+    sample = Sample("by hand", len(ids), (3,), 5)
+    upstream = np.repeat(np.array([[12], [24], [36], [48], [60]], np.float32), 3, axis=1)
+    given = {"d_output": upstream, "input": (sign * x).astype(np.float32), "segment_ids": ids.astype(np.int32)}
+    got = check(kind, op, variant, sample, given, ties=ties)
+    np.testing.assert_array_equal(got, np.repeat(np.array(wanted, np.float32)[:, None], 3, axis=1))
+
+
+@pytest.mark.parametrize("ties", ["first", "all", "even"])
+def test_ties_in_the_function(kind: Kind, ties: str) -> None:
+    x, ids = columns([2, 2, 1])
+    for name in ("segment_max_backward", "unsorted_segment_max_backward"):
+        given = [np.full((1, 3), 6, np.float32), x.astype(np.float32), ids.astype(np.int32)]
+        got = kind.numpy(getattr(nb, name)(*[kind.array(array) for array in given], ties=ties))
+        np.testing.assert_array_equal(got[:, 0], {"first": [6, 0, 0], "all": [6, 6, 0], "even": [3, 3, 0]}[ties])
+
+
+@of("max", "min")
+def test_extremes_in_every_order(kind: Kind, op: Op, variant: Variant) -> None:
+    """NaN wins wherever it stands, infinities are values."""
+    slices = [list(order) for values in ([NAN, 1, INF], [-INF, 2, INF], [-INF, -3, NAN]) for order in itertools.permutations(values)]
+    slices += [[-INF], [-INF] * 3, [INF], [INF] * 2, [NAN] * 2, [-INF, INF]]
+    x, ids = columns(*slices)
+    got = run(kind, op, variant, "f32", len(slices), {"input": x, "segment_ids": ids})
+    combine = np.max if stem(op.name) == "max" else np.min
+    np.testing.assert_array_equal(got[:, 0], [combine(each) for each in slices])
+
+
+@pytest.mark.parametrize(
+    ("op", "variant", "element"),
+    [
+        (op, v, e)
+        for op, v in variants_of(FORWARD)
+        for e in ("f32", "f16", "f64")
+        if stem(op.name) == "max" or (stem(op.name) == "min" and e == "f32")
+    ],
+    ids=name_of,
+)
+def test_the_sign_of_zero(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+    """−0 < +0, in every order."""
+    slices = [[-0.0, 0.0], [0.0, -0.0], [-0.0], [-0.0, -0.0], [0.0], [-0.0, 0.0, -0.0], [0.0, 0.0]]
+    x, ids = columns(*slices)
+    got = run(kind, op, variant, element, len(slices), {"input": x, "segment_ids": ids})
+    whole = all if stem(op.name) == "max" else any
+    np.testing.assert_array_equal(np.signbit(got.astype(np.float64))[:, 0], [whole(np.signbit(each)) for each in slices])
+
+
+# ---------------------------------------------------------------- products
+
+
+@pytest.mark.parametrize("element", ["f32", "f64"])
+@of("prod", ops=BACKWARD)
+def test_gradient_of_a_product_for_every_count_of_zeros(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+    slices = [[2.0, -3.0, 5.0, 0.5][: 4 - zeros] + [(-1) ** k * 0.0 for k in range(zeros)] for zeros in range(5)]
+    slices += [[0.0], [7.0], [0.0, 4.0], [4.0, 0.0]]
+    x, ids = columns(*slices)
+    runs = references.Runs(ids, len(slices))
+    upstream = np.arange(1.0, len(slices) + 1)[:, None].repeat(3, axis=1)
+    given = {"d_output": upstream, "input": x, "output": runs.fold(np.multiply, x, 1.0), "segment_ids": ids}
+    got = run(kind, op, variant, element, len(slices), given)
+    wanted = [number * np.prod(each[:k] + each[k + 1 :]) for number, each in enumerate(slices, 1) for k in range(len(each))]
+    np.testing.assert_allclose(got[:, 0], wanted, rtol=1e-6)
+    assert (got[np.array(wanted) == 0] == 0).all()
+
+
+@of("prod", ops=BACKWARD)
+def test_gradient_of_a_product_that_is_too_small_to_be_saved(kind: Kind, op: Op, variant: Variant) -> None:
+    """In float16: the saved output is 0, or subnormal with few bits left, where the product of the others is an ordinary number."""
+    slices = [[1e-3] * 3, [2e-3, 3e-3, 5e-3, 30.0], [0.013, 0.011, 0.007], [1e-4, 1e-4], [300.0, 1e-7, 1e-4]]
+    x, ids = columns(*slices)
+    x = x.astype(np.float16).astype(np.float64)
+    output = references.Runs(ids, len(slices)).fold(np.multiply, x, 1.0).astype(np.float16)
+    assert (output[0] == 0).all() and (output[2] > 0).all() and (output[2] < np.finfo(np.float16).smallest_normal).all()
+    given = {"d_output": np.full((len(slices), 3), 1000.0), "input": x, "output": output, "segment_ids": ids}
+    got = run(kind, op, variant, "f16", len(slices), given)
+    assert (got[:3] > 5e-4).all()
+
+
+# ---------------------------------------------------------------- exponentials
+
+
+@of("logsumexp", "softmax")
+def test_large_magnitudes(kind: Kind, op: Op, variant: Variant) -> None:
+    """exp(±10 000) is far outside of float32, its logarithm is not."""
+    slices = [[1e4, 1e4, 9990.0], [-1e4, -1e4, -10_010.0], [1e4, -1e4], [-1e4], [1e30, 1e30], [-1e30, 0.0], [88.8, 88.9]]
+    x, ids = columns(*slices)
+    got = run(kind, op, variant, "f32", len(slices), {"input": x, "segment_ids": ids})
+    assert np.isfinite(got).all()
+    if stem(op.name) == "softmax":
+        np.testing.assert_allclose(references.Runs(ids, len(slices)).fold(np.add, got.astype(np.float64), 0), 1, rtol=1e-6)
+
+
+@of("logsumexp", "softmax")
+def test_exponentials_of_what_is_not_finite(kind: Kind, op: Op, variant: Variant) -> None:
+    slices = [[-INF, -INF], [-INF], [-INF, 3.0], [INF, 3.0], [INF, INF, -INF], [NAN, 3.0], [3.0, NAN, INF], [1.0, 2.0]]
+    x, ids = columns(*slices)
+    got = run(kind, op, variant, "f32", len(slices), {"input": x, "segment_ids": ids})
+    if stem(op.name) == "softmax":
+        assert np.isnan(got[ids == 0]).all() and np.isnan(got[ids == 5]).all() and np.isfinite(got[ids == 7]).all()
+    else:
+        np.testing.assert_allclose(got[:, 0], [-INF, -INF, 3, INF, INF, NAN, NAN, 2.3132617], rtol=1e-6)
+
+
+@of("logsumexp", ops=BACKWARD)
+def test_gradient_of_logsumexp_of_what_is_not_finite(kind: Kind, op: Op, variant: Variant) -> None:
+    x, ids = columns([-INF, -INF], [-INF, 3.0], [INF, 3.0], [1e4, 1e4])
+    output = references.truth("segment_logsumexp", {"input": x, "segment_ids": ids}, 4).value
+    got = run(kind, op, variant, "f32", 4, {"d_output": np.ones((4, 3)), "input": x, "output": output, "segment_ids": ids})
+    np.testing.assert_allclose(got[:, 0], [0, 0, 0, 1, NAN, 0, 0.5, 0.5], rtol=2e-3)
+
+
+@of("softmax")
+def test_rows_of_softmax_outside_every_segment(kind: Kind, op: Op, variant: Variant) -> None:
+    sample = Sample("rows outside", 40, (3,), 6, samples.outside)
+    given = samples.operands(op, sample)
+    got = check(kind, op, variant, sample, given)
+    outside = (given["segment_ids"] < 0) | (given["segment_ids"] >= 6)
+    assert (got[outside] == 0).all() and (got[~outside] > 0).all() and outside.any() and not outside.all()
+
+
+# ---------------------------------------------------------------- norms and moments
+
+
+@pytest.mark.parametrize(
+    ("op", "variant", "correction"),
+    [
+        (*pair, correction)
+        for pair in variants_of(FORWARD + BACKWARD)
+        if stem(pair[0].name) in ("var", "std")
+        for correction in ((0, 2, 5) if pair[0].traits["ordered"] and stem(pair[0].name) == "var" else (3,))
+    ],
+    ids=name_of,
+)
+def test_correction(kind: Kind, op: Op, variant: Variant, correction: int) -> None:
+    """Segments of 1 to 7 rows: where no more rows are left than the correction takes, results and gradients are 0."""
+    sample = Sample("corrected", 28, (3,), 9, lambda rng, rows, segments: np.repeat(np.arange(7), np.arange(1, 8)))
+    given = samples.operands(op, sample, correction=correction)
+    got = check(kind, op, variant, sample, given, correction=correction)
+    counts = np.bincount(given["segment_ids"], minlength=9)
+    few = counts <= max(correction, 1)
+    few = few[given["segment_ids"]] if op in BACKWARD else few
+    assert (got[few] == 0).all() and (got[~few] != 0).all()
+
+
+@of("std", "var", "norm2", ops=FORWARD + BACKWARD)
+def test_slices_without_a_gradient(kind: Kind, op: Op, variant: Variant) -> None:
+    """Of equal rows the deviation is 0 exactly, and so is its gradient; the same holds for the norm of zeros."""
+    x, ids = columns([0.1] * 5, [1e4 + 0.1] * 33, [0.0] * 3, [-7.3], [1.0, 2.0])
+    output = references.truth(f"segment_{stem(op.name)}", {"input": x.astype(np.float32), "segment_ids": ids}, 5).value
+    known = {"d_output": np.full((5, 3), 3.0), "input": x, "output": output, "segment_ids": ids}
+    got = run(kind, op, variant, "f32", 5, {operand.name: known[operand.name] for operand in op.operands[:-1]})
+    still = [2] if stem(op.name) == "norm2" else [0, 1, 2, 3]
+    if op in FORWARD:
+        assert (got[still] == 0).all() and (got[4] != 0).all()
+    else:
+        assert (got[ids == 4] != 0).all()
+        assert stem(op.name) == "var" or (got[np.isin(ids, still)] == 0).all()
+
+
+@of("var", "std")
+def test_deviations_from_a_large_mean(kind: Kind, op: Op, variant: Variant) -> None:
+    """Σ x² − (Σ x)² / n has no digit left here."""
+    rng = np.random.default_rng(4)
+    ids = np.sort(rng.integers(0, 6, 400))
+    x = (1e4 + rng.standard_normal((400, 3))).astype(np.float32)
+    got = run(kind, op, variant, "f32", 6, {"input": x, "segment_ids": ids})
+    wanted = [x[ids == segment].astype(np.float64).var(axis=0, ddof=1) for segment in range(6)]
+    np.testing.assert_allclose(got, wanted if stem(op.name) == "var" else np.sqrt(wanted), rtol=2e-3)
+
+
+# ---------------------------------------------------------------- empty segments
+
+
+#: every element of the ops whose values differ with it, or by which every element is met
+ELEMENTS = [
+    (op, element)
+    for op in FORWARD
+    for element in (op.elements if op.traits["ordered"] or stem(op.name) in ("max", "min") else ("f32",))
+    if takes_empty(op)
+]
+
+
+@pytest.mark.parametrize(("op", "element"), ELEMENTS, ids=name_of)
+def test_empty_segments_of_every_element(kind: Kind, op: Op, element: str) -> None:
+    """By default and by ``empty=``, in front of, between and behind others, and where there is nothing else."""
+    kind = samples.suited(kind, element)
+    dtype, segments = numpy_dtype(element), 9
+    x, ids = np.ones((3, 3), dtype), np.array([2, 2, 5], np.int32)
+    asked = [None, "identity", 3] if element in INTEGERS else [None, "identity", 2.5, -INF]
+    for empty in asked:
+        for rows in (3, 0):
+            given = {"input": x[:rows], "segment_ids": ids[:rows]}
+            got = kind.numpy(samples.call(op, [kind.array(array) for array in given.values()], segments, empty=empty))
+            truth = references.truth(op.name, given, segments, empty)
+            assert_close(got, truth, element, op.name)
+            wanted = np.array(references.empty_of(op.name, dtype, empty)).astype(dtype)
+            assert (got[[0, 1, 3, 8]] == wanted).all()
+
+
+# ---------------------------------------------------------------- half types
+
+
+ONES = {"f16": {2049: 2048, 2051: 2052, 4096: 4096}, "bf16": {257: 256, 259: 260, 1000: 1000}}
+
+
+@pytest.mark.parametrize("element", ONES)
+@of("sum")
+def test_sums_of_halves_are_rounded_once(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+    """Kept in float16 a sum of ones would stop at 2048, in bfloat16 at 256."""
+    counts = ONES[element]
+    ids = np.repeat(np.arange(len(counts)), list(counts))
+    got = run(kind, op, variant, element, len(counts), {"input": np.ones((len(ids), 1)), "segment_ids": ids})
+    np.testing.assert_array_equal(got[:, 0].astype(np.float64), list(counts.values()))
+
+
+#: (slice, result) that half types could not hold on the way
+ON_THE_WAY: dict[str, tuple[list[float], float]] = {
+    "mean": ([60_000.0] * 4, 60_000.0),
+    "prod": ([1e-4, 1e-4, 1e4, 1e4], 1.0),
+    "norm2": ([300.0, 400.0], 500.0),
+    "var": ([-200.0, 200.0, -200.0, 200.0, 0.0], 40_000.0),
+    "std": ([-200.0, 200.0, -200.0, 200.0, 0.0], 200.0),
+    "logsumexp": ([20.0, 20.0, 20.0, 20.0], 20 + np.log(4)),
+    "sum": ([60_000.0, 60_000.0, -60_000.0, 0.25], 60_000.0),
+}
+
+
+@of(*ON_THE_WAY)
+def test_halves_are_kept_in_float32_on_the_way(kind: Kind, op: Op, variant: Variant) -> None:
+    values, wanted = ON_THE_WAY[stem(op.name)]
+    x, ids = columns(values)
+    got = run(kind, op, variant, "f16", 1, {"input": x, "segment_ids": ids})
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2e-3)
+
+
+@of("mean", "norm2", "std", "var", ops=BACKWARD)
+def test_gradients_of_halves_are_kept_in_float32_on_the_way(kind: Kind, op: Op, variant: Variant) -> None:
+    """d_output · input is 90 000 on the way, and 5000 rows are more than float16 counts."""
+    rows = 5000 if stem(op.name) == "mean" else 4
+    x = np.resize([300.0, -300.0], (rows, 1))
+    ids = np.zeros(rows, np.int64)
+    output = references.truth(f"segment_{stem(op.name)}", {"input": x, "segment_ids": ids}, 1).value
+    known = {"d_output": np.full((1, 1), 300.0), "input": x, "output": output, "segment_ids": ids}
+    given = {operand.name: known[operand.name] for operand in op.operands[:-1]}
+    got = run(kind, op, variant, "f16", 1, given)
+    np.testing.assert_allclose(got.astype(np.float64), references.truth(op.name, given, 1).value, rtol=2e-3)
+
+
+# ---------------------------------------------------------------- integers
+
+
+@pytest.mark.parametrize("element", INTEGERS)
+@of(*WITH_INTEGERS)
+def test_integers_of_the_whole_range(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+    """Sums and products wrap; no extreme passes through a float on its way."""
+    dtype = numpy_dtype(element)
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(limits.bits)
+    sample = Sample(f"whole range {element}", 60, (3,), 7, element=element)
+    given = samples.operands(op, sample)
+    given["input"] = rng.integers(limits.min, limits.max, (60, 3), dtype, endpoint=True)
+    given["input"][given["segment_ids"] == 3] = [limits.max, limits.min, limits.max - 1]
+    got = check(kind, op, variant, sample, given)
+    assert got.dtype == dtype
+    if stem(op.name) in ("max", "min"):
+        assert got[3].tolist() == [limits.max, limits.min, limits.max - 1]
+
+
+@pytest.mark.parametrize(("name", "call"), [("segment_sum", np.add.reduce), ("unsorted_segment_prod", np.multiply.reduce)])
+def test_integers_wrap(kind: Kind, name: str, call: Callable[..., Any]) -> None:
+    for dtype in (np.int32, np.int64):
+        x = np.array([[np.iinfo(dtype).max] * 3, [2] * 3, [1] * 3], dtype)
+        got = kind.numpy(samples.call(OPS[name], [kind.array(x), kind.array(np.zeros(3, np.int32))], 1))
+        np.testing.assert_array_equal(got, call(x, axis=0, keepdims=True, dtype=dtype))
+        assert got[0, 0] < 0
