@@ -79,9 +79,10 @@ class SegmentIndex(Bundle):
     finds out, for which alone the constructor waits for the device. Ids outside [0, S) belong to no segment. What is kept, as arrays of the caller's
     kind, which are not to be changed:
 
-    ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row k in order is row
-    ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` … ``offsets[s + 1]`` − 1 in
-    that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each segment.
+    ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row k
+    in order is row ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` …
+    ``offsets[s + 1]`` − 1 in that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each
+    segment.
 
     Work is queued on ``stream``, by default the framework's current one; an op on another stream must be ordered behind it. Raises
     ``InvalidProblem`` for what are no ids or no number of segments.
