@@ -25,6 +25,46 @@ if TYPE_CHECKING:
     from .plan import PrecisionGuarantee as PrecisionGuarantee
     from .plan import select as select
     from .registry import OPS as OPS
+    from .segment import segment_logsumexp as segment_logsumexp
+    from .segment import segment_logsumexp_backward as segment_logsumexp_backward
+    from .segment import segment_max as segment_max
+    from .segment import segment_max_backward as segment_max_backward
+    from .segment import segment_mean as segment_mean
+    from .segment import segment_mean_backward as segment_mean_backward
+    from .segment import segment_min as segment_min
+    from .segment import segment_min_backward as segment_min_backward
+    from .segment import segment_norm2 as segment_norm2
+    from .segment import segment_norm2_backward as segment_norm2_backward
+    from .segment import segment_prod as segment_prod
+    from .segment import segment_prod_backward as segment_prod_backward
+    from .segment import segment_softmax as segment_softmax
+    from .segment import segment_softmax_backward as segment_softmax_backward
+    from .segment import segment_std as segment_std
+    from .segment import segment_std_backward as segment_std_backward
+    from .segment import segment_sum as segment_sum
+    from .segment import segment_sum_backward as segment_sum_backward
+    from .segment import segment_var as segment_var
+    from .segment import segment_var_backward as segment_var_backward
+    from .segment import unsorted_segment_logsumexp as unsorted_segment_logsumexp
+    from .segment import unsorted_segment_logsumexp_backward as unsorted_segment_logsumexp_backward
+    from .segment import unsorted_segment_max as unsorted_segment_max
+    from .segment import unsorted_segment_max_backward as unsorted_segment_max_backward
+    from .segment import unsorted_segment_mean as unsorted_segment_mean
+    from .segment import unsorted_segment_mean_backward as unsorted_segment_mean_backward
+    from .segment import unsorted_segment_min as unsorted_segment_min
+    from .segment import unsorted_segment_min_backward as unsorted_segment_min_backward
+    from .segment import unsorted_segment_norm2 as unsorted_segment_norm2
+    from .segment import unsorted_segment_norm2_backward as unsorted_segment_norm2_backward
+    from .segment import unsorted_segment_prod as unsorted_segment_prod
+    from .segment import unsorted_segment_prod_backward as unsorted_segment_prod_backward
+    from .segment import unsorted_segment_softmax as unsorted_segment_softmax
+    from .segment import unsorted_segment_softmax_backward as unsorted_segment_softmax_backward
+    from .segment import unsorted_segment_std as unsorted_segment_std
+    from .segment import unsorted_segment_std_backward as unsorted_segment_std_backward
+    from .segment import unsorted_segment_sum as unsorted_segment_sum
+    from .segment import unsorted_segment_sum_backward as unsorted_segment_sum_backward
+    from .segment import unsorted_segment_var as unsorted_segment_var
+    from .segment import unsorted_segment_var_backward as unsorted_segment_var_backward
     from .segment.descriptor import SegmentDescriptor as SegmentDescriptor
     from .segment.index import SegmentIndex as SegmentIndex
     from .vocabulary import ArchSku as ArchSku

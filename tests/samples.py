@@ -199,7 +199,12 @@ CORE = [
     Sample("core, no segments", 5, (3,), 0, outside),
     Sample("core, no columns", 5, (0,), 3),
 ]
-#: element types for ops of which ``CORE`` is shown; those that take ids in any order meet only the first of these
+#: and for the unsorted ops of these, and for ops that differ from another by a sign or a root
+BRIEF = [
+    sample for sample in CORE if sample.name in ("core, 3 columns", "core, whole numbers", "core, no rows", "core, 36 columns", "core, no columns")
+]
+TWINS = ("min", "std")
+#: element types for ops of which ``CORE`` is shown; those of which ``BRIEF`` is meet the first
 TYPES = [
     Sample("core, f16", 150, (3,), 40, runs, "f16"),
     Sample("core, bf16", 150, (3,), 40, runs, "bf16"),
@@ -293,12 +298,14 @@ def cases(ops: Sequence[Op], full: Sequence[Any], few: Sequence[Any], determinis
     return [(op, variant, each) for op, variant in variants_of(ops, deterministic) for each in (full if represents(op, variant) else few)]
 
 
-def sampled(ops: Sequence[Op], full: Sequence[Sample] = SAMPLES, few: Sequence[Sample] = CORE, types: Sequence[Sample] = TYPES) -> list[Any]:
-    """Op, variant and sample: as many as :func:`cases` gives, of elements that the op has."""
+def sampled(ops: Sequence[Op]) -> list[Any]:
+    """Op, variant and sample, of elements that the op has: all for a representative, and fewer the more of an op is known from others."""
     made = []
     for op, variant in variants_of(ops):
-        chosen = full if represents(op, variant) else [*few, *(types if op.traits["ordered"] else types[:1])]
-        made += [(op, variant, sample) for sample in chosen if sample.element in op.elements]
+        known = stem(op.name) in TWINS or not op.traits["ordered"]
+        brief = known and sum(not variant.refuses(op, descriptor(op, sample)) for sample in BRIEF) > 3
+        few = [*(BRIEF if brief else CORE), *(TYPES[:1] if known else TYPES)]
+        made += [(op, variant, sample) for sample in (SAMPLES if represents(op, variant) else few) if sample.element in op.elements]
     return made
 
 

@@ -182,7 +182,7 @@ def problem(op: Op, sample: Sample, ascending: bool) -> dict[str, np.ndarray]:
 SHAPES = [
     Sample("core, 3 columns", 120, (3,), 40, samples.outside),
     Sample("core, 1 column", 200, (), 50, samples.runs),
-    Sample("core, 37 columns", 40, (37,), 12, samples.runs),
+    Sample("core, 36 columns", 40, (36,), 12, samples.runs),
 ]
 EXACT = Sample("exact", 90, (3,), 30, samples.outside, whole=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import references
 import samples
 from kinds import LAYOUTS, ROW_LAYOUTS, Kind, lay, see
-from samples import Sample, cases, name_of, variants_of
+from samples import Sample, name_of, represents, variants_of
 from tolerance import assert_close
 
 from numba_baracuda import OPS
@@ -18,8 +19,18 @@ from numba_baracuda.segment.recipes.common import Rows, merge_axes
 
 ALL = list(OPS.values())
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(ALL), ids=name_of)
-#: layouts for ops whose algorithm another op shows: narrower accesses, and trailing axes that do not merge
-FEW = ("one element late", "trailing axes swapped")
+#: one op for each algorithm, and among them those on which every operand is laid out by itself
+EACH = [pair for pair in variants_of(ALL) if represents(*pair)]
+APART = [(op, variant) for op, variant in EACH if variant.name in ("ragged_sorted", "spread")]
+TOGETHER = [pair for pair in EACH if pair not in APART]
+OTHERS = [pair for pair in variants_of(ALL) if pair not in EACH]
+
+
+def laid(pairs: list[tuple[Op, Variant]], layouts: Iterable[Any]) -> Any:
+    """Parameters: op, variant and layout."""
+    return pytest.mark.parametrize(("op", "variant", "layout"), [(*pair, layout) for pair in pairs for layout in layouts], ids=name_of)
+
+
 SAMPLE = Sample("strided", 30, (3, 4), 9, whole=True)
 #: where elements are short, as many as a 16-byte access takes and more
 SHORT = Sample("strided f16", 30, (2, 8), 9, whole=True, element="f16")
@@ -41,27 +52,34 @@ def check(kind: Kind, op: Op, variant: Variant, sample: Sample = SAMPLE, **layou
     assert_close(kind.numpy(out), references.truth(op.name, given, sample.segments), sample.element, op.name)
 
 
-@pytest.mark.parametrize(("op", "variant", "layout"), cases(ALL, list(LAYOUTS), FEW), ids=name_of)
+@laid(APART, LAYOUTS)
 def test_inputs(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
     check(any_kind, op, variant, values=layout)
 
 
-@pytest.mark.parametrize(("op", "variant", "layout"), cases(ALL, list(LAYOUTS), FEW), ids=name_of)
+@laid(APART, LAYOUTS)
 def test_outputs(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
     check(any_kind, op, variant, output=layout)
 
 
-PLACED = [(layout, index) for layout in ROW_LAYOUTS for index in ("i32", "i64")]
+@laid(TOGETHER, LAYOUTS)
+def test_inputs_and_outputs(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
+    check(any_kind, op, variant, values=layout, output=layout)
 
 
-@pytest.mark.parametrize(("op", "variant", "placed"), cases(ALL, PLACED, [("every second row", "i32")]), ids=name_of)
-def test_ids(any_kind: Kind, op: Op, variant: Variant, placed: tuple[str, str]) -> None:
-    check(any_kind, op, variant, Sample("strided ids", 70, (3,), 150, samples.outside, index=placed[1]), segment_ids=placed[0])
+@laid(EACH, [(layout, index) for layout in ROW_LAYOUTS for index in ("i32", "i64")])
+def test_ids(any_kind: Kind, op: Op, variant: Variant, layout: tuple[str, str]) -> None:
+    check(any_kind, op, variant, Sample("strided ids", 70, (4,), 150, samples.outside, index=layout[1]), segment_ids=layout[0])
 
 
-@pytest.mark.parametrize(("op", "variant", "layout"), cases(ALL, list(LAYOUTS), ()), ids=name_of)
+@laid(APART, LAYOUTS)
 def test_short_elements(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
     check(any_kind, op, variant, SHORT, values=layout, output=layout)
+
+
+@laid(OTHERS, ["one element late"])
+def test_ops_whose_algorithm_another_op_shows(any_kind: Kind, op: Op, variant: Variant, layout: str) -> None:
+    check(any_kind, op, variant, Sample("core, laid out", 30, (3,), 40), values=layout, output=layout, segment_ids="every second row")
 
 
 @EVERY
@@ -71,7 +89,7 @@ def test_everything_at_once(any_kind: Kind, op: Op, variant: Variant) -> None:
     check(any_kind, op, variant, sample, values="trailing axes swapped", output="rows innermost", segment_ids="every second row")
 
 
-@EVERY
+@pytest.mark.parametrize(("op", "variant"), EACH, ids=name_of)
 def test_broadcast_inputs(any_kind: Kind, op: Op, variant: Variant) -> None:
     """One value for all rows, one for all columns, one id for all rows."""
     sample = Sample("broadcast", 40, (3, 4), 9)

@@ -27,7 +27,7 @@ from numba_baracuda.op import Layout, Op, Target, Variant
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values())), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", list(OPS.values()), ids=name_of)
 #: enough rows for several blocks, hence for every slot of a workspace
-LARGE = Sample("large", 150, (37,), 60, samples.runs)
+LARGE = Sample("large", 150, (36,), 60, samples.runs)
 
 
 def described(name: str = "segment_sum", rows: int = 6, columns: int = 4, segments: int = 3, **options: Any) -> SegmentDescriptor:
@@ -121,13 +121,13 @@ def test_preference_for_deterministic_variants() -> None:
 
 
 def test_preference_for_little_workspace() -> None:
-    problem = described("unsorted_segment_sum", 1_000_000)
+    problem = described("unsorted_segment_sum", 1_000_000, segments=1000)
     needed = nb.select(problem).workspace_size
     assert needed > 0
     assert nb.select(problem, PlanPreference(max_workspace_bytes=needed)).workspace_size == needed
-    with pytest.raises(nb.Unsupported, match=rf"ragged_permuted needs a workspace of {needed} bytes, more than {needed - 1}"):
+    with pytest.raises(nb.Unsupported, match=rf"ragged_permuted needs a workspace of {needed} bytes, more than {needed - 1}$"):
         nb.select(problem, PlanPreference(max_workspace_bytes=needed - 1))
-    with pytest.raises(nb.Unsupported, match="atomic is not deterministic; ragged_permuted needs a workspace"):
+    with pytest.raises(nb.Unsupported, match=r"atomic is not deterministic; .*; ragged_permuted needs a workspace"):
         nb.select(problem, PlanPreference(max_workspace_bytes=0))
     assert nb.select(problem, PlanPreference(max_workspace_bytes=0, deterministic=False)).variant.name == "atomic"
 
@@ -151,7 +151,7 @@ def test_preference_against_kernels_for_one_architecture() -> None:
 
 def test_skus_are_unique() -> None:
     skus = {}
-    for op, variant in variants_of(list(OPS.values())):
+    for op, variant in [(row, each) for row in OPS.values() for each in row.variants]:
         for element, index in itertools.product(op.elements, op.indices):
             for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (12, 0)):
                 made = plans.Plan(op, described(op.name, element=element, index=index), variant, Target(capability, 132), 0)
@@ -345,7 +345,8 @@ def test_empty_arrays_overlap_nothing(kind: Kind) -> None:
 
 def test_ops_that_need_a_workspace() -> None:
     needed = {name: nb.select(samples.descriptor(op, LARGE)).workspace_size for name, op in OPS.items()}
-    assert needed["segment_sum"] > 0 and needed["segment_mean_backward"] == 4 * 60  # counts of 60 segments
+    # ends and counts of 60 segments, to multiples of 16 bytes, and a quotient of float32 for each of their columns
+    assert needed["segment_sum"] > 0 and needed["segment_mean_backward"] == 4 * 64 + 4 * 60 + 4 * 60 * 36
     assert needed["segment_sum_backward"] == needed["unsorted_segment_sum_backward"] == 0
 
 
@@ -447,11 +448,11 @@ def test_plans_that_need_none_ignore_the_workspace(kind: Kind) -> None:
 
 def test_a_device_with_more_multiprocessors_may_need_more(emulator: Kind) -> None:
     """A plan made for one device and run on another of its architecture never writes past the workspace."""
-    op = OPS["segment_sum"]
-    plan = samples.plan_of(op, op.variants[0], samples.descriptor(op, LARGE))
+    op, sample = OPS["segment_sum"], Sample("many blocks", 400, (17,), 90, samples.runs)
+    plan = samples.plan_of(op, op.variants[0], samples.descriptor(op, sample))
     needed = plan.workspace_size
     plan.target = dataclasses.replace(plan.target, multiprocessors=64)
-    operands = operands_for(emulator, plan, LARGE)
+    operands = operands_for(emulator, plan, sample)
     with pytest.raises(nb.WorkspaceTooSmall) as caught:
         plan.run(**operands, workspace=emulator.workspace(needed))
     assert caught.value.needed > needed

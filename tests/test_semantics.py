@@ -106,12 +106,7 @@ def test_extremes_in_every_order(kind: Kind, op: Op, variant: Variant) -> None:
 
 @pytest.mark.parametrize(
     ("op", "variant", "element"),
-    [
-        (op, v, e)
-        for op, v in variants_of(FORWARD)
-        for e in ("f32", "f16", "f64")
-        if stem(op.name) == "max" or (stem(op.name) == "min" and e == "f32")
-    ],
+    [(op, v, e) for op, v in variants_of(FORWARD) for e in ("f32", "f16") if stem(op.name) == "max" or (stem(op.name) == "min" and e == "f32")],
     ids=name_of,
 )
 def test_the_sign_of_zero(kind: Kind, op: Op, variant: Variant, element: str) -> None:
@@ -126,16 +121,15 @@ def test_the_sign_of_zero(kind: Kind, op: Op, variant: Variant, element: str) ->
 # ---------------------------------------------------------------- products
 
 
-@pytest.mark.parametrize("element", ["f32", "f64"])
 @of("prod", ops=BACKWARD)
-def test_gradient_of_a_product_for_every_count_of_zeros(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+def test_gradient_of_a_product_for_every_count_of_zeros(kind: Kind, op: Op, variant: Variant) -> None:
     slices = [[2.0, -3.0, 5.0, 0.5][: 4 - zeros] + [(-1) ** k * 0.0 for k in range(zeros)] for zeros in range(5)]
     slices += [[0.0], [7.0], [0.0, 4.0], [4.0, 0.0]]
     x, ids = columns(*slices)
     runs = references.Runs(ids, len(slices))
     upstream = np.arange(1.0, len(slices) + 1)[:, None].repeat(3, axis=1)
     given = {"d_output": upstream, "input": x, "output": runs.fold(np.multiply, x, 1.0), "segment_ids": ids}
-    got = run(kind, op, variant, element, len(slices), given)
+    got = run(kind, op, variant, "f32", len(slices), given)
     wanted = [number * np.prod(each[:k] + each[k + 1 :]) for number, each in enumerate(slices, 1) for k in range(len(each))]
     np.testing.assert_allclose(got[:, 0], wanted, rtol=1e-6)
     assert (got[np.array(wanted) == 0] == 0).all()

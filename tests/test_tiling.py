@@ -47,14 +47,17 @@ def test_flat_tiles_divide_exactly(vector: int) -> None:
         np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
 
 
-def _launches(op: str, columns: int, address: int = 0, step: int = 0, rows: int = 1 << 20, segments: int = 1 << 14) -> list[Launch]:
-    """The launches of the first variant for values that start ``address`` bytes behind a multiple of 16, rows ``step`` elements apart."""
+def _launches(
+    op: str, columns: int, address: int = 0, step: int = 0, rows: int = 1 << 20, segments: int = 1 << 14, variant: str = ""
+) -> list[Launch]:
+    """The launches of a variant, by default the first, for values ``address`` bytes behind a multiple of 16, rows ``step`` elements apart."""
     row, descriptor = OPS[op], SegmentDescriptor(op, rows, columns, segments)
     layouts: dict[str, Layout] = {}
     for operand in row.operands:
         layout = contiguous(operand, descriptor)
         layouts[operand.name] = layout if operand.index else Layout(layout.shape, (step or columns, 1), address)
-    return [each for each in row.variants[0].recipe(row, descriptor, layouts, CARD).steps if isinstance(each, Launch)]
+    chosen = next(each for each in row.variants if variant in ("", each.name))
+    return [each for each in chosen.recipe(row, descriptor, layouts, CARD).steps if isinstance(each, Launch)]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,9 @@ def test_sorting_where_it_pays(rows: int, columns: int, variant: str) -> None:
 def test_passes_of_the_scatter(columns: int, segments: int, passes: int) -> None:
     """Together they name every segment once."""
     found: list[Any] = [
-        each.scalars[3:5] for each in _launches("unsorted_segment_sum", columns, segments=segments) if "scatter_rows" in each.spec.factory
+        each.scalars[3:5]
+        for each in _launches("unsorted_segment_sum", columns, segments=segments, variant="atomic")
+        if "scatter_rows" in each.spec.factory
     ]
     assert len(found) == passes
     assert [low for low, _ in found] == [0, *[high for _, high in found[:-1]]]

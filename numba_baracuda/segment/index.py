@@ -79,8 +79,8 @@ class SegmentIndex(Bundle):
     finds out, for which alone the constructor waits for the device. Ids outside [0, S) belong to no segment. What is kept, as arrays of the caller's
     kind, which are not to be changed:
 
-    ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row k
-    in order is row ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` …
+    ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row
+    k in order is row ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` to
     ``offsets[s + 1]`` − 1 in that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each
     segment.
 
@@ -140,19 +140,36 @@ class SegmentIndex(Bundle):
         ends = self._make("offsets", first, segments + 1, count, handle), self._make("counts", first, segments, count, handle)
         _run(recipe, [first, ids, *made, *ends], handle)
 
-    segment_ids = property(lambda self: self._views["segment_ids"].owner)
-    sorted_ids = property(lambda self: self._views["sorted_ids"].owner)
-    offsets = property(lambda self: self._views["offsets"].owner)
-    counts = property(lambda self: self._views["counts"].owner)
+    @property
+    def segment_ids(self) -> Any:
+        """The ids as they were given; those of offsets, in order."""
+        return self._views["segment_ids"].owner
+
+    @property
+    def sorted_ids(self) -> Any:
+        """[N], the ids in order."""
+        return self._views["sorted_ids"].owner
 
     @property
     def permutation(self) -> Any:
+        """[N], the row that comes k-th in order; None where ids ascend."""
         return None if self.is_sorted else self._views["permutation"].owner
+
+    @property
+    def offsets(self) -> Any:
+        """[S + 1], where segments begin and end in order."""
+        return self._views["offsets"].owner
+
+    @property
+    def counts(self) -> Any:
+        """[S], the rows of each segment."""
+        return self._views["counts"].owner
 
     def __repr__(self) -> str:
         return f"SegmentIndex({self.num_inputs} rows in {self.num_segments} segments, {self.descriptor_form})"
 
     def view_of(self, name: str) -> View:
+        """One of the arrays, as plans read it."""
         return self._views[name]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,7 @@ def _notes(row: Row, ordered: bool, backward: bool) -> str:
     return f"{row.rules} {kept} {'Rows whose id is out of range get 0. ' if backward else ''}{order}"
 
 
-def _add(row: Row, prefix: str) -> dict[str, Any]:
+def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     """A fold and its gradient."""
     ordered, name = not prefix, f"{prefix}segment_{row.name}"
     where = " over segment_ids[n] = s"
@@ -172,7 +172,7 @@ def _add(row: Row, prefix: str) -> dict[str, Any]:
     return {op.name: function_of(op) for op in (forward, back)}
 
 
-FUNCTIONS: dict[str, Any] = {}
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _prefix in ("", "unsorted_"):
     for _row in TABLE:
         FUNCTIONS |= _add(_row, _prefix)
