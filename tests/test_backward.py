@@ -26,7 +26,7 @@ def suits(op: Op, given: dict[str, np.ndarray], sample: Sample) -> dict[str, np.
 
 
 #: gradients that are the same in any order of rows, so that the sorted ops have them right for unsorted ids, too
-UNORDERED = ("sum", "mean", "prod")
+UNORDERED = ("sum", "logsumexp", "norm2")
 
 
 @EVERY
