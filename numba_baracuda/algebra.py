@@ -170,7 +170,7 @@ def _log_of_sum(state: Any, count: Any, one: Any) -> Any:
 
 
 def _greatest_and_share(state: Any, count: Any, one: Any) -> Any:
-    return state[0], one / state[1]
+    return state[0], one / state[1] + (state[0] - state[0])
 
 
 def _product(x: Any, other: Any, one: Any) -> Any:
@@ -178,7 +178,7 @@ def _product(x: Any, other: Any, one: Any) -> Any:
 
 
 LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_sum)
-#: the greatest element m and 1 / Σ exp(x − m)
+#: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_share, results=2)
 #: Σ of the products of two arrays
 DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)

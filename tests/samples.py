@@ -304,7 +304,7 @@ def sampled(ops: Sequence[Op]) -> list[Any]:
     for op, variant in variants_of(ops):
         known = stem(op.name) in TWINS or not op.traits["ordered"]
         brief = known and sum(not variant.refuses(op, descriptor(op, sample)) for sample in BRIEF) > 3
-        few = [*(BRIEF if brief else CORE), *(TYPES[:1] if known else TYPES)]
+        few = [*(BRIEF if brief else CORE), *(TYPES[:1] if known and variant.name != "atomic_exact" else TYPES)]
         made += [(op, variant, sample) for sample in (SAMPLES if represents(op, variant) else few) if sample.element in op.elements]
     return made
 

@@ -133,7 +133,7 @@ def share_for(row_size: int) -> int:
 
 def spreads_for(operands: int) -> int:
     """Rows that a lane gives back what their segments were folded into, all loads before the first store; fewer where it loads more for each."""
-    return COPIES if operands <= 3 else COPIES // 2
+    return COPIES if operands <= 2 else COPIES // 2
 
 
 def flat_tile(columns: int, vector: int) -> int:
