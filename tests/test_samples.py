@@ -23,7 +23,7 @@ def test_samples(kind: Kind, op: Op, variant: Variant, sample: Sample) -> None:
 def test_samples_leave_no_variant_out(op: Op, variant: Variant) -> None:
     """What a variant refuses is skipped elsewhere, so something must be left."""
     met = [sample for each, chosen, sample in sampled(ALL) if each is op and chosen is variant]
-    assert sum(not variant.refuses(op, samples.descriptor(op, sample)) for sample in met) > 2
+    assert sum(not variant.refuses(op, samples.descriptor(op, sample)) for sample in met) > 1
 
 
 @pytest.mark.parametrize("op", ALL, ids=name_of)

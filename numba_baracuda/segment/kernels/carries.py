@@ -34,7 +34,8 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
     groups = carry_threads(heavy) // lanes
     bundle = math.isqrt(groups)
     bundles = ceil_div(groups, bundle)
-    part_size, batch_size = lanes * scalars, UNROLL * scalars
+    unroll = UNROLL // 2 if heavy else UNROLL
+    part_size, batch_size = lanes * scalars, unroll * scalars
     shared_states = groups * part_size
 
     @jit.device
@@ -65,18 +66,18 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
 
     @jit.device
     def join_span(states: Any, counts: Any, kept: Any, first: Any, last: Any, size: Any, inside: Any) -> Any:
-        """Joins carries first … last − 1, ``UNROLL`` in flight, and returns the rows they stand for."""
+        """Joins carries first … last − 1, several in flight, and returns the rows they stand for."""
         batch = cuda.local.array(batch_size, state_type)
         count = int64(0)
         entry = int64(first)
         while entry < last:
-            taken = UNROLL if entry + UNROLL <= last else 1
-            for u in range(UNROLL):
+            taken = unroll if entry + unroll <= last else 1
+            for u in range(unroll):
                 if u < taken:
                     count += counts[entry + u]
                     for k in range(0, scalars, piece):
                         load(kept, (entry + u) * size + inside + k, batch, u * scalars + k)
-            for u in range(UNROLL):
+            for u in range(unroll):
                 if u < taken:
                     join(states, batch, u * scalars, 1)
             entry += taken
