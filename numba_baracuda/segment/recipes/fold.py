@@ -94,7 +94,7 @@ def join_carries(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries:
     value, columns = descriptor.element, descriptor.embedding_dim
     state, result = BY_NAME[value].accumulator, fold.result or value
     rows = copy.copy(rows)
-    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > 16:
+    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > (8 if fold.monoid.heavy else 16):
         rows.vector //= 2  # a block of so many threads has few registers
     joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.heavy)
     signature = f"*i64 *i64 *{state} *i32 *{result} i64 i64 i64 i64 {state} i64 {rows.tuples} {rows.tuples}"
