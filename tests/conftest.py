@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import hypothesis
 import pytest
 from kinds import KINDS, Kind
@@ -35,6 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if arrays.emulating():
         # Tests of one op side by side: the emulator infers a kernel's types in every process, and workers take neighbouring tests.
         items.sort(key=_computes)
+        gc.set_threshold(50_000, 20, 100)  # what is inferred is kept, some million objects, which need not be walked time and again
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and NUMBA_BARACUDA_EMULATE unset"))

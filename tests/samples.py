@@ -185,6 +185,9 @@ SAMPLES = [
     Sample("4 columns of i64", 120, (4,), 30, outside, "i64", "i64"),
 ]
 
+#: of these, what only the ragged folds have edges for
+RAGGED = ("2 columns", "5 columns", "130 columns", "257 columns", "4 columns i64", "36 columns f64", "1 column f16", "37 columns f16")
+
 #: for ops whose algorithm another op has shown on all of the above
 CORE = [
     Sample("core, 1 column", 700, (), 50, runs),
@@ -293,6 +296,11 @@ def represents(op: Op, variant: Variant) -> bool:
     return (op.name, variant.name) in _representatives()
 
 
+def tells(op: Op, variant: Variant) -> bool:
+    """Whether a variant shows its algorithm, or an op what it folds by: not the unsorted twin, nor what a sign or a root makes of another op."""
+    return represents(op, variant) or (op.traits["ordered"] and stem(op.name) not in TWINS)
+
+
 def cases(ops: Sequence[Op], full: Sequence[Any], few: Sequence[Any], deterministic: bool = False) -> list[Any]:
     """Op, variant and one of ``full`` where the op represents the variant's algorithm, else one of ``few``."""
     return [(op, variant, each) for op, variant in variants_of(ops, deterministic) for each in (full if represents(op, variant) else few)]
@@ -300,12 +308,12 @@ def cases(ops: Sequence[Op], full: Sequence[Any], few: Sequence[Any], determinis
 
 def sampled(ops: Sequence[Op]) -> list[Any]:
     """Op, variant and sample, of elements that the op has: all for a representative, and fewer the more of an op is known from others."""
-    made = []
+    made, others = [], [sample for sample in SAMPLES if sample.name not in RAGGED]
     for op, variant in variants_of(ops):
-        known = stem(op.name) in TWINS or not op.traits["ordered"]
-        brief = known and sum(not variant.refuses(op, descriptor(op, sample)) for sample in BRIEF) > 3
-        few = [*(BRIEF if brief else CORE), *(TYPES[:1] if known and variant.name != "atomic_exact" else TYPES)]
-        made += [(op, variant, sample) for sample in (SAMPLES if represents(op, variant) else few) if sample.element in op.elements]
+        full = SAMPLES if variant.name.startswith("ragged") else others
+        brief = [*BRIEF, TYPES[0]] if stem(op.name) in TWINS or not op.traits["ordered"] else []
+        few = brief if sum(not variant.refuses(op, descriptor(op, sample)) for sample in brief) > 3 else [*CORE, *TYPES]
+        made += [(op, variant, sample) for sample in (full if represents(op, variant) else few) if sample.element in op.elements]
     return made
 
 

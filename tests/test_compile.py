@@ -17,7 +17,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 SPECS = {
     arch: list(dict.fromkeys(spec for pattern in patterns for spec in kernel_specs(pattern, arch)))
     for arch, patterns in zip(
-        ARCHITECTURES, (("*segment_sum*", "segment_max_backward"), ("*",), ("*segment_sum*", "unsorted_segment_max*")), strict=True
+        ARCHITECTURES, (("*segment_sum*", "segment_max", "segment_prod_backward"), ("*",), ("*segment_sum*", "unsorted_segment_max*")), strict=True
     )
 }
 EVERY = list(dict.fromkeys(spec for specs in SPECS.values() for spec in specs))

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import samples
 from kinds import Kind
-from references import WITH_INTEGERS, stem
+from references import INTEGERS, WITH_INTEGERS, stem
 
 import numba_baracuda as nb
 from numba_baracuda import OPS, errors
+from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.op import Op
 
 F, D = np.float32, np.float64
 
@@ -112,23 +114,19 @@ def test_a_refusal_leaves_no_wrong_plan_behind(kind: Kind, name: str) -> None:
     assert samples.call(op, given, 3).shape == (extents[op.operands[-1].axes[0]], 3)
 
 
-def test_gradients_have_no_integers(kind: Kind) -> None:
-    for op in samples.BACKWARD:
-        sample = samples.Sample("integers", 4, (3,), 3, element="f32")
-        for dtype in (np.int32, np.int64):
-            given = [kind.array(array if name == "segment_ids" else array.astype(dtype)) for name, array in samples.operands(op, sample).items()]
-            with pytest.raises(nb.Unsupported, match=f"^{op.name}: element is {'i32' if dtype is np.int32 else 'i64'}, wants one of"):
-                samples.call(op, given, 3)
-
-
-def test_only_some_ops_have_integers(kind: Kind) -> None:
-    for op in samples.FORWARD:
-        x, ids = kind.array(np.ones((4, 3), np.int64)), kind.array(IDS)
-        if stem(op.name) in WITH_INTEGERS:
-            assert kind.numpy(samples.call(op, [x, ids], 3)).dtype == np.int64
+@pytest.mark.parametrize("op", list(OPS.values()), ids=samples.name_of)
+def test_ops_without_integers(kind: Kind, op: Op) -> None:
+    """Gradients, and means, norms and whatever else would have to be rounded."""
+    whole = op.backward is not None and stem(op.name) in WITH_INTEGERS
+    given = samples.operands(op, samples.Sample("integers", 4, (3,), 3))
+    for element in INTEGERS:
+        if whole:
+            assert nb.select(nb.SegmentDescriptor(op.name, 4, 3, 3, element)).precision_guarantee.accumulator.name == element.upper()
         else:
-            with pytest.raises(nb.Unsupported, match=f"^{op.name}: element is i64, wants one of"):
-                samples.call(op, [x, ids], 3)
+            dtype = numpy_dtype(element)
+            wrong = [kind.array(array if name == "segment_ids" else np.ones(array.shape, dtype)) for name, array in given.items()]
+            with pytest.raises(nb.Unsupported, match=f"^{op.name}: element is {element}, wants one of f"):
+                samples.call(op, wrong, 3)
 
 
 def test_one_position_equal_to_another_is_not_its_type(emulator: Kind) -> None:

@@ -12,7 +12,7 @@ import samples
 from hypothesis import strategies as st
 from kinds import Kind, lay
 from references import stem
-from samples import FORWARD, Sample, cases, check, name_of, represents, runs, takes_empty, variants_of
+from samples import FORWARD, Sample, cases, check, name_of, represents, runs, takes_empty, tells, variants_of
 from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
@@ -137,10 +137,10 @@ def test_check_ids_names_the_first_position(kind: Kind, op: Op, index: Any) -> N
     assert "segment_ids[0] is outside [0, 10)" in faulty(kind, op, [-1, 1, 2, 10], index)
     assert faulty(kind, op, [0, 0, 3, 9], index) == ""
     assert faulty(kind, op, [], index) == ""
-    ids = np.sort(np.arange(3000) % 10)
+    ids = np.sort(np.arange(600) % 10)
     assert faulty(kind, op, ids, index) == ""
     ids[-1] = 1 << 30
-    assert "segment_ids[2999]" in faulty(kind, op, ids, index)
+    assert "segment_ids[599]" in faulty(kind, op, ids, index)
 
 
 @EVERY_OP
@@ -189,7 +189,7 @@ def test_sorted_ops_given_unsorted_ids_stay_inside(kind: Kind, op: Op, seed: int
 def problems(draw: st.DrawFn, varied: bool) -> tuple[Sample, np.ndarray]:
     rows, segments = draw(st.integers(0, 70)), draw(st.integers(0, 150))
     ids = np.array(draw(st.lists(st.integers(-3, segments + 3), min_size=rows, max_size=rows)), np.int64)
-    trailing = draw(st.sampled_from([(), (3,)]))
+    trailing = draw(st.sampled_from([(3,), ()][: 1 + varied]))
     element, index = draw(st.sampled_from([("f32", "i32"), ("f64", "i64")][: 1 + varied]))  # few kernels, as each costs time once
     return Sample("drawn", rows, trailing, segments, element=element, index=index), ids
 
@@ -207,8 +207,8 @@ def test_any_problem(kind: Kind, op: Op, variant: Variant, problem: tuple[Sample
     _any_problem(kind, op, variant, problem)
 
 
-@pytest.mark.parametrize(("op", "variant"), [pair for pair in variants_of(FORWARD) if not represents(*pair)], ids=name_of)
+@pytest.mark.parametrize(("op", "variant"), [pair for pair in variants_of(FORWARD) if tells(*pair) and not represents(*pair)], ids=name_of)
 @hypothesis.given(problem=problems(varied=False))
-@hypothesis.settings(max_examples=6)
+@hypothesis.settings(max_examples=5)
 def test_any_problem_of_other_ops(kind: Kind, op: Op, variant: Variant, problem: tuple[Sample, np.ndarray]) -> None:
     _any_problem(kind, op, variant, problem)

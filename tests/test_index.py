@@ -264,15 +264,16 @@ def test_nothing_at_all(kind: Kind, op: Op, rows: int, segments: int) -> None:
 
 
 @pytest.mark.parametrize("ascending", [True, False], ids=["sorted", "permuted"])
-def test_one_index_serves_many_calls(kind: Kind, ascending: bool) -> None:
+@pytest.mark.parametrize("op", [OPS["segment_sum"]], ids=name_of)
+def test_one_index_serves_many_calls(kind: Kind, op: Op, ascending: bool) -> None:
     """Forward and backward, other widths and elements, and options."""
     sample = EXACT
-    given = problem(OPS["segment_max"], sample, ascending)
-    index, ids = order_of(kind, OPS["segment_max"], given, sample), given["segment_ids"]
+    given = problem(op, sample, ascending)
+    index, ids = order_of(kind, op, given, sample), given["segment_ids"]
     rng = np.random.default_rng(0)
     for dtype, trailing in ((np.float32, (3,)), (np.float32, ()), (np.float16, (3,)), (np.int32, (3,))):
         x = rng.integers(-8, 9, (sample.rows, *trailing)).astype(dtype)
-        for name, empty in (("segment_sum", None), ("segment_sum", 5), ("unsorted_segment_sum", "identity")):
+        for name, empty in ((op.name, None), (op.name, 5), (f"unsorted_{op.name}", "identity")):
             got = kind.numpy(getattr(nb, name)(kind.array(x), index, empty=empty))
             truth = references.truth(name, {"input": x, "segment_ids": ids}, sample.segments, empty)
             assert_close(got, truth, {"float32": "f32", "float16": "f16", "int32": "i32"}[x.dtype.name], name)
@@ -447,7 +448,7 @@ def test_ids_of_an_index_can_be_checked(kind: Kind, ascending: bool) -> None:
             getattr(nb, name)(x, bad, check_ids=True)
 
 
-@pytest.mark.parametrize("op", [op for op in OPS.values() if takes_empty(op)], ids=name_of)
+@pytest.mark.parametrize("op", [op for op in OPS.values() if takes_empty(op) and stem(op.name) in ("sum", "max", "logsumexp")], ids=name_of)
 def test_empty_segments_by_an_index(kind: Kind, op: Op) -> None:
     for ids in ([2, 2, 5], [5, 2, 2]):
         given = {"input": np.ones((3, 3), np.float32), "segment_ids": np.array(ids, np.int32)}

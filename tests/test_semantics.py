@@ -50,7 +50,11 @@ def run(kind: Kind, op: Op, variant: Variant, element: str, segments: int, given
 
 
 @pytest.mark.parametrize("ties", ["first", "all", "even"])
-@of("max", "min", ops=BACKWARD)
+@pytest.mark.parametrize(
+    ("op", "variant"),
+    [pair for pair in variants_of(BACKWARD) if pair[0].name in ("segment_max_backward", "unsorted_segment_min_backward")],
+    ids=name_of,
+)
 def test_ties(kind: Kind, op: Op, variant: Variant, ties: str) -> None:
     """Whole numbers with ties among them, zeros of both signs, NaN and infinities, against the truth."""
     sample = Sample("tied", 140, (3,), 9, samples.outside, whole=True)
@@ -243,12 +247,12 @@ def test_deviations_from_a_large_mean(kind: Kind, op: Op, variant: Variant) -> N
 # ---------------------------------------------------------------- empty segments
 
 
-#: every element of the ops whose values differ with it, or by which every element is met
+#: every element where the value depends on it, float16 elsewhere; float32 is in test_forward.py
 ELEMENTS = [
     (op, element)
     for op in FORWARD
-    for element in (op.elements if op.traits["ordered"] or stem(op.name) in ("max", "min") else ("f32",))
-    if takes_empty(op)
+    for element in (op.elements if stem(op.name) == "max" else ("f16", "i32") if stem(op.name) == "min" or op.name == "segment_prod" else ("f16",))
+    if takes_empty(op) and (op.traits["ordered"] or stem(op.name) in ("max", "min"))
 ]
 
 
@@ -322,7 +326,11 @@ def test_gradients_of_halves_are_kept_in_float32_on_the_way(kind: Kind, op: Op, 
 
 
 @pytest.mark.parametrize("element", INTEGERS)
-@of(*WITH_INTEGERS)
+@pytest.mark.parametrize(
+    ("op", "variant"),
+    [(op, v) for op, v in variants_of(FORWARD) if stem(op.name) in WITH_INTEGERS and (op.traits["ordered"] or v.name == "atomic_exact")],
+    ids=name_of,
+)
 def test_integers_of_the_whole_range(kind: Kind, op: Op, variant: Variant, element: str) -> None:
     """Sums and products wrap; no extreme passes through a float on its way."""
     dtype = numpy_dtype(element)
