@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def workspace_size(self) -> int:
-        """Bytes that ``run`` needs at most, whatever the strides; a sort draws its own memory from CuPy's pool."""
+        """Bytes that ``run`` needs at most, whatever the strides; a sort draws memory of its own beside it."""
         return self._workspace_size
 
     @property

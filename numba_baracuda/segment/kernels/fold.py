@@ -49,6 +49,8 @@ def fold_tiles(
     load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[place_vector]
     unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, scalars, rule.heavy)
     edges, batch_size = 2 * groups, unroll * vector
+    # of single columns of states the compiler would leave the loop over a whole batch as it is, and the batch in memory
+    whole_batches = not (rule.heavy and vector == 1)
     paired, others_size = rule.pairs, batch_size if rule.pairs else 1
     shared_states = edges * lanes * scalars
 
@@ -118,7 +120,7 @@ def fold_tiles(
                     if batch_ids[u] != batch_ids[u - 1]:
                         heads = int32(heads | 1 << u)
                 valid = int32(min(unroll, length - position))
-                if heads == 0 and valid == unroll:
+                if whole_batches and heads == 0 and valid == unroll:
                     for u in range(unroll):
                         take(states, batch, others, u * vector, first + position + u)
                 else:
