@@ -40,7 +40,7 @@ def test_sorted_gradients_of_unsorted_ids_that_need_no_order(kind: Kind, op: Op,
         check(kind, op, variant, sample, given)
     else:
         got = samples.run(kind, samples.plan_of(op, variant, samples.descriptor(op, sample)), given)
-        assert got.shape == given["input" if "input" in given else "output"].shape
+        assert len(got) == len(given["segment_ids"])
 
 
 @EVERY

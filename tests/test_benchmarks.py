@@ -201,7 +201,7 @@ def test_tolerance_is_that_of_the_tests() -> None:
         ("segment_softmax", "uniform-20Mx8-S1M", 4 * (20_000_000 * 8 + 20_000_000 + 20_000_000 * 8)),
         ("segment_softmax_backward", "uniform-20Mx8-S1M", 4 * (3 * 20_000_000 * 8 + 20_000_000)),
         ("segment_prod_backward", "uniform-2Mx128-S100k", 4 * (2 * 2_000_000 * 128 + 2_000_000 + 2 * 100_000 * 128)),
-        ("unsorted_segment_sum", "uniform-2Mx128-S100k-indexed", 4 * (2_000_000 * 128 + 100_000 * 128) + (8 + 4) * 2_000_000),
+        ("unsorted_segment_sum", "uniform-2Mx128-S100k-indexed", 4 * (2_000_000 * 128 + 100_000 * 128) + (4 + 4) * 2_000_000),
         ("unsorted_segment_sum_backward", "uniform-2Mx128-S100k-indexed", 4 * (2_000_000 * 128 + 2_000_000 + 100_000 * 128)),
         ("row_sum", "16384x16384", 4 * (16384 * 16384 + 16384)),
     ],

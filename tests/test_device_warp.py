@@ -159,9 +159,9 @@ def test_monoids_of_a_user(name: str) -> None:
 
 def test_defaults_of_a_monoid() -> None:
     made = Monoid("some", (0,), combine=max)
-    assert (made.lift(3), made.finish((1, 2), 7), made.finishes, made.width) == (3, (1, 2), False, 1)
+    assert (made.lift(3, 0, 1), made.finish((1, 2), 7, 1), made.finishes, made.width) == (3, (1, 2), False, 1)
     assert MEAN.finishes and not SUM.finishes
-    assert (MEAN.finish(6, 3), SUM.finish(6, 3), MEAN.lift(2)) == (2, 6, 2)
+    assert (MEAN.finish(6, 3, 1), SUM.finish(6, 3, 1), MEAN.lift(2, 0, 1)) == (2, 6, 2)
 
 
 def test_the_same_arguments_give_the_same_function() -> None:

@@ -12,6 +12,10 @@ SEGMENT = (
     "SegmentSum SegmentSumBackward SegmentMean SegmentMeanBackward SegmentMax SegmentMin SegmentProd UnsortedSegmentSum UnsortedSegmentSumBackward"
     " UnsortedSegmentMean UnsortedSegmentMeanBackward UnsortedSegmentMax UnsortedSegmentMin SegmentMaxBackward SegmentMinBackward SegmentProdBackward"
     " UnsortedSegmentMaxBackward UnsortedSegmentMinBackward UnsortedSegmentProd UnsortedSegmentProdBackward"
+    " SegmentLogsumexp SegmentLogsumexpBackward SegmentNorm2 SegmentNorm2Backward SegmentVar SegmentVarBackward SegmentStd SegmentStdBackward"
+    " SegmentSoftmax SegmentSoftmaxBackward UnsortedSegmentLogsumexp UnsortedSegmentLogsumexpBackward UnsortedSegmentNorm2"
+    " UnsortedSegmentNorm2Backward UnsortedSegmentVar UnsortedSegmentVarBackward UnsortedSegmentStd UnsortedSegmentStdBackward"
+    " UnsortedSegmentSoftmax UnsortedSegmentSoftmaxBackward"
 )
 #: in the order of their numbers, from 0
 ORDERS = {
