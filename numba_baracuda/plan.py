@@ -74,8 +74,9 @@ class Plan:
         self.op, self.descriptor, self.variant, self.target = op, descriptor, variant, target
         self._workspace_size = workspace_size
         self._places = [(operand.part_of or operand.name, operand.name, (op.name, operand.name, "")) for operand in op.operands]
+        self._arguments = dict.fromkeys(argument for argument, _, _ in self._places)
         self._parts = [operand.name for operand in op.operands if operand.part_of]
-        self._bundled = {operand.name for operand in op.operands if operand.part_of or operand.index}
+        self._ids = {operand.name for operand in op.operands if operand.index}
         self._workspace_place = (op.name, "workspace", "")
         self._bound: dict[Any, Bound] = {}
 
@@ -121,7 +122,7 @@ class Plan:
 
     def views(self, operands: dict[str, Any]) -> list[View]:
         """The operands in the op's order, seen as addresses."""
-        wanted = dict.fromkeys(argument for argument, _, _ in self._places)
+        wanted = self._arguments
         try:
             given = [(operands[argument], name, at) for argument, name, at in self._places]
         except KeyError as missing:
@@ -129,12 +130,11 @@ class Plan:
         if len(operands) > len(wanted):
             unknown = ", ".join(sorted(operands.keys() - wanted.keys()))
             raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(wanted)}")
-        bundled = self._bundled
-        return [self._part(each, name) if name in bundled and self._is_part(each, name) else arrays.read(each, at) for each, name, at in given]
+        return [self._part(each, name) if self._is_part(each, name) else arrays.read(each, at) for each, name, at in given]
 
     def _is_part(self, given: Any, name: str) -> bool:
         """Whether a bundle was given for this operand, or should have been."""
-        return isinstance(given, Bundle) or name in self._parts
+        return name in self._parts or (name in self._ids and isinstance(given, Bundle))
 
     def _part(self, bundle: Any, name: str) -> View:
         """What a bundle brings along, if it is the one that the descriptor speaks of; where that speaks of none, its plain operand."""

@@ -114,6 +114,10 @@ class SegmentDescriptor:
         monoid = self.monoid(op)
         return monoid.counts or monoid.width > 1 or self.empty_value(op) != self.identity(op)
 
+    def in_order(self, op: Op) -> bool:
+        """Whether equal ids are neighbours."""
+        return self.indexed == "sorted" or (op.traits["ordered"] and not self.indexed)
+
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
         for name in (*_EXTENTS, "correction"):
@@ -163,9 +167,7 @@ def contiguous(operand: Operand, descriptor: SegmentDescriptor, address: int = 0
 
 def out_of_order(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why equal ids may not be neighbours."""
-    if descriptor.indexed == "sorted" or (op.traits["ordered"] and not descriptor.indexed):
-        return None
-    return "wants ids in order"
+    return None if descriptor.in_order(op) else "wants ids in order"
 
 
 def unless_any_order(*refusals: Refusal) -> Refusal:

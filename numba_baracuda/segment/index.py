@@ -9,16 +9,15 @@ from .. import allocation, arrays, plan, streams
 from ..binding import Bound
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
-from ..op import NULL, Clear, Launch, Layout, Op, Operand, Recipe, Slot, Verify
+from ..op import NULL, Launch, Layout, Op, Operand, Recipe, Slot
 from ..runtime import driver
 from ..views import Bundle, View
 from ..vocabulary import OpCategory, SegmentKind
 from .descriptor import SegmentDescriptor, whole
-from .recipes.common import kernel_spec
+from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
 from .recipes.order import keys, sort
 from .tiling import Tiling
 
-_NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")
 _WANTS = "int32 or int64"
 
 
@@ -27,31 +26,17 @@ class _Descent(Exception):
 
 
 def _judge(fault: Any) -> None:
-    if fault[1] < _NO_FAULT:
+    if fault[1] < NO_FAULT:
         raise _Descent
 
 
-def _look(descriptor: SegmentDescriptor, step: int) -> Recipe:
-    """Whether ids ascend."""
-    rows, index = descriptor.num_inputs, descriptor.index
-    spec = kernel_spec("first_fault", f"*{index} *i64 i64 i64 i64", index=index, ordered=True)
-    launch = Launch(spec, Tiling.of_ids(rows).launch, ("segment_ids", "fault"), (rows, descriptor.num_segments, step))
-    return Recipe((Clear("fault", 0x7F), launch, Verify("fault", _judge)), (Slot("fault", "i64", 2),))
-
-
-def _bounds(descriptor: SegmentDescriptor) -> Launch:
-    key, count, segments = descriptor.key_type, descriptor.count_type, descriptor.num_segments
-    spec = kernel_spec("bound_segments", f"*{key} *{count} *{count} i64 i64 i64", key=key, count=count)
-    return Launch(spec, Tiling.of_ids(segments + 1).launch, ("sorted_ids", "offsets", "counts"), (descriptor.num_inputs, segments, 1))
-
-
 def _build(descriptor: SegmentDescriptor, step: int, is_sorted: bool) -> Recipe:
-    """Everything that an index keeps, from ids in order or in any."""
+    """Ids in order, from ids in order or in any."""
     rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
     layouts = {"segment_ids": Layout((rows,), (step,))}
     if is_sorted or not rows:
-        return Recipe((replace(keys(descriptor, layouts, "", ordered=True), pointers=("segment_ids", "sorted_ids", NULL)), _bounds(descriptor)))
-    steps = (keys(descriptor, layouts, place), sort(descriptor, "places", BY_NAME[place].itemsize, "permutation"), _bounds(descriptor))
+        return Recipe((replace(keys(descriptor, layouts, "", ordered=True), pointers=("segment_ids", "sorted_ids", NULL)),))
+    steps = (keys(descriptor, layouts, place), sort(descriptor, "places", BY_NAME[place].itemsize, "permutation"))
     return Recipe(steps, (Slot("keys", key, rows), Slot("places", place, rows)))
 
 
@@ -59,7 +44,7 @@ def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
     """Ids from offsets."""
     rows, segments, key, offset = descriptor.num_inputs, descriptor.num_segments, descriptor.key_type, descriptor.index
     spec = kernel_spec("expand_offsets", f"*{offset} *{key} i64 i64 i64", offset=offset, index=key)
-    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, ("bounds", "sorted_ids"), (rows, segments, step)), _bounds(descriptor)))
+    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, ("bounds", "sorted_ids"), (rows, segments, step)),))
 
 
 def _run(recipe: Recipe, views: list[View], handle: int) -> None:
@@ -110,16 +95,16 @@ class SegmentIndex(Bundle):
         waits. Rows before the first offset or from the last one on belong to no segment.
         """
         where = "SegmentIndex.from_offsets"
-        bounds = _numbers(offsets, where, "offsets")
-        bounds.name = "bounds"
-        if not bounds.shape[0]:
+        ends = _numbers(offsets, where, "offsets")
+        ends.name = "bounds"
+        if not ends.shape[0]:
             raise InvalidProblem(f"{where}: offsets has shape [0], wants one more than there are segments")
-        handle = streams.stream_handle(stream, bounds)
-        rows = _last(bounds, handle) if num_inputs is None else num_inputs
-        descriptor = SegmentDescriptor(where, _extent(where, "num_inputs", rows), 1, bounds.shape[0] - 1, index=bounds.element)
+        handle = streams.stream_handle(stream, ends)
+        rows = _last(ends, handle) if num_inputs is None else num_inputs
+        descriptor = SegmentDescriptor(where, _extent(where, "num_inputs", rows), 1, ends.shape[0] - 1, index=ends.element)
         self = cls.__new__(cls)
         self._describe(descriptor, True)
-        self._keep(_expand(descriptor, bounds.strides[0]), descriptor, bounds, [], handle)
+        self._keep(_expand(descriptor, ends.strides[0]), descriptor, ends, [], handle)
         self._views["segment_ids"] = self._views["sorted_ids"]
         return self
 
@@ -138,7 +123,8 @@ class SegmentIndex(Bundle):
         rows, segments, count = descriptor.num_inputs, descriptor.num_segments, descriptor.count_type
         ids = self._make("sorted_ids", first, rows, descriptor.key_type, handle)
         ends = self._make("offsets", first, segments + 1, count, handle), self._make("counts", first, segments, count, handle)
-        _run(recipe, [first, ids, *made, *ends], handle)
+        steps = (*recipe.steps, bounds(descriptor, "sorted_ids", descriptor.key_type, 1))
+        _run(replace(recipe, steps=steps), [first, ids, *made, *ends], handle)
 
     @property
     def segment_ids(self) -> Any:
@@ -193,7 +179,7 @@ def _numbers(given: Any, where: str, name: str) -> View:
 def _ascend(descriptor: SegmentDescriptor, ids: View, handle: int) -> bool:
     """Whether ids are in order, which waits for the device."""
     try:
-        _run(_look(descriptor, ids.strides[0]), [ids], handle)
+        _run(Recipe(tuple(faults(descriptor, ids.strides[0], True, _judge)), (FAULT,)), [ids], handle)
     except _Descent:
         return False
     except Unsupported as error:

@@ -13,7 +13,7 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...runtime import jit
 from ..tiling import UNROLL, Tiling, carry_threads, ceil_div
-from .common import fold_of, place_of
+from .common import first_at_least, fold_of, place_of
 from .gaps import blank_writer
 
 
@@ -37,19 +37,6 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
     unroll = UNROLL // 2 if heavy else UNROLL
     part_size, batch_size = lanes * scalars, unroll * scalars
     shared_states = groups * part_size
-
-    @jit.device
-    def run_end(ids: Any, first: Any, entries: Any) -> Any:
-        """The first entry behind ``first`` with another id, for sorted ids."""
-        identifier = ids[first]
-        low, high = first + 1, entries
-        while low < high:
-            middle = (low + high) >> 1
-            if ids[middle] > identifier:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
     @jit.device
     def same_until(ids: Any, first: Any, bound: Any) -> Any:
@@ -138,7 +125,7 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
         first = long_run[0]
         if first >= 0:
             reset(states)
-            last = run_end(carry_ids, first, entries)
+            last = first_at_least(carry_ids, 1, first + 1, entries, carry_ids[first] + 1)
             part = (last - first + groups - 1) // groups
             if column < columns and group < groups:
                 begin = min(first + group * part, last)

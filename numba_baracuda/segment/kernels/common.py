@@ -30,7 +30,7 @@ def conversions_of(value: str) -> tuple[Any, Any]:
 
 
 @functools.cache
-def position_of(value: str) -> Any:
+def as_number_of(value: str) -> Any:
     """``as_number(position)``: a number of the accumulator's type whose bits are the position, so that numbers compare as positions do."""
     if accumulator_of(value) == float64:
         return jit.device(lambda position: i64_as_f64(int64(position)))
@@ -44,6 +44,19 @@ def clamp(identifier: Any, segments: Any) -> Any:
     if wide < 0:
         return int64(-1)
     return segments if wide > segments else wide
+
+
+@jit.device
+def first_at_least(numbers: Any, step: Any, first: Any, last: Any, wanted: Any) -> Any:
+    """The first of the places first … last − 1 whose number is at least ``wanted``, else ``last``, for numbers in order, ``step`` elements apart."""
+    low, high = int64(first), int64(last)
+    while low < high:
+        middle = (low + high) >> 1
+        if int64(numbers[middle * step]) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @jit.device
@@ -108,7 +121,7 @@ class Fold:
         identity, correction = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.correction
         paired, placed = monoid.pairs, monoid.places
         (widen, _), (_, narrow) = conversions_of(value), conversions_of(result)
-        result_type, as_number, stored = jit.SCALARS[result], position_of(value), vector * results
+        result_type, as_number, stored = jit.SCALARS[result], as_number_of(value), vector * results
         store = STORE[access]
         self.state_type, self.scalars = state_type, scalars
 

@@ -12,7 +12,7 @@ from ...device.build import opaque
 from ...device.vector import STORE
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, GAP
-from .common import clamp, conversions_of, place_of
+from .common import clamp, conversions_of, first_at_least, place_of
 
 
 @functools.cache
@@ -57,18 +57,6 @@ def gap_filler(value: str, vector: int, dims: int) -> Any:
     place, write_empty = place_of(dims), blank_writer(value, vector)
 
     @jit.device
-    def first_row(ids: Any, ids_step: Any, rows: Any, wanted: Any) -> Any:
-        """The first row whose id is at least ``wanted``, for sorted ids."""
-        low, high = int64(0), int64(rows)
-        while low < high:
-            middle = (low + high) >> 1
-            if int64(ids[middle * ids_step]) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    @jit.device
     def fill_long_gaps(
         ids: Any, ids_step: Any, output: Any, rows: Any, columns: Any, segments: Any, block: Any,
         row_stride: Any, shape: Any, strides: Any, empty: Any,
@@ -76,7 +64,7 @@ def gap_filler(value: str, vector: int, dims: int) -> Any:
         wanted = (block * FOLD_THREADS + cuda.threadIdx.x) * GAP
         first, last = int64(0), int64(0)
         if wanted < segments:
-            row = first_row(ids, ids_step, rows, wanted)
+            row = first_at_least(ids, ids_step, 0, rows, wanted)
             before = clamp(ids[(row - 1) * ids_step], segments) if row > 0 else int64(-1)
             after = clamp(ids[row * ids_step], segments) if row < rows else int64(segments)
             if before < wanted < after and (after - before - 1 > GAP or rows == 0):

@@ -9,23 +9,11 @@ from numba.cuda.types import int64
 
 from ...runtime import jit
 from ..tiling import THREADS, Tiling
+from .common import first_at_least
 
 
 def _ids_launch(rows: int) -> tuple[int, int, int]:
     return Tiling.of_ids(rows).launch
-
-
-@jit.device
-def _bound(numbers: Any, step: Any, count: Any, wanted: Any) -> Any:
-    """The first place whose number is at least ``wanted``, for numbers in order, ``step`` elements apart."""
-    low, high = int64(0), int64(count)
-    while low < high:
-        middle = (low + high) >> 1
-        if int64(numbers[middle * step]) < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 @jit.kernel
@@ -63,13 +51,13 @@ def bound_segments(*, key: str, count: str) -> Any:
     def bound_segments(ids: Any, offsets: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
         thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         segment = min(thread, int64(segments))
-        first = _bound(ids, ids_step, rows, segment)
+        first = first_at_least(ids, ids_step, 0, rows, segment)
         after = cuda.shfl_down_sync(-1, first, 1)
         if thread <= segments:
             offsets[segment] = count_type(first)
         if thread < segments:
             if cuda.laneid == 31:
-                after = _bound(ids, ids_step, rows, segment + 1)
+                after = first_at_least(ids, ids_step, 0, rows, segment + 1)
             counts[segment] = count_type(after - first)
 
     return bound_segments, _ids_launch
@@ -86,6 +74,6 @@ def expand_offsets(*, offset: str, index: str) -> Any:
     def expand_offsets(offsets: Any, ids: Any, rows: Any, segments: Any, offsets_step: Any) -> None:
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
-            ids[row] = index_type(_bound(offsets, offsets_step, segments + 1, row + 1) - 1)
+            ids[row] = index_type(first_at_least(offsets, offsets_step, 0, segments + 1, row + 1) - 1)
 
     return expand_offsets, _ids_launch

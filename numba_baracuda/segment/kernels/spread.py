@@ -15,9 +15,8 @@ from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
 from ...runtime import jit
 from ..tiling import COPIES, PIECES, THREADS, elements_launch, spreads_for
-from .common import accumulator_of, conversions_of, place_of, position_of
-from .rows import position_of as lane_position_of
-from .rows import rows_launch
+from .common import accumulator_of, as_number_of, conversions_of, place_of
+from .rows import position_of, rows_launch
 
 
 @functools.cache
@@ -37,7 +36,7 @@ def pull_of(gradient: str, value: str) -> Any:
     """
     rule, wide = GRADIENTS[gradient], accumulator_of(value)
     widen, narrow = conversions_of(value)
-    as_number, pull, ordinary = position_of(value), jit.device(rule.pull), ordinary_of(value)
+    as_number, pull, ordinary = as_number_of(value), jit.device(rule.pull), ordinary_of(value)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     placed, guarded, results = rule.places, rule.guarded, rule.results
 
@@ -82,7 +81,7 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     results, spreads = rule.results, spreads_for(rule.operands)
     load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims)
-    position = lane_position_of(lanes, vector, spreads, cut)
+    position = position_of(lanes, vector, spreads, cut)
     groups, batch_size, size = THREADS // lanes, spreads * vector, vector * results
     kept_size, piece = max(spreads * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
     load_kept = LOAD_ONCE[piece]
@@ -222,7 +221,7 @@ def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -
     """Sets ``guard[0]`` where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read."""
     element, ordinary = jit.SCALARS[value], ordinary_of(value)
     load, offset_of, (widen, _) = LOAD_ONCE[vector], place_of(dims), conversions_of(value)
-    position = lane_position_of(lanes, vector, COPIES, cut)
+    position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
 
     def find_special(input: Any, guard: Any, rows: Any, columns: Any, chunks: Any, input_row: Any, shape: Any, input_strides: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import BY_NAME
@@ -83,11 +83,6 @@ def scratch(descriptor: SegmentDescriptor, like: Layout) -> Layout:
     return Layout(shape, c_strides(shape))
 
 
-def in_order(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether equal ids are neighbours."""
-    return descriptor.indexed == "sorted" or (op.traits["ordered"] and not descriptor.indexed)
-
-
 def over_rows(
     kernel: str, rows: Rows, extent: int, rows_a_group: int, signature: str, pointers: tuple[str, ...], scalars: tuple[Any, ...], **constants: Any
 ) -> Launch:
@@ -105,39 +100,52 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> 
         return [], []
     n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
     slots, scalars = [Slot("counts", count, segments)], (n, segments, ids_step(layouts))
-    if in_order(op, descriptor):
-        spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count)
+    if descriptor.in_order(op):
         slots.append(Slot("offsets", count, segments + 1))
-        return [Launch(spec, Tiling.of_ids(segments + 1).launch, ("segment_ids", "offsets", "counts"), scalars)], slots
+        return [bounds(descriptor, "segment_ids", index, ids_step(layouts))], slots
     spec = kernel_spec("count_ids", f"*{index} *{count} i64 i64 i64", index=index, count=count)
     return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)], slots
 
 
-_NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")
+def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:
+    """Makes ``offsets`` and ``counts`` of ids in order, of type ``index`` and ``step`` elements apart."""
+    count, segments = descriptor.count_type, descriptor.num_segments
+    spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count)
+    return Launch(spec, Tiling.of_ids(segments + 1).launch, (ids, "offsets", "counts"), (descriptor.num_inputs, segments, step))
+
+
+NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row
+FAULT = Slot("fault", "i64", 2)  #: the first row whose id is outside, and the first whose id is less than the one before
+
+
+def faults(descriptor: SegmentDescriptor, step: int, ordered: bool, judge: Callable[[Sequence[int]], None]) -> list[Step]:
+    """One pass over the ids, ``step`` elements apart, and a wait for the verdict of ``judge`` on what it found."""
+    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=ordered)
+    scalars = (descriptor.num_inputs, descriptor.num_segments, step)
+    launch = Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, ("segment_ids", FAULT.name), scalars)
+    return [Clear(FAULT.name, 0x7F), launch, Verify(FAULT.name, judge)]
 
 
 def check_slots(descriptor: SegmentDescriptor) -> list[Slot]:
-    return [Slot("fault", "i64", 2)] if descriptor.check_ids and descriptor.num_inputs else []
+    return [FAULT] if descriptor.check_ids and descriptor.num_inputs else []
 
 
 def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
-    """``check_ids``: one pass over the ids, and a wait for its verdict."""
-    n, segments = descriptor.num_inputs, descriptor.num_segments
+    """``check_ids``: nothing, or an error that names the position."""
+    segments = descriptor.num_segments
     if not check_slots(descriptor):
         return []
 
     def judge(fault: Sequence[int]) -> None:
         outside, descent = fault
-        if outside < _NO_FAULT:
+        if outside < NO_FAULT:
             raise InvalidProblem(
                 f"{op.name}: segment_ids[{outside}] is outside [0, {segments}), wants every id inside; the first such position is named"
             )
-        if descent < _NO_FAULT:
+        if descent < NO_FAULT:
             raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")
 
-    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=in_order(op, descriptor))
-    launch = Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "fault"), (n, segments, ids_step(layouts)))
-    return [Clear("fault", 0x7F), launch, Verify("fault", judge)]
+    return faults(descriptor, ids_step(layouts), descriptor.in_order(op), judge)
 
 
 def only_checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Recipe:

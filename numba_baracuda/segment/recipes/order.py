@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Slot, Sort, Step
 from ..tiling import Tiling
-from .common import ids_step, in_order, kernel_spec, packed
+from .common import ids_step, kernel_spec, packed
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -36,7 +36,7 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) 
     if descriptor.indexed == "permuted":
         aligned = packed(layouts["sorted_ids"]) and packed(layouts["permutation"])
         return Order("sorted_ids", key, 1, aligned, "permutation", place)
-    if in_order(op, descriptor):
+    if descriptor.in_order(op):
         return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
     rows, row_size = descriptor.num_inputs, BY_NAME[place].itemsize
     steps = (keys(descriptor, layouts, place), sort(descriptor, "places", row_size, "permutation")) if rows else ()

@@ -8,7 +8,7 @@ from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS, Gradient
 from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import COPIES, elements_launch, spreads_for
-from .common import Rows, check_slots, checks, ids_step, in_order, kernel_spec, only_checks, over_rows, packed, scratch
+from .common import Rows, check_slots, checks, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
 from .fold import Fold, fold_steps
 from .order import Order, order_of
 
@@ -65,7 +65,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 
 def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient) -> Order:
     """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
-    if rule.fold or in_order(op, descriptor) or (descriptor.indexed and descriptor.row_size >= WIDE):
+    if rule.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= WIDE):
         return order_of(op, descriptor, layouts)
     return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
 
