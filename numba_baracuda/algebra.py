@@ -51,9 +51,11 @@ class Monoid:
 
     Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
     integer where states are integers. ``combine`` may be named as ``"package.module:function"``, for one that needs numba. ``lift`` is given as
-    ``other`` the element's position with ``places`` (a float whose bits are that integer, so that floats compare as positions do), and with ``pairs``
-    the element of a second array. ``finish`` is given the count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that
-    it looks at the count, and an identity of one scalar is otherwise its own result.
+    ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are that
+    integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies behind all
+    of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given the
+    count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of one scalar
+    is otherwise its own result.
     """
 
     name: str
@@ -61,11 +63,16 @@ class Monoid:
     combine: Callable[[Any, Any], Any] | str
     lift: Callable[[Any, Any, Any], Any] = _element
     finish: Callable[[Any, Any, Any], Any] = _state
-    places: bool = False
+    append: Callable[[Any, Any, Any], Any] | None = None
     pairs: bool = False
     results: int = 1
     correction: int = 0
     counts: bool = False
+
+    @property
+    def places(self) -> bool:
+        """Whether an element's position enters its state."""
+        return self.append is not None
 
     @property
     def width(self) -> int:
@@ -116,6 +123,16 @@ def _first_least(a: Any, b: Any) -> Any:
     return b[0] if later else a[0], b[1] if later else a[1]
 
 
+def _greater_behind(state: Any, x: Any, position: Any) -> Any:
+    later = (not x <= state[0]) & (state[0] == state[0])
+    return x if later else state[0], position if later else state[1]
+
+
+def _less_behind(state: Any, x: Any, position: Any) -> Any:
+    later = (not x >= state[0]) & (state[0] == state[0])
+    return x if later else state[0], position if later else state[1]
+
+
 def _once(x: Any, other: Any, one: Any) -> Any:
     return x, one
 
@@ -133,8 +150,8 @@ def _ties_of_least(a: Any, b: Any) -> Any:
 
 
 #: the position of the first NaN, else of the first greatest element: no position is as far as the identity's
-FIRST_MAX = Monoid("first_max", (-INF, INF), _first_greatest, _at, _position, places=True)
-FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _at, _position, places=True)
+FIRST_MAX = Monoid("first_max", (-INF, INF), _first_greatest, _at, _position, _greater_behind)
+FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _at, _position, _less_behind)
 #: the greatest element, and how many elements are equal to it
 TIED_MAX = Monoid("tied_max", (-INF, 0.0), _ties_of_greatest, _once, results=2)
 TIED_MIN = Monoid("tied_min", (INF, 0.0), _ties_of_least, _once, results=2)

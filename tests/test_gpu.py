@@ -436,17 +436,20 @@ def test_kernels_can_be_launched_by_hand_on_arrays() -> None:
     shape = Tiling(rows, columns, 4, tile, 128)
     assert shape.row_blocks == 1
     strides = (columns,), (1,), (1,)
-    fold = kernels.fold_tiles(monoid="sum", value="f32", index="i32", vector=4, lanes=shape.lanes, packed=True, permuted=False, dims=1)
+    fold = kernels.fold_tiles(
+        monoid="sum", value="f32", result="", index="i32", vector=4, lanes=shape.lanes, packed=True, place="", guarded=False, dims=1
+    )
+    flat = x.ravel()
     fold[fold.launch_config(rows, columns, segments, tile)[:2]](
-        x.ravel(), ids, none["i64"], y.ravel(), none["i64"], none["i64"], none["f32"],
-        rows, columns, segments, tile, shape.row_blocks, shape.chunks, 0.0, 1, columns, columns, *strides,
+        flat, flat, ids, none["i64"], none["i32"], y.ravel(), none["i64"], none["i64"], none["f32"],
+        rows, columns, segments, tile, shape.row_blocks, shape.chunks, 0.0, 1, columns, columns, columns, *strides, (1,),
     )  # fmt: skip
     wanted = cupy.stack([cupy.bincount(ids, weights=x[:, k].astype(np.float64), minlength=segments) for k in range(columns)], axis=1)
     assert bool((abs(y - wanted) <= 1e-5 * wanted).all())
 
     back = cupy.empty_like(x)
-    gather = kernels.gather_rows(value="f32", index="i32", count="", vector=4, lanes=shape.lanes, cut=False, dims=1)
+    gather = kernels.gather_rows(value="f32", index="i32", count="", place="", vector=4, lanes=shape.lanes, cut=False, dims=1)
     gather[gather.launch_config(rows, columns)[:2]](
-        y.ravel(), ids, none["i32"], back.ravel(), rows, columns, 1, segments, 1, columns, columns, *strides
+        y.ravel(), ids, none["i64"], none["i32"], back.ravel(), rows, columns, 1, segments, 1, columns, columns, *strides
     )
     assert bool((back == y[ids]).all())

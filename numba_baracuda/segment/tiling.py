@@ -128,7 +128,7 @@ def carry_threads(heavy: bool) -> int:
 
 def share_for(row_size: int) -> int:
     """Neighbouring rows of ``row_size`` bytes that a lane takes where rows are narrow, so that 16-byte accesses fit; 0 where rows are wider."""
-    return 8 if row_size <= 16 else 0
+    return 0 if row_size > 16 else 8 if row_size > 4 else 16
 
 
 def spreads_for(operands: int) -> int:

@@ -120,6 +120,7 @@ class Fold:
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
         identity, correction = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.correction
         paired, placed = monoid.pairs, monoid.places
+        append: Any = jit.device(monoid.append) if monoid.append else None
         (widen, _), (_, narrow) = conversions_of(value), conversions_of(result)
         result_type, as_number, stored = jit.SCALARS[result], as_number_of(value), vector * results
         store = STORE[access]
@@ -148,15 +149,24 @@ class Fold:
                     states[v * width + w] = state_type(identity[w])
 
         @jit.device
+        def begin(states: Any, position: Any) -> None:
+            """Every column's state becomes that of a run whose first row has this place."""
+            reset(states)
+            if placed:
+                for v in range(vector):
+                    states[v * width + width - 1] = as_number(position)
+
+        @jit.device
         def take(states: Any, elements: Any, others: Any, at: Any, position: Any) -> None:
-            """Folds one row, ``elements[at : at + vector]``, into the states; ``others`` is its second array, or any, ``position`` its place."""
+            """Folds the next row, ``elements[at : at + vector]``, into the states; ``others`` is its second array, or any, ``position`` its place."""
             for v in range(vector):
-                other = state_type(1)
-                if paired:
-                    other = widen(others[at + v])
                 if placed:
-                    other = as_number(position)
-                put(states, v * width, combine(get(states, v * width, 1), lift(widen(elements[at + v]), other, state_type(1))))
+                    put(states, v * width, append(get(states, v * width, 1), widen(elements[at + v]), as_number(position)))
+                else:
+                    other = state_type(1)
+                    if paired:
+                        other = widen(others[at + v])
+                    put(states, v * width, combine(get(states, v * width, 1), lift(widen(elements[at + v]), other, state_type(1))))
 
         @jit.device
         def join(states: Any, others: Any, base: Any, step: Any) -> None:
@@ -193,7 +203,7 @@ class Fold:
                 ids[entry] = identifier
                 counts[entry] = count
 
-        self.reset, self.take, self.join, self.precede, self.write, self.park = reset, take, join, precede, write, park
+        self.reset, self.begin, self.take, self.join, self.precede, self.write, self.park = reset, begin, take, join, precede, write, park
 
 
 @functools.cache

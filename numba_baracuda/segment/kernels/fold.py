@@ -37,7 +37,7 @@ def fold_tiles(
     """
     element, index_type, permuted, fills = jit.SCALARS[value], jit.SCALARS[index], place != "", not result
     fold, rule = fold_of(monoid, value, vector, result=result), monoid_of(monoid)
-    reset, take, write, scalars, state_type = fold.reset, fold.take, fold.write, fold.scalars, fold.state_type
+    begin_run, take, write, scalars, state_type = fold.begin, fold.take, fold.write, fold.scalars, fold.state_type
     groups = FOLD_THREADS // lanes
     park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes, result)
     offset_of, fill_short_gap, fill_long_gaps = place_of(dims), short_gap_filler(value, vector, fills=fills), gap_filler(value, vector, dims)
@@ -83,9 +83,9 @@ def fold_tiles(
         other_offset = offset_of(column, shape, other_strides) if paired else int64(0)
         output_offset = offset_of(column, shape, output_strides)
         last = last_id(segments)
-        reset(states)
         if column < columns and group < groups:
             first = (row_block * groups + group) * tile
+            begin_run(states, first)
             length = int32(max(min(tile, rows - first), 0))
             leading = int32(2 * group)
             current, begun, edge = index_type(-1), int32(0), leading
@@ -142,7 +142,7 @@ def fold_tiles(
                             if not adjoin(current, following):
                                 fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, empty)
                             current, begun = following, int32(position + begin)
-                            reset(states)
+                            begin_run(states, first + begun)
                         end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
                         if end == begin:
                             end = valid

@@ -30,7 +30,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
     """
     element, index_type, fills = jit.SCALARS[value], jit.SCALARS[index], not result
     fold = fold_of(monoid, value, columns, access, result)
-    reset, take, precede, write, scalars, state_type = fold.reset, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
+    begin_run, take, precede, write, scalars, state_type = fold.begin, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
     park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, access, 1, result)
     fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access, fills), gap_filler(value, access, 1)
     last_id, adjoin = ids_of(index)
@@ -75,7 +75,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
         # of the run that is open between steps, alike in all lanes: its id, its first row, its states
         leading, last = int32(2 * warp), last_id(segments)
         current, begun, edge = index_type(-1), int32(0), leading
-        reset(carried)
+        begin_run(carried, first)
         if length > 0:
             current = ids[first]
             before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
@@ -104,13 +104,13 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
             for u in range(1, share):
                 if batch_ids[u] != batch_ids[u - 1]:
                     heads = int32(heads | 1 << u)
-            reset(states)
+            begin_run(states, first + mine)
             if lane == 0:
                 for k in range(scalars):
                     states[k] = carried[k]
             for u in range(share):
                 if int32(heads >> u) & 1:
-                    reset(states)
+                    begin_run(states, first + mine + u)
                     opening = int32(u)
                 if u < valid:
                     take(states, batch, batch, u * columns, first + mine + u)
@@ -140,7 +140,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
                         write(output, int64(ended) * output_row, scratch, count)
                     if not adjoin(ended, following):
                         fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, empty)
-                    reset(scratch)
+                    begin_run(scratch, row)
                     opened, begin, leads = int32(mine + head), int32(opaque(head)), False
                 edge = int32(leading + 1)
                 begun = cuda.shfl_sync(-1, mine + opening, 31 - cuda.clz(headed))

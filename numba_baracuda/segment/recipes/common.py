@@ -84,12 +84,20 @@ def scratch(descriptor: SegmentDescriptor, like: Layout) -> Layout:
 
 
 def over_rows(
-    kernel: str, rows: Rows, extent: int, rows_a_group: int, signature: str, pointers: tuple[str, ...], scalars: tuple[Any, ...], **constants: Any
+    kernel: str,
+    rows: Rows,
+    extent: int,
+    rows_a_group: int,
+    signature: str,
+    pointers: tuple[str, ...],
+    scalars: tuple[Any, ...],
+    min_blocks: int = 0,
+    **constants: Any,
 ) -> Launch:
     """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides."""
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
     return Launch(
-        rows.spec(kernel, signature, tiling, cut=tiling.chunks > 1, **constants), tiling.launch, pointers,
+        rows.spec(kernel, signature, tiling, min_blocks, cut=tiling.chunks > 1, **constants), tiling.launch, pointers,
         (extent, rows.columns, tiling.chunks, *scalars, *rows.steps, rows.shape, *rows.strides),
     )  # fmt: skip
 

@@ -61,9 +61,10 @@ def _narrow_blocks(descriptor: SegmentDescriptor, fold: Fold, target: Target) ->
     """The same for narrow rows."""
     size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
     scalars = descriptor.embedding_dim * fold.monoid.width
+    most = 8 - 2 * (size <= 4) - (fold.order.index == "i64")
     if fold.monoid.width > 1 or BY_NAME[descriptor.element].itemsize == 2:
-        return max(2, 7 - scalars // 2 - 2 * (descriptor.element == "f64") - (fold.order.index == "i64"))
-    return 8 - (size > 8) - (size > 12) - (fold.monoid.finishes and size > 4) - (fold.order.index == "i64") - (target.capability[0] != 9)
+        return max(2, most - 1 - scalars // 2 - 2 * (descriptor.element == "f64"))
+    return most - (size > 8) - (size > 12) - fold.monoid.finishes - (target.capability[0] != 9)
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tuple[list[Step], list[Slot]]:

@@ -97,6 +97,8 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradi
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     signature = f"{types} i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 {' '.join([rows.tuples] * 6)}"
     scalars = (descriptor.num_segments, order.step)
+    # one more block than the compiler leaves registers for, where it fits without a spill: the rows wait for their ids, then for their segments
+    blocks = 5 if rule.places and value == "f32" and not order.place and rows.dims == 1 else 0
     return over_rows(
-        "spread_rows", rows, descriptor.num_inputs, spreads_for(rule.operands), signature, pointers, scalars, place=order.place, **constants
+        "spread_rows", rows, descriptor.num_inputs, spreads_for(rule.operands), signature, pointers, scalars, blocks, place=order.place, **constants
     )
