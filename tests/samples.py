@@ -254,9 +254,9 @@ BIG_CORE = [
 ]
 
 
-def boundaries(columns: int, vector: int, multiprocessors: int) -> list[int]:
-    """Numbers of rows around the sizes of tiles and blocks, where blocks are as small as they get, and where that ends."""
-    share = share_for(4 * columns)
+def boundaries(columns: int, vector: int, multiprocessors: int, length: int) -> list[int]:
+    """Numbers of rows around the sizes of tiles and blocks, where blocks are as small as they get, and where that ends; ``length`` to a segment."""
+    share = share_for(4 * columns, length, 1)
     tile, shape = (32 * share, Tiling.of_narrow(0, share, 1)) if share else (UNROLL, Tiling(0, columns, vector, UNROLL, FOLD_THREADS))
     block = shape.groups * tile
     full = 2 * multiprocessors * block

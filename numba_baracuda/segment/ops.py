@@ -100,7 +100,9 @@ TABLE = (
 
 
 def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
-    """Problems that meet every kernel: one column, narrow, odd and wide rows, and two trailing axes that do not merge; other types at two widths."""
+    """Problems that meet every kernel: one column in long and short segments, narrow, odd and wide rows, two trailing axes that do not merge; other
+    types at two widths.
+    """
 
     def problem(columns: int, segments: int = 1 << 14, element: str = "f32", index: str = "i32") -> tuple[SegmentDescriptor, dict[str, Layout]]:
         descriptor = SegmentDescriptor(op.name, 1 << 20, columns, segments, element, index, check_ids=columns == 1)
@@ -108,6 +110,7 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
 
     for columns in (1, 3, 16, 37, 128):
         yield problem(columns)
+    yield problem(1, 1 << 18)
     yield problem(16, index="i64")
     yield problem(1, index="i64")
     for element in op.elements:

@@ -126,9 +126,14 @@ def carry_threads(heavy: bool) -> int:
     return 256 if heavy else 1024
 
 
-def share_for(row_size: int) -> int:
-    """Neighbouring rows of ``row_size`` bytes that a lane takes where rows are narrow, so that 16-byte accesses fit; 0 where rows are wider."""
-    return 0 if row_size > 16 else 8 if row_size > 4 else 16
+def share_for(row_size: int, rows: int, segments: int) -> int:
+    """Neighbouring rows of ``row_size`` bytes that a lane takes where rows are narrow, so that 16-byte accesses fit; 0 where rows are wider.
+
+    More of single elements, unless segments are so short that many runs end among the rows of a lane.
+    """
+    if row_size > 16:
+        return 0
+    return 16 if row_size <= 4 and rows >= 16 * segments else 8
 
 
 def spreads_for(operands: int) -> int:

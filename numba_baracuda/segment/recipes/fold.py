@@ -61,10 +61,14 @@ def _narrow_blocks(descriptor: SegmentDescriptor, fold: Fold, target: Target) ->
     """The same for narrow rows."""
     size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
     scalars = descriptor.embedding_dim * fold.monoid.width
-    most = 8 - 2 * (size <= 4) - (fold.order.index == "i64")
+    most = 8 - 2 * (_share(descriptor) == 16) - (fold.order.index == "i64")
     if fold.monoid.width > 1 or BY_NAME[descriptor.element].itemsize == 2:
         return max(2, most - 1 - scalars // 2 - 2 * (descriptor.element == "f64"))
     return most - (size > 8) - (size > 12) - fold.monoid.finishes - (target.capability[0] != 9)
+
+
+def _share(descriptor: SegmentDescriptor) -> int:
+    return share_for(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tuple[list[Step], list[Slot]]:
@@ -74,7 +78,9 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tup
     rows, order, monoid = Rows(descriptor, *fold.layouts, *others), fold.order, fold.monoid
     state, scalars = BY_NAME[value].accumulator, columns * monoid.width
     narrow = not order.place and order.packed and not monoid.pairs and scalars <= _NARROW_SCALARS and rows.side_by_side(0) and rows.strides[1] == (1,)
-    share = share_for(columns * BY_NAME[value].itemsize) if narrow else 0
+    share = _share(descriptor) if narrow else 0
+    if not share and columns < 4 * rows.vector and rows.vector * BY_NAME[value].itemsize == 8:
+        rows.vector //= 2  # else a warp walks ten tiles, whose runs end at ten times
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
     carries = ("carry_ids", "carry_counts", "carry_states") if tiling.row_blocks > 1 else (NULL,) * 3
     launch = _narrow if share else _tiles
@@ -135,7 +141,7 @@ def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: T
     signature = f"*{value} *{index} *i32 *{fold.result or value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
     spec = kernel_spec(
         "fold_narrow", signature, tiling.threads, _narrow_blocks(descriptor, fold, target),
-        monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=share_for(columns * size), access=access,
+        monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=_share(descriptor), access=access,
         guarded=fold.guarded,
     )  # fmt: skip
     extents = (descriptor.num_inputs, descriptor.num_segments, tiling.tile, tiling.row_blocks)

@@ -29,12 +29,13 @@ def _passes(descriptor: SegmentDescriptor, target: Target) -> int:
 def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why atomics are not for a problem of many wide rows: sorting the ids and folding takes no longer, whatever the ids, and is deterministic.
 
-    By microseconds on an H200: 0.48 an MB added by atomics to ids drawn uniformly (seven times as many where ids crowd) against 0.27 an MB folded,
-    and 60 + 27 a million ids sorted.
+    By microseconds on an H200: 0.48 an MB that one instruction an element updates, 3.8 an MB that a loop of compare-and-swap does, for ids drawn
+    uniformly (seven times as many where ids crowd), against 0.27 an MB folded, and 60 + 27 a million ids sorted.
     """
     rows = descriptor.num_inputs
     megabytes = rows * descriptor.row_size / 1e6
-    return "is slower than sorting for so many rows of this width" if (0.48 - 0.27) * megabytes > 60 + 27e-6 * rows else None
+    cost = 3.8 if UPDATES[op.traits["monoid"]] == "mul" else 0.48
+    return "is slower than sorting for so many rows of this width" if (cost - 0.27) * megabytes > 60 + 27e-6 * rows else None
 
 
 def exact(op: Op, descriptor: SegmentDescriptor) -> str | None:
