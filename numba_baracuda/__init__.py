@@ -24,6 +24,26 @@ if TYPE_CHECKING:
     from .plan import PlanPreference as PlanPreference
     from .plan import PrecisionGuarantee as PrecisionGuarantee
     from .plan import select as select
+    from .reduce import reduce_logsumexp as reduce_logsumexp
+    from .reduce import reduce_logsumexp_backward as reduce_logsumexp_backward
+    from .reduce import reduce_max as reduce_max
+    from .reduce import reduce_max_backward as reduce_max_backward
+    from .reduce import reduce_mean as reduce_mean
+    from .reduce import reduce_mean_backward as reduce_mean_backward
+    from .reduce import reduce_min as reduce_min
+    from .reduce import reduce_min_backward as reduce_min_backward
+    from .reduce import reduce_norm2 as reduce_norm2
+    from .reduce import reduce_norm2_backward as reduce_norm2_backward
+    from .reduce import reduce_prod as reduce_prod
+    from .reduce import reduce_prod_backward as reduce_prod_backward
+    from .reduce import reduce_std as reduce_std
+    from .reduce import reduce_std_backward as reduce_std_backward
+    from .reduce import reduce_sum as reduce_sum
+    from .reduce import reduce_sum_backward as reduce_sum_backward
+    from .reduce import reduce_var as reduce_var
+    from .reduce import reduce_var_backward as reduce_var_backward
+    from .reduce.descriptor import ReduceBackwardDescriptor as ReduceBackwardDescriptor
+    from .reduce.descriptor import ReduceDescriptor as ReduceDescriptor
     from .registry import OPS as OPS
     from .segment import segment_logsumexp as segment_logsumexp
     from .segment import segment_logsumexp_backward as segment_logsumexp_backward
@@ -84,6 +104,10 @@ _HOMES = {
     "dtypes": "ElementKind",
     "errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
     "plan": "KernelSku Plan PlanPreference PrecisionGuarantee select",
+    "reduce": " ".join(
+        f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")
+    ),
+    "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
     "registry": "OPS",
     "segment.descriptor": "SegmentDescriptor",
     "segment.index": "SegmentIndex",
@@ -96,7 +120,7 @@ _HOMES = {
     "vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("device", "segment")
+_SUBPACKAGES = ("device", "reduce", "segment")
 __all__ = sorted([*_HOME_OF, *_SUBPACKAGES])
 
 

@@ -25,6 +25,10 @@ def _state(state: Any, count: Any, one: Any) -> Any:
     return state
 
 
+def _around(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
+    return pivot, first
+
+
 def _add(a: Any, b: Any) -> Any:
     return a + b
 
@@ -56,6 +60,10 @@ class Monoid:
     of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given the
     count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of one scalar
     is otherwise its own result.
+
+    Some fold several elements at once for less: ``pivot(a, b)`` chooses among them, ``about(x, pivot, one)`` gives two terms of each to add up, and
+    ``around(pivot, first, second, count, one)`` is the state of all. The latter two may be named as functions that give them for the state's type.
+    ``kind`` is that type where it is not the accumulator's. Elements of one that ``shifts`` may all be taken less the same number.
     """
 
     name: str
@@ -64,6 +72,11 @@ class Monoid:
     lift: Callable[[Any, Any, Any], Any] = _element
     finish: Callable[[Any, Any, Any], Any] = _state
     append: Callable[[Any, Any, Any], Any] | None = None
+    pivot: Callable[[Any, Any], Any] | str = ""
+    about: Callable[[Any, Any, Any], Any] | str = ""
+    around: Callable[[Any, Any, Any, Any, Any], Any] | str = _around
+    kind: str = ""
+    shifts: bool = False
     pairs: bool = False
     results: int = 1
     correction: int = 0
@@ -114,12 +127,14 @@ def _position(state: Any, count: Any, one: Any) -> Any:
 
 
 def _first_greatest(a: Any, b: Any) -> Any:
-    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | ((b[0] == a[0]) & (b[1] < a[1]))
+    alike = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
+    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (alike & (b[1] < a[1]))
     return b[0] if later else a[0], b[1] if later else a[1]
 
 
 def _first_least(a: Any, b: Any) -> Any:
-    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | ((b[0] == a[0]) & (b[1] < a[1]))
+    alike = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
+    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (alike & (b[1] < a[1]))
     return b[0] if later else a[0], b[1] if later else a[1]
 
 
@@ -194,11 +209,39 @@ def _product(x: Any, other: Any, one: Any) -> Any:
     return x * other
 
 
-LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_sum)
+_EXPONENTIALS: dict[str, Any] = {"pivot": "numba_baracuda.device.numbers:maximum", "about": "numba_baracuda.kernels.pivots:exponential"}
+LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_sum, **_EXPONENTIALS)
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_share, results=2)
 #: Σ of the products of two arrays
 DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
+
+# ---------------------------------------------------------------- squares
+
+
+def _scaled(x: Any, other: Any, one: Any) -> Any:
+    return abs(x), one if x != 0 else one - one
+
+
+def _join_scaled(a: Any, b: Any) -> Any:
+    """Σ x² as u²·s with u about the size of the greatest x, so that no square leaves the range; see Blue, "A portable Fortran program" (1978)."""
+    greater = a[0] > b[0]
+    most, more, less, rest = a[0] if greater else b[0], a[1] if greater else b[1], b[0] if greater else a[0], b[1] if greater else a[1]
+    ratio = less / most
+    return most, more + (rest if a[0] == b[0] else rest * ratio * ratio)
+
+
+def _root_of_scaled(state: Any, count: Any, one: Any) -> Any:
+    return state[0] * math.sqrt(state[1])
+
+
+#: √Σ x² wherever that can be represented
+HYPOT = Monoid(
+    "hypot", (0.0, 0.0), _join_scaled, _scaled, _root_of_scaled,
+    pivot="numba_baracuda.kernels.pivots:greater_size",
+    about="numba_baracuda.kernels.pivots:scaled_square",
+    around="numba_baracuda.kernels.pivots:scaled_sum",
+)  # fmt: skip
 
 # ---------------------------------------------------------------- moments
 
@@ -214,6 +257,19 @@ def _join_moments(a: Any, b: Any) -> Any:
     return count, a[1] + apart * share, a[2] + b[2] + apart * apart * (a[0] * share)
 
 
+def _either(a: Any, b: Any) -> Any:
+    return a
+
+
+def _apart(x: Any, pivot: Any, one: Any) -> Any:
+    return x - pivot, (x - pivot) * (x - pivot)
+
+
+def _moments(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
+    """About an element that is among them, Σ (x − pivot)² is at most ``count`` times the moment, so few digits are lost."""
+    return count, pivot + first / count, second - first * (first / count)
+
+
 def _variance(state: Any, count: Any, one: Any) -> Any:
     return state[2] / count if count > 0 else one - one
 
@@ -227,14 +283,36 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the variance, its root, and mean and 1 / count; where nothing is left of the count, the last two numbers are 0
-VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True)
-STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True)
-MOMENTS = Monoid("moments", (0.0, 0.0, 0.0), _join_moments, _one_value, _mean_and_share, results=2, counts=True)
+_BATCH: dict[str, Any] = {"pivot": _either, "about": _apart, "around": _moments, "shifts": True}
+VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
+STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
+MOMENTS = Monoid("moments", (0.0, 0.0, 0.0), _join_moments, _one_value, _mean_and_share, results=2, counts=True, **_BATCH)
+
+# ---------------------------------------------------------------- truth
+
+
+def _is_true(x: Any, other: Any, one: Any) -> Any:
+    return one if x != 0 else one - one
+
+
+def _or(a: Any, b: Any) -> Any:
+    return a | b
+
+
+def _and(a: Any, b: Any) -> Any:
+    return a & b
+
+
+#: over x ≠ 0, which NaN is
+ANY = Monoid("any", (0,), _or, _is_true, kind="i32")
+ALL = Monoid("all", (1,), _and, _is_true, kind="i32")
+COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 
 _MONOIDS = {
     monoid.name: monoid
     for monoid in (
-        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, NONZERO_PROD, LOGSUMEXP, SOFTMAX, DOT, VAR, STD, MOMENTS,
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, NONZERO_PROD, LOGSUMEXP, SOFTMAX, DOT, HYPOT, VAR, STD,
+        MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

@@ -44,6 +44,7 @@ def _one_place_each(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 def _check_shape(op: Op, descriptor: Any, operand: Operand, shape: tuple[int, ...], trailing: tuple[int, ...] | None) -> tuple[int, ...] | None:
     wanted = [getattr(descriptor, axis) for axis in operand.axes]
     if len(operand.axes) == 1:
+        wanted = list(wanted[0]) if isinstance(wanted[0], tuple) else wanted
         if shape != tuple(wanted):
             raise InvalidProblem(f"{op.name}: {operand.name} has shape {list(shape)}, wants {wanted}")
         return trailing

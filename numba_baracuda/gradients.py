@@ -19,8 +19,8 @@ class Gradient:
     """How a fold's gradient goes back to its rows.
 
     ``rows`` and ``segments`` name the operands that give x, w and g, y. ``fold`` names the monoid whose results are p and q; the fold walks the
-    operands ``over``. With ``places`` w is the row's position, as the monoid knows it. ``guarded`` gradients want p and q only where y is a zero, a
-    subnormal, an infinity or NaN, so that the fold is left out where no y is.
+    operands ``over``. With ``places`` w is the row's position, as the monoid knows it, with ``shares`` one over the number of rows. ``guarded``
+    gradients want p and q only where y is a zero, a subnormal, an infinity or NaN, so that the fold is left out where no y is.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Gradient:
     over: tuple[str, ...] = ("input",)
     places: bool = False
     guarded: bool = False
+    shares: bool = False
 
     @property
     def results(self) -> int:
@@ -41,6 +42,18 @@ class Gradient:
     def operands(self) -> int:
         """What is read for each element of a row, p and q included."""
         return len(self.rows) + len(self.segments) + (0 if self.guarded else self.results)
+
+
+def _alike(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g
+
+
+def _shared(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g * w
+
+
+def _where_equal(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    return g if x == y or (x != x and y != y) else zero
 
 
 def _where_placed(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -93,6 +106,10 @@ def _softmax_gradient(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any)
 
 _BOTH = ("d_output", "output")
 
+SUM = Gradient("sum", _alike)
+MEAN = Gradient("mean", _shared, shares=True)
+#: where the result is at hand
+EQUAL = Gradient("equal", _where_equal, ("input",), _BOTH)
 FIRST_MAX = Gradient("first_max", _where_placed, fold="first_max", places=True)
 FIRST_MIN = Gradient("first_min", _where_placed, fold="first_min", places=True)
 ALL_MAX = Gradient("all_max", _where_tied, ("input",), fold="max")
@@ -111,6 +128,6 @@ SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d
 GRADIENTS = {
     gradient.name: gradient
     for gradient in (
-        FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX, SOFTMAX_BACKWARD,
+        SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX, SOFTMAX_BACKWARD,
     )
 }  # fmt: skip

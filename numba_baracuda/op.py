@@ -18,7 +18,10 @@ MAX_RANK = 8
 
 @dataclass(frozen=True)
 class Operand:
-    """An argument of an op. ``axes`` names its extents, fields of the descriptor; the last may stand for several axes whose product it is."""
+    """An argument of an op. ``axes`` names its extents, fields of the descriptor; the last may stand for several axes whose product it is.
+
+    A single one may be a whole shape.
+    """
 
     name: str
     axes: tuple[str, ...]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import importlib
 from collections.abc import Iterator, Mapping
 
 from .errors import Unsupported
 from .op import Launch, Op, Target
 from .runtime.spec import KernelSpec
+
+#: in the order of their tables
+FAMILIES = ("segment", "reduce")
 
 
 class Registry(Mapping[str, Op]):
@@ -26,7 +30,8 @@ class Registry(Mapping[str, Op]):
 
     def _all(self) -> dict[str, Op]:
         if not self._complete:
-            from .segment import ops  # noqa: F401 - a family's table registers its rows
+            for family in FAMILIES:  # a family's table registers its rows
+                importlib.import_module(f"{__package__}.{family}.ops")
 
             self._complete = True
         return self._ops

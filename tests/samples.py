@@ -18,12 +18,15 @@ from kinds import KINDS
 from references import INTEGERS, Array, stem, truth
 from tolerance import assert_close
 
-from numba_baracuda import OPS, SegmentDescriptor, arrays, plan
+import numba_baracuda as nb
+from numba_baracuda import SegmentDescriptor, arrays, plan
 from numba_baracuda.dtypes import numpy_dtype
 from numba_baracuda.op import Op, Variant
 from numba_baracuda.segment.tiling import FOLD_THREADS, GAP, UNROLL, Tiling, share_for
 
 Ids = Callable[[np.random.Generator, int, int], Array]
+#: the ops of the segment family
+OPS = {name: op for name, op in nb.OPS.items() if op.family == "segment"}
 
 
 def uniform(low: float = 0.0, high: float = 1.0) -> Ids:

@@ -146,10 +146,10 @@ def test_table_of_readme_is_current(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_table_is_put_between_the_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{cli.TABLE_BEGIN}\nold\n{cli.TABLE_END}\nafter\n", encoding="utf-8")
+    page.write_text(f"before\n{cli.TABLE_BEGIN}\nstale\n{cli.TABLE_END}\nafter\n", encoding="utf-8")
     assert cli.main(["ops", "--markdown", "--into", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
-    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text and "| `segment_sum` |" in text
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "stale" not in text and "| `segment_sum` |" in text
     page.write_text("no markers\n", encoding="utf-8")
     assert cli.main(["ops", "--markdown", "--into", str(page)]) == 2
 

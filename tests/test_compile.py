@@ -15,10 +15,13 @@ from numba_baracuda.runtime.spec import KernelSpec
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: ops that together use every kernel, with monoids of every width; bfloat16 stands for float16, whose kernels differ in a conversion
 CHOSEN = {
-    "sm_80": ("segment_sum*",),
-    "sm_90": ("*segment_sum*", "segment_max*", "unsorted_segment_max", "segment_prod_backward", "segment_softmax", "segment_var"),
-    "sm_100": ("segment_sum*",),
-}
+    "sm_80": ("segment_sum*", "reduce_sum*"),
+    "sm_90": (
+        "*segment_sum*", "segment_max*", "unsorted_segment_max", "segment_prod_backward", "segment_softmax", "segment_var",
+        "reduce_sum", "reduce_norm2", "reduce_logsumexp_backward", "reduce_prod_backward", "reduce_std_backward",
+    ),
+    "sm_100": ("segment_sum*", "reduce_sum*"),
+}  # fmt: skip
 SPECS = {
     arch: [spec for spec in dict.fromkeys(spec for each in patterns for spec in kernel_specs(each, arch)) if ("value", "f16") not in spec.constants]
     for arch, patterns in CHOSEN.items()
@@ -37,6 +40,11 @@ def test_the_registry_names_kernels() -> None:
         "scatter_rows",
         "spread_rows",
         "fold_bins",
+        "fold_rows",
+        "fold_columns",
+        "join_parts",
+        "spread_columns",
+        "find_special",
     }
 
 

@@ -8,10 +8,9 @@ import references
 import samples
 from kinds import KINDS, Kind
 from references import stem
-from samples import FORWARD, Sample, name_of, represents, variants_of
+from samples import FORWARD, OPS, Sample, name_of, represents, variants_of
 from tolerance import assert_close
 
-from numba_baracuda import OPS
 from numba_baracuda.op import Op, Variant
 
 DETERMINISTIC = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values()), deterministic=True), ids=name_of)

@@ -10,9 +10,9 @@ from importlib import import_module
 import pytest
 import samples
 from references import stem
+from samples import OPS
 
 import numba_baracuda as nb
-from numba_baracuda import OPS
 
 MODULES = [module.name for module in pkgutil.walk_packages(nb.__path__, "numba_baracuda.") if not (module.ispkg or module.name.endswith("__main__"))]
 

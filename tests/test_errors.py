@@ -9,9 +9,10 @@ import pytest
 import samples
 from kinds import Kind
 from references import INTEGERS, WITH_INTEGERS, stem
+from samples import OPS
 
 import numba_baracuda as nb
-from numba_baracuda import OPS, errors
+from numba_baracuda import errors
 from numba_baracuda.dtypes import numpy_dtype
 from numba_baracuda.op import Op
 

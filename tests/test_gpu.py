@@ -17,11 +17,11 @@ import references
 import samples
 from kinds import KINDS, Kind, lay
 from references import stem
-from samples import BACKWARD, FORWARD, Sample, name_of, variants_of
+from samples import BACKWARD, FORWARD, OPS, Sample, name_of, variants_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import OPS, arrays
+from numba_baracuda import arrays
 from numba_baracuda.op import Op, Variant
 
 pytestmark = pytest.mark.gpu

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import numba_baracuda as nb
-from numba_baracuda import OPS
 
 PACKAGE = Path(nb.__file__).parent
 HEAVY = ("numba", "llvmlite", "cupy", "torch", "ml_dtypes", "jax", "cuda.bindings", "cuda.core", "greenlet", "rich", "matplotlib")
@@ -67,24 +66,24 @@ def test_type_checkers_see_exactly_the_lazy_names() -> None:
 
 
 def test_every_op_is_a_public_function() -> None:
-    for name, op in OPS.items():
+    for name, op in nb.OPS.items():
         assert name in nb.__all__
         assert getattr(nb, name) is getattr(import_module(f"numba_baracuda.{op.family}"), name)
     assert nb.segment.SegmentDescriptor is nb.SegmentDescriptor
-    for family in {op.family for op in OPS.values()}:
+    for family in {op.family for op in nb.OPS.values()}:
         module = import_module(f"numba_baracuda.{family}")
-        assert {op.name for op in OPS.values() if op.family == family} <= set(module.__all__)
+        assert {op.name for op in nb.OPS.values() if op.family == family} <= set(module.__all__)
 
 
 def test_a_public_function_can_be_pickled() -> None:
     import pickle
 
-    for name in OPS:
+    for name in nb.OPS:
         assert pickle.loads(pickle.dumps(getattr(nb, name))) is getattr(nb, name)
 
 
 def test_families_do_not_import_each_other() -> None:
-    families = {op.family for op in OPS.values()}
+    families = {op.family for op in nb.OPS.values()}
     for family in families:
         for path in (PACKAGE / family).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):

@@ -10,11 +10,11 @@ import references
 import samples
 from kinds import ROW_LAYOUTS, Kind, lay
 from references import stem
-from samples import Sample, name_of, takes_empty
+from samples import OPS, Sample, name_of, takes_empty
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import OPS, SegmentIndex
+from numba_baracuda import SegmentIndex
 from numba_baracuda.op import Op
 
 EVERY_OP = pytest.mark.parametrize("op", list(OPS.values()), ids=name_of)

@@ -10,12 +10,12 @@ import pytest
 import references
 import samples
 from kinds import LAYOUTS, ROW_LAYOUTS, Kind, lay, see
-from samples import Sample, name_of, represents, tells, variants_of
+from samples import OPS, Sample, name_of, represents, tells, variants_of
 from tolerance import assert_close
 
-from numba_baracuda import OPS
+from numba_baracuda.axes import merge_axes
 from numba_baracuda.op import Layout, Op, Variant
-from numba_baracuda.segment.recipes.common import Rows, merge_axes
+from numba_baracuda.segment.recipes.common import Rows
 
 ALL = list(OPS.values())
 #: one op for each algorithm, and among them those on which every operand is laid out by itself

@@ -15,11 +15,11 @@ import references
 import samples
 from hypothesis import strategies as st
 from kinds import Kind
-from samples import Sample, name_of, variants_of
+from samples import OPS, Sample, name_of, variants_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import OPS, PlanPreference, SegmentDescriptor, allocation, arrays, binding
+from numba_baracuda import PlanPreference, SegmentDescriptor, allocation, arrays, binding
 from numba_baracuda import plan as plans
 from numba_baracuda.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.op import Layout, Op, Target, Variant

@@ -6,9 +6,8 @@ import pytest
 import samples
 from kinds import KINDS, Kind
 from references import stem
-from samples import BIG, BIG_CORE, Sample, cases, check, name_of, sampled, variants_of
+from samples import BIG, BIG_CORE, OPS, Sample, cases, check, name_of, sampled, variants_of
 
-from numba_baracuda import OPS
 from numba_baracuda.op import Op, Variant
 
 ALL = list(OPS.values())

@@ -12,11 +12,10 @@ import references
 import samples
 from kinds import Kind
 from references import INTEGERS, WITH_INTEGERS, stem
-from samples import BACKWARD, FORWARD, Sample, check, name_of, takes_empty, variants_of
+from samples import BACKWARD, FORWARD, OPS, Sample, check, name_of, takes_empty, variants_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import OPS
 from numba_baracuda.dtypes import numpy_dtype
 from numba_baracuda.op import Op, Variant
 

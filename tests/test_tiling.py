@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from samples import OPS
 
-from numba_baracuda import OPS, PlanPreference, SegmentDescriptor, select
+from numba_baracuda import PlanPreference, SegmentDescriptor, select
 from numba_baracuda.op import Launch, Layout, Target
 from numba_baracuda.segment import tiling
 from numba_baracuda.segment.ops import contiguous

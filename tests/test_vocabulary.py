@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from samples import OPS
 
 import numba_baracuda as nb
-from numba_baracuda import OPS
 from numba_baracuda.vocabulary import Named
 
 SEGMENT = (

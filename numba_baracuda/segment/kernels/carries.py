@@ -11,9 +11,11 @@ from numba.cuda.types import int32, int64, uint32
 from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
+from ...kernels.elements import place_of
+from ...kernels.states import fold_of
 from ...runtime import jit
 from ..tiling import UNROLL, Tiling, carry_threads, ceil_div
-from .common import first_at_least, fold_of, place_of
+from .common import first_at_least
 from .gaps import blank_writer
 
 

@@ -11,9 +11,11 @@ from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
+from ...kernels.elements import place_of
+from ...kernels.states import fold_of
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, Tiling, unroll_for
-from .common import clamp, ends_first, fold_of, ids_of, place_of
+from .common import clamp, ends_first, ids_of
 from .edges import edges_of
 from .gaps import gap_filler, short_gap_filler
 

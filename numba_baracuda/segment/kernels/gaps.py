@@ -10,9 +10,10 @@ from numba.cuda.types import int32, int64
 
 from ...device.build import opaque
 from ...device.vector import STORE
+from ...kernels.elements import conversions_of, place_of
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, GAP
-from .common import clamp, conversions_of, first_at_least, place_of
+from .common import clamp, first_at_least
 
 
 @functools.cache

@@ -14,9 +14,10 @@ from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recas
 from ...device.order import load_relaxed, load_relaxed_2
 from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...dtypes import BY_NAME
+from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ..tiling import SUMS, THREADS, Tiling
-from .common import accumulator_of, conversions_of, ids_of, place_of
+from .common import ids_of
 from .gaps import blank_writer
 
 

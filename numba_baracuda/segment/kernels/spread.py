@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from numba import cuda
@@ -13,58 +12,11 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
+from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.pull import ordinary_of, pull_of
 from ...runtime import jit
 from ..tiling import COPIES, PIECES, THREADS, elements_launch, spreads_for
-from .common import accumulator_of, as_number_of, conversions_of, place_of
 from .rows import position_of, rows_launch
-
-
-@functools.cache
-def ordinary_of(value: str) -> Any:
-    """``ordinary(x)``, of the accumulator's type: whether an element would hold it as a normal number."""
-    wide, kind = accumulator_of(value), BY_NAME[value]
-    least, greatest = float(kind.tiny), float(kind.limits[1])
-    return jit.device(lambda x: wide(least) <= abs(x) <= wide(greatest))
-
-
-@functools.cache
-def pull_of(gradient: str, value: str) -> Any:
-    """``pulled(x, w, g, y, at, folded, kept, where, row)``: an element of the output.
-
-    It is made of ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]`` as memory holds them, of the row's place, and of p and q: results side by side at ``at``
-    in ``folded``, or for a guarded gradient ``kept[where]`` and the next, and only where y wants them.
-    """
-    rule, wide = GRADIENTS[gradient], accumulator_of(value)
-    widen, narrow = conversions_of(value)
-    as_number, pull, ordinary = as_number_of(value), jit.device(rule.pull), ordinary_of(value)
-    has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
-    placed, guarded, results = rule.places, rule.guarded, rule.results
-
-    @jit.device
-    def pulled(x: Any, w: Any, g: Any, y: Any, at: Any, folded: Any, kept: Any, where: Any, row: Any) -> Any:
-        zero = wide(0)
-        one_x, one_w, one_g, one_y, p, q = zero, zero, zero, zero, zero, zero
-        if has_x:
-            one_x = widen(x[at])
-        if has_w:
-            one_w = widen(w[at])
-        if placed:
-            one_w = as_number(row)
-        if has_g:
-            one_g = widen(g[at])
-        if has_y:
-            one_y = widen(y[at])
-        if guarded:
-            q = wide(-1)
-            if not ordinary(one_y):
-                p, q = kept[where], kept[where + 1]
-        elif results > 0:
-            p = folded[at * results]
-            if results > 1:
-                q = folded[at * results + 1]
-        return narrow(pull(one_x, one_w, one_g, one_y, p, q, zero))
-
-    return pulled
 
 
 @jit.kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...axes import merge_axes
 from ...dtypes import BY_NAME
 from ...errors import InvalidProblem
 from ...op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
@@ -14,25 +15,6 @@ from ..tiling import THREADS, Tiling, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
-
-
-def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Neighbouring axes that every operand walks as one become one; axes of extent 1 vanish. At least one axis is left."""
-    extents: list[int] = []
-    kept: list[list[int]] = []
-    for k, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        steps = [each[k] for each in strides]
-        if extents and all(before == step * extent for before, step in zip(kept[-1], steps, strict=True)):
-            extents[-1] *= extent
-            kept[-1] = steps
-        else:
-            extents.append(extent)
-            kept.append(steps)
-    if not extents:
-        extents, kept = [1], [[1] * len(strides)]
-    return tuple(extents), [tuple(steps[k] for steps in kept) for k in range(len(strides))]
 
 
 class Rows:

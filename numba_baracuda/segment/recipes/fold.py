@@ -79,7 +79,7 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tup
     state, scalars = BY_NAME[value].accumulator, columns * monoid.width
     narrow = not order.place and order.packed and not monoid.pairs and scalars <= _NARROW_SCALARS and rows.side_by_side(0) and rows.strides[1] == (1,)
     share = _share(descriptor) if narrow else 0
-    if not share and 1 < rows.vector and columns < 4 * rows.vector and rows.vector * BY_NAME[value].itemsize == 8:
+    if not share and rows.vector > 1 and columns < 4 * rows.vector and rows.vector * BY_NAME[value].itemsize == 8:
         rows.vector //= 2  # else a warp walks ten tiles, whose runs end at ten times
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
     carries = ("carry_ids", "carry_counts", "carry_states") if tiling.row_blocks > 1 else (NULL,) * 3

@@ -1,0 +1,24 @@
+"""Axes of strided operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Neighbouring axes that every operand walks as one become one; axes of extent 1 vanish. At least one axis is left."""
+    extents: list[int] = []
+    kept: list[list[int]] = []
+    for k, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        steps = [each[k] for each in strides]
+        if extents and all(before == step * extent for before, step in zip(kept[-1], steps, strict=True)):
+            extents[-1] *= extent
+            kept[-1] = steps
+        else:
+            extents.append(extent)
+            kept.append(steps)
+    if not extents:
+        extents, kept = [1], [[1] * len(strides)]
+    return tuple(extents), [tuple(steps[k] for steps in kept) for k in range(len(strides))]

@@ -1,0 +1,123 @@
+"""Several elements in registers become one state."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from ..algebra import Monoid, monoid_of
+from ..device.warp import States, states_of
+from ..dtypes import BY_NAME
+from ..runtime import jit
+from .elements import as_number_of, conversions_of
+
+
+def state_kind(monoid: str, value: str) -> str:
+    """Short name of the type of a state's scalars."""
+    return monoid_of(monoid).kind or BY_NAME[value].accumulator
+
+
+@functools.cache
+def monoid_on(monoid: str, value: str) -> Monoid:
+    """The monoid, its identity in the range of the state's type."""
+    kind = jit.SCALARS[state_kind(monoid, value)]
+    found = monoid_of(monoid)
+    return replace(found, identity=tuple(jit.number(kind, each) for each in found.identity))
+
+
+@functools.cache
+def states_on(monoid: str, value: str) -> States:
+    """Device functions on the states of a monoid over elements of a type."""
+    found = monoid_on(monoid, value)
+    return states_of(found, (jit.SCALARS[state_kind(monoid, value)],) * found.width)
+
+
+@functools.cache
+def entering(monoid: str, value: str) -> Any:
+    """``enter(x, origin)``: an element as memory holds it in the accumulator's type, less the origin of its row if the monoid shifts."""
+    widen = conversions_of(value)[0]
+    if monoid_of(monoid).shifts:
+        return jit.device(lambda x, origin: widen(x) - origin)
+    return jit.device(lambda x, origin: widen(x))
+
+
+@functools.cache
+def single_of(monoid: str, value: str) -> Any:
+    """``single(x, position, origin)``: the state of one element as memory holds it."""
+    found, enter, kind = monoid_on(monoid, value), entering(monoid, value), jit.SCALARS[state_kind(monoid, value)]
+    lift, placed, cast = jit.device(found.lift), found.places, states_on(monoid, value).cast
+    as_number = as_number_of(value)
+    if placed:
+        return jit.device(lambda x, position, origin: cast(lift(enter(x, origin), as_number(position), kind(1))))
+    return jit.device(lambda x, position, origin: cast(lift(enter(x, origin), kind(1), kind(1))))
+
+
+@functools.cache
+def batch_of(monoid: str, value: str, runs: int, run: int, step: int, gap: int) -> Any:
+    """``batch(elements, at, position, valid, origin)``: the state of the first ``valid`` of ``runs`` runs of ``run`` elements in registers.
+
+    Element k of run s is ``elements[at + (s · run + k) · step]``, and its place is ``position + s · gap + k``.
+    """
+    found, states, single = monoid_on(monoid, value), states_on(monoid, value), single_of(monoid, value)
+    identity, combine = states.identity, states.combine
+    if found.pivot:
+        return _about_a_pivot(monoid, value, runs, run, step)
+    if found.append:
+        return _with_places(monoid, value, runs, run, step, gap)
+
+    @jit.device
+    def batch(elements: Any, at: Any, position: Any, valid: Any, origin: Any) -> Any:
+        state = identity()
+        for s in range(runs):
+            if s < valid:
+                for k in range(run):
+                    state = combine(state, single(elements[at + (s * run + k) * step], position + s * gap + k, origin))
+        return state
+
+    return batch
+
+
+def _with_places(monoid: str, value: str, runs: int, run: int, step: int, gap: int) -> Any:
+    found, states, enter, as_number = monoid_on(monoid, value), states_on(monoid, value), entering(monoid, value), as_number_of(value)
+    given: Any = found.append
+    append, identity, cast = jit.device(given), states.identity, states.cast
+
+    @jit.device
+    def batch(elements: Any, at: Any, position: Any, valid: Any, origin: Any) -> Any:
+        state = cast((identity()[0], as_number(position)))
+        for s in range(runs):
+            if s < valid:
+                for k in range(run):
+                    state = append(state, enter(elements[at + (s * run + k) * step], origin), as_number(position + s * gap + k))
+        return state if valid > 0 else identity()
+
+    return batch
+
+
+def _about_a_pivot(monoid: str, value: str, runs: int, run: int, step: int) -> Any:
+    found, states, enter, kind = monoid_on(monoid, value), states_on(monoid, value), entering(monoid, value), jit.SCALARS[state_kind(monoid, value)]
+    pivot, about, around = jit.device(found.pivot), _for_kind(found.about, kind), _for_kind(found.around, kind)
+    identity, cast = states.identity, states.cast
+
+    @jit.device
+    def batch(elements: Any, at: Any, position: Any, valid: Any, origin: Any) -> Any:
+        one, first, second = kind(1), kind(0), kind(0)
+        middle = enter(elements[at], origin)
+        for s in range(runs):
+            if s < valid:
+                for k in range(run):
+                    middle = pivot(middle, enter(elements[at + (s * run + k) * step], origin))
+        for s in range(runs):
+            if s < valid:
+                for k in range(run):
+                    one_term, other_term = about(enter(elements[at + (s * run + k) * step], origin), middle, one)
+                    first += one_term
+                    second += other_term
+        return cast(around(middle, first, second, kind(valid * run), one)) if valid > 0 else identity()
+
+    return batch
+
+
+def _for_kind(function: Any, kind: Any) -> Any:
+    return jit.device(function)(kind) if isinstance(function, str) else jit.device(function)

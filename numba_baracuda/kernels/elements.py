@@ -1,0 +1,54 @@
+"""Elements and places: from memory to the accumulator's type and back, and where a flat position lies in a strided array."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba.cuda.types import float64, int32, int64
+
+from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
+from ..dtypes import BY_NAME
+from ..runtime import jit
+
+
+def accumulator_of(value: str) -> Any:
+    """The numba type that sums of ``value`` are kept in."""
+    return jit.SCALARS[BY_NAME[value].accumulator]
+
+
+@functools.cache
+def conversions_of(value: str) -> tuple[Any, Any]:
+    """``widen(x)`` from an element to the accumulator's type, and ``narrow(x)`` back with one rounding."""
+    element, wide = jit.SCALARS[value], accumulator_of(value)
+    if value == "bf16":
+        return bf16_to_f32, jit.device(lambda x: f32_to_bf16(wide(x)))
+    return jit.device(lambda x: wide(x)), jit.device(lambda x: element(x))
+
+
+@functools.cache
+def as_number_of(value: str) -> Any:
+    """``as_number(position)``: a number of the accumulator's type whose bits are the position, so that numbers compare as positions do."""
+    if accumulator_of(value) == float64:
+        return jit.device(lambda position: i64_as_f64(int64(position)))
+    return jit.device(lambda position: i32_as_f32(int32(position)))
+
+
+@functools.cache
+def place_of(dims: int) -> Any:
+    """``place(column, shape, strides)``: the offset of a flat column among ``dims`` trailing dimensions."""
+    if dims == 1:
+        return jit.device(lambda column, shape, strides: column * strides[0])
+
+    @jit.device
+    def place(column: Any, shape: Any, strides: Any) -> Any:
+        offset = int64(0)
+        rest = int64(column)
+        for back in range(dims):
+            k = dims - 1 - back
+            above = rest // shape[k]
+            offset += (rest - above * shape[k]) * strides[k]
+            rest = above
+        return offset
+
+    return place

@@ -1,0 +1,148 @@
+"""The functional form of the family: arrays become views, views a descriptor, and its plan is run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .. import allocation, arrays, plan, streams
+from ..dtypes import BY_NAME
+from ..errors import InvalidProblem
+from ..op import Op
+from ..views import Form, View, remember
+from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, reduced_axes
+
+_calls: dict[Any, Any] = {}
+_CALL = {"out": None, "stream": None, "workspace": None}
+_DEFAULTS = {"correction": 1, "ties": "all"}
+
+
+def _key(axis: Any) -> Any:
+    """An ``axis`` that can be looked up."""
+    return tuple(axis) if isinstance(axis, list) else axis
+
+
+def _with_ones(view: View, axes: tuple[int, ...]) -> View:
+    """A view in which reduced axes are of extent 1."""
+    shape, strides = list(view.shape), list(view.strides)
+    for axis in axes:
+        shape.insert(axis, 1)
+        strides.insert(axis, 1)
+    form = Form.of(tuple(shape), tuple(strides), view.element, view.device, view.kind, view.readonly)
+    return View(view.ptr, form, view.owner, view.name)
+
+
+def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+def _plan_of(op: Op, key: Any, describe: Callable[[], ReduceDescriptor], device: int) -> Any:
+    made = _calls.get(key)
+    return made if made is not None else remember(_calls, key, plan.select(describe(), device=device))
+
+
+def forward_function(op: Op) -> Callable[..., Any]:
+    """``f(x, axis, keepdims=True)`` of a reduction."""
+    x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
+
+    def call(x: Any, axis: Any, keepdims: bool, options: dict[str, Any]) -> Any:
+        view, settings = arrays.read(x, x_place), {name: options[name] for name in op.traits["keywords"]}
+
+        def describe() -> ReduceDescriptor:
+            return ReduceDescriptor(op.kind, view.shape, axis, view.element, **settings)
+
+        made = _plan_of(op, (op.name, view.form, _key(axis), *settings.values()), describe, view.device)
+        axes, handle = made.descriptor.axes, streams.stream_handle(options["stream"], view)
+        out = options["out"]
+        if out is None:
+            shape = made.descriptor.output_shape if keepdims else _without(view.shape, axes)
+            out = allocation.empty(view, shape, made.descriptor.result or op.traits["result"] or view.element, handle)
+        y = arrays.read(out, y_place)
+        if not keepdims:
+            if tuple(y.shape) != _without(view.shape, axes):
+                raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(_without(view.shape, axes))} with keepdims=False")
+            y = _with_ones(y, axes)
+        made.execute([view, y], handle, options["workspace"])
+        return out
+
+    return _function(op, call, {"x": None, "axis": None, "keepdims": True}, ("x", "axis"), {})
+
+
+def backward_function(op: Op) -> Callable[..., Any]:
+    """``f(dy, x, y, axis=…)`` of a gradient; ``input_shape`` stands in for an x that is not wanted."""
+    names = [operand.name for operand in op.operands[:-1]]
+    places = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
+
+    def call(dy: Any, x: Any, y: Any, options: dict[str, Any]) -> Any:
+        given = {"dy": dy, "x": x, "y": y}
+        for name in names:
+            if given[name] is None:
+                raise InvalidProblem(f"{op.name}: {name} is missing, wants {', '.join(names)}")
+        views = {name: arrays.read(given[name], places[name]) for name in names}
+        shape, settings = options["input_shape"], {name: options[name] for name in op.traits["keywords"]}
+        if x is not None:
+            seen = tuple((views.get("x") or arrays.read(x, places["x"])).shape)
+            if shape is not None and tuple(shape) != seen:
+                raise InvalidProblem(f"{op.name}: input_shape is {list(shape)}, wants {list(seen)}, which is that of x")
+            shape = seen
+        if shape is None:
+            raise InvalidProblem(f"{op.name}: input_shape is missing, wants the shape of the reduced array, or x")
+        first = views["dy"]
+        axes = reduced_axes(op.name, options["axis"], len(shape))
+        views = {name: _with_ones(view, axes) if name != "x" and len(view.shape) == len(shape) - len(axes) else view for name, view in views.items()}
+
+        def describe() -> ReduceDescriptor:
+            return ReduceBackwardDescriptor(op.kind, tuple(shape), axes, first.element, **settings)
+
+        made = _plan_of(op, (op.name, tuple(shape), axes, first.element, first.device, *settings.values()), describe, first.device)
+        handle, out = streams.stream_handle(options["stream"], first), options["out"]
+        if out is None:
+            out = allocation.empty(first, tuple(shape), first.element, handle)
+        made.execute([*views.values(), arrays.read(out, places["dx"])], handle, options["workspace"])
+        return out
+
+    return _function(op, call, {"dy": None, "x": None, "y": None}, ("dy",), {"axis": inspect.Parameter.empty, "input_shape": None})
+
+
+def _function(op: Op, call: Callable[..., Any], positional: dict[str, Any], needed: tuple[str, ...], more: dict[str, Any]) -> Callable[..., Any]:
+    """A function with a signature of its own: arguments by position, then the op's keywords and those of every call."""
+    keywords = more | {name: _DEFAULTS[name] for name in op.traits["keywords"]} | _CALL
+    plain, named, nothing = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+    parameters = [inspect.Parameter(name, plain, default=nothing if name in needed else default) for name, default in positional.items()]
+    parameters += [inspect.Parameter(name, named, default=default) for name, default in keywords.items()]
+    signature, known, most = inspect.Signature(parameters), keywords.keys(), len(positional)
+    optional = {name: default for name, default in keywords.items() if default is not nothing}
+    complete = len(optional) == len(keywords)
+
+    def run(*given: Any, **options: Any) -> Any:
+        if len(given) != most or not options.keys() <= known or not (complete or "axis" in options):
+            bound = signature.bind(*given, **options)
+            bound.apply_defaults()
+            given, options = bound.args, bound.kwargs
+        return call(*given, {**optional, **options})
+
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__name__ = run.__qualname__ = op.name
+    run.__module__ = "numba_baracuda.reduce"
+    run.__doc__ = (_BACKWARD if op.backward is None else _FORWARD).format(
+        formula=op.formula, values=", ".join(BY_NAME[name].numpy_name for name in op.elements), notes=op.traits["notes"], wants=", ".join(positional)
+    )
+    return run
+
+
+_REST = """Halves are kept in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. The order of every fold
+is fixed by shape and strides. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
+
+Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have and more than 8 axes.
+"""
+_FORWARD = """{formula}
+
+over the n elements along ``axis``: a number, several, or None for all axes. ``x`` [any shape]; the result has 1 for every reduced axis, or with
+``keepdims=False`` lacks them. {notes}
+""" + _REST  # fmt: skip
+_BACKWARD = """{formula}
+
+with ``x`` [any shape] as the reduction was given it, ``y`` its result and ``dy`` the result's gradient, both with reduced axes of extent 1 or without
+them. ``axis`` is that of the reduction; where x is not wanted ``input_shape`` may stand in for it. {notes}
+""" + _REST  # fmt: skip

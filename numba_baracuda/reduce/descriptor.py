@@ -1,0 +1,156 @@
+"""The descriptors of the reduce family: problems without their arrays."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..dtypes import element
+from ..errors import InvalidProblem, Unsupported
+from ..op import MAX_RANK, Layout, Op
+from ..views import c_strides
+from ..vocabulary import ReduceKind
+
+TIES = ("first", "all", "even")
+_NAMES = {ReduceKind.LOG_SUM_EXP: "logsumexp"}
+
+
+def op_name(kind: Any) -> str:
+    """``reduce_sum`` for :attr:`ReduceKind.SUM`, its number or its name."""
+    known = ReduceKind.parse(kind)
+    return f"reduce_{_NAMES.get(known, known.name.lower())}"
+
+
+def reduced_axes(where: str, given: Any, rank: int) -> tuple[int, ...]:
+    """The axes that an ``axis`` names, in ascending order: a number, several, or None for all; negative ones count from the end."""
+    if given is None:
+        return tuple(range(rank))
+    several = list(given) if isinstance(given, Sequence) else [given]
+    found = set()
+    for axis in several:
+        if not isinstance(axis, numbers.Integral) or isinstance(axis, bool):
+            raise InvalidProblem(f"{where}: axis is {given!r}, wants a whole number, several, or None")
+        number = int(axis)
+        if not -rank <= number < rank:
+            raise InvalidProblem(f"{where}: axis is {given!r}, wants numbers from {-rank} to {rank - 1} for {rank} axes")
+        if number % rank in found:
+            raise InvalidProblem(f"{where}: axis is {given!r}, wants each axis once")
+        found.add(number % rank)
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True)
+class ReduceDescriptor:
+    """A reduction: ``kind`` is a :class:`ReduceKind`, its name or number; ``reduce_axis`` a number, several, or None for all axes.
+
+    The result has the shape of the input with 1 for every reduced axis, ``output_shape``. ``correction`` is what var and std take from the count,
+    ``result`` the dtype of the result where there is a choice (argmax and argmin: int64 or int32).
+    """
+
+    kind: ReduceKind | str | int
+    input_shape: tuple[int, ...]
+    reduce_axis: Any
+    element: str = "f32"
+    correction: int = 1
+    result: str = ""
+    op_name: str = field(init=False)
+    axes: tuple[int, ...] = field(init=False)
+    indexed = ""
+
+    def __post_init__(self) -> None:
+        self._settle(op_name(self.kind))
+
+    def _settle(self, name: str) -> None:
+        set_field = object.__setattr__
+        set_field(self, "op_name", name)
+        set_field(self, "kind", ReduceKind.parse(self.kind))
+        set_field(self, "element", element(self.element).name)
+        if self.result:
+            set_field(self, "result", element(self.result).name)
+        for each in (*self.input_shape, self.correction):
+            if not isinstance(each, numbers.Integral) or isinstance(each, bool):
+                raise InvalidProblem(f"{name}: got {each!r} as an extent or the correction, wants whole numbers")
+        set_field(self, "input_shape", tuple(map(int, self.input_shape)))
+        set_field(self, "correction", int(self.correction))
+        set_field(self, "axes", reduced_axes(name, self.reduce_axis, len(self.input_shape)))
+        set_field(self, "reduce_axis", self.axes)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(self.input_shape))
+
+    @property
+    def extent(self) -> int:
+        """Elements that make one of the result."""
+        found = 1
+        for axis in self.axes:
+            found *= self.input_shape[axis]
+        return found
+
+    @property
+    def element_name(self) -> str:
+        """Short name of the dtype of the values."""
+        return self.element
+
+    @property
+    def index_name(self) -> str:
+        """Short name of the dtype of positions, "" where there are none."""
+        return self.result
+
+    def corrected(self, name: str) -> str:
+        """A monoid by name; one of moments takes the correction from the count."""
+        return f"{name}{self.correction}" if name in ("var", "std", "moments") else name
+
+    def check(self, op: Op) -> None:
+        """Raises for what no variant of the op could serve."""
+        for extent in self.input_shape:
+            if extent < 0:
+                raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
+        if self.correction < 0:
+            raise InvalidProblem(f"{op.name}: correction is {self.correction}, wants a whole number, 0 or more")
+        if len(self.input_shape) > MAX_RANK:
+            raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
+        if self.element not in op.elements:
+            raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
+
+    def specialise(self, op: Op) -> Op:
+        """The op itself: no argument brings others along."""
+        return op
+
+    def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
+        """Contiguous operands at every alignment, and the transposed ones, which together need the largest workspace that any layout needs."""
+        for address in (0, 8, 4, 2):
+            yield {operand.name: contiguous(getattr(self, operand.axes[0]), address) for operand in op.operands}
+        yield {operand.name: transposed(getattr(self, operand.axes[0])) for operand in op.operands}
+
+
+@dataclass(frozen=True)
+class ReduceBackwardDescriptor(ReduceDescriptor):
+    """The gradient of a reduction: ``input_shape`` is that of x and dx, ``dy_shape`` that of dy and y. ``ties`` is the rule of max and min."""
+
+    ties: str = "all"
+
+    def __post_init__(self) -> None:
+        self._settle(f"{op_name(self.kind)}_backward")
+
+    @property
+    def dy_shape(self) -> tuple[int, ...]:
+        """The shape of the result, and so of its gradient."""
+        return self.output_shape
+
+    def check(self, op: Op) -> None:
+        """Raises for what no variant of the op could serve."""
+        super().check(op)
+        if self.ties not in TIES:
+            raise InvalidProblem(f"{op.name}: ties is {self.ties!r}, wants one of {', '.join(map(repr, TIES))}")
+
+
+def contiguous(shape: tuple[int, ...], address: int = 0) -> Layout:
+    return Layout(shape, c_strides(shape), address)
+
+
+def transposed(shape: tuple[int, ...]) -> Layout:
+    return Layout(shape, c_strides(shape[::-1])[::-1])

@@ -1,0 +1,13 @@
+"""Algorithms of the reduce family; none of them names an op.
+
+Every factory takes keywords: short element names, a monoid's or gradient's name, and the geometry of :mod:`..tiling`. A row is what becomes one
+element: its places lie over ``dims`` axes, rows over ``kept`` axes, both addressed as Σ coordinate · stride in elements, so any view works; vectors
+longer than 1 need unit stride. ``launch_config`` gives blocks, threads and dynamic shared bytes.
+"""
+
+from .columns import fold_columns
+from .results import join_parts
+from .rows import fold_rows
+from .spread import find_special, spread_columns, spread_rows
+
+__all__ = ["find_special", "fold_columns", "fold_rows", "join_parts", "spread_columns", "spread_rows"]

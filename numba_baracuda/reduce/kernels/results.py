@@ -1,0 +1,77 @@
+"""Where a fold leaves its state: the result, or a part of it that later launches join."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import Integer, int32, int64, uint32
+
+from ...device.bits import f32_as_i32, f64_as_i64
+from ...device.warp import warp_reduce
+from ...kernels.batch import monoid_on, state_kind, states_on
+from ...kernels.elements import conversions_of, place_of
+from ...kernels.states import accessors
+from ...runtime import jit
+from ..tiling import THREADS
+
+
+@functools.cache
+def narrow_of(monoid: str, value: str, result: str) -> Any:
+    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the number of its bits, becomes an integer."""
+    found, kind = monoid_on(monoid, value), jit.SCALARS[result]
+    if found.places and isinstance(kind, Integer):
+        bits = f32_as_i32 if state_kind(monoid, value) == "f32" else f64_as_i64
+        return jit.device(lambda x: kind(bits(x)))
+    if result in ("f16", "bf16"):
+        return conversions_of(result)[1]
+    return jit.device(lambda x: kind(x))
+
+
+@functools.cache
+def results_of(monoid: str, value: str, result: str) -> Any:
+    """``write(y, at, row, parts, split, splits, state, extent, correction)``: finishes a state, or keeps it where the row has several parts."""
+    found, kind = monoid_on(monoid, value), jit.SCALARS[state_kind(monoid, value)]
+    finish, narrow, (_, put) = jit.device(found.finish), narrow_of(monoid, value, result), accessors(found.width)
+    width, results = found.width, found.results
+
+    @jit.device
+    def write(y: Any, at: Any, row: Any, parts: Any, split: Any, splits: Any, state: Any, extent: Any, correction: Any) -> None:
+        if splits > 1:
+            put(parts, (row * splits + split) * width, 1, state)
+        else:
+            ended = finish(state, kind(extent - correction), kind(1))
+            if results == 1:
+                y[at] = narrow(ended)
+            else:
+                for w in range(results):
+                    y[at * results + w] = narrow(ended[w])
+
+    return write
+
+
+@jit.kernel
+def join_parts(*, monoid: str, value: str, result: str, guarded: bool, kept: int) -> Any:
+    """Joins the ``splits`` parts of each row, a warp a row: lane by lane, then over the lanes. Bytes: the parts read, rows · result written."""
+    states, (get, _), width = states_on(monoid, value), accessors(monoid_on(monoid, value).width), monoid_on(monoid, value).width
+    kinds = states.kinds if width > 1 else states.kinds[0]
+    identity, combine, fold = states.identity, states.combine, warp_reduce(monoid_on(monoid, value), kinds)
+    write, row_of = results_of(monoid, value, result), place_of(kept)
+
+    def join_parts(guard: Any, parts: Any, y: Any, rows: Any, splits: Any, extent: Any, correction: Any, kept_shape: Any, y_rows: Any) -> None:
+        if guarded and guard[0] == 0:
+            return
+        row = int64(cuda.blockIdx.x) * (THREADS // 32) + int32(uint32(cuda.threadIdx.x) >> uint32(5))
+        lane = int32(cuda.laneid)
+        state = identity()
+        if row < rows:
+            split = lane
+            while split < splits:
+                state = combine(state, get(parts, (row * splits + split) * width, 1))
+                split = int32(split + 32)
+        state = fold(state)
+        if lane == 0 and row < rows:
+            write(y, row_of(row, kept_shape, y_rows), row, parts, 0, 1, state, extent, correction)
+
+    return join_parts, lambda rows: (-(-rows // (THREADS // 32)), THREADS, 0)

@@ -1,0 +1,98 @@
+"""Reductions along the axis on which neighbours lie side by side: lanes share out the elements of a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...algebra import monoid_of
+from ...device.block import block_reduce
+from ...device.build import opaque
+from ...device.vector import LOAD_STREAM, aligned_span
+from ...device.warp import warp_reduce
+from ...kernels.batch import batch_of, monoid_on, single_of, states_on
+from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...runtime import jit
+from ..tiling import STEPS, THREADS
+from .results import results_of
+
+
+def _over_lanes(monoid: str, value: str, lanes: int) -> Any:
+    """``fold(state)`` over the lanes of a group."""
+    kinds = states_on(monoid, value).kinds
+    reduce = warp_reduce if lanes <= 32 else block_reduce
+    return reduce(monoid_on(monoid, value), kinds if len(kinds) > 1 else kinds[0], lanes)
+
+
+@jit.kernel
+def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
+    """``y[o] = finish(⊕ lift(x[o, r]))`` over the places r of row o, or the states of its ``splits`` parts, where ``split`` says so.
+
+    A group of ``lanes`` lanes, which is a block where there are more than 32, takes ``chunk`` places of a row, ``STEPS`` accesses of ``vector``
+    elements in flight a lane; elements are folded in registers, then over lanes. ``peeled`` rows begin and end anywhere: the ends are taken one by
+    one. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
+    geometry. Bytes: rows · extent · value read, rows · result written.
+    """
+    element, wide, widen, shifts = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
+    states, single = states_on(monoid, value), single_of(monoid, value)
+    identity, combine = states.identity, states.combine
+    groups, stride = THREADS // lanes, lanes * vector
+    batch_of_steps, fold, write = (
+        batch_of(monoid, value, STEPS, vector, 1, stride),
+        _over_lanes(monoid, value, lanes),
+        results_of(monoid, value, result),
+    )
+    row_of, place_in_row, load, size = place_of(kept), place_of(dims), LOAD_STREAM[vector], STEPS * vector
+
+    def fold_rows(
+        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, chunk: Any, splits: Any, correction: Any,
+        kept_shape: Any, x_rows: Any, y_rows: Any, shape: Any, x_strides: Any,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(size, element)
+        if guarded and guard[0] == 0:
+            return
+        block = int64(cuda.blockIdx.x)
+        row_block = int64(uint32(block) // uint32(splits))
+        split = block - row_block * splits
+        group = int32(cuda.threadIdx.x // lanes)
+        lane = int32(cuda.threadIdx.x - group * lanes)
+        row = row_block * groups + group
+        state = identity()
+        if row < rows:
+            base = row_of(row, kept_shape, x_rows)
+            first = split * chunk
+            last = min(first + chunk, int64(extent))
+            origin = wide(0)
+            if shifts and first < last:
+                origin = widen(x[base])
+            begin, end = first, last
+            if peeled:
+                begin, end = aligned_span(x, base + first, base + last, vector)
+                begin, end = begin - base, end - base
+                if first + lane < begin:
+                    state = combine(state, single(x[base + first + lane], first + lane, origin))
+            position = begin + lane * vector
+            while position + (STEPS - 1) * stride < end:
+                for s in range(STEPS):
+                    load(x, base + place_in_row(position + s * stride, shape, x_strides), batch, s * vector)
+                state = combine(state, batch_of_steps(batch, 0, position, STEPS, origin))
+                position = opaque(position + STEPS * stride)
+            valid = int32(0)
+            for s in range(STEPS):
+                if position + s * stride < end:
+                    load(x, base + place_in_row(position + s * stride, shape, x_strides), batch, s * vector)
+                    valid = int32(s + 1)
+                else:
+                    for v in range(vector):
+                        batch[s * vector + v] = element(0)
+            if valid > 0:
+                state = combine(state, batch_of_steps(batch, 0, position, valid, origin))
+            if peeled and end + lane < last:
+                state = combine(state, single(x[base + end + lane], end + lane, origin))
+        state = fold(state)
+        if lane == 0 and row < rows:
+            write(y, row_of(row, kept_shape, y_rows), row, parts, split, splits, state, extent, correction)
+
+    return fold_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)

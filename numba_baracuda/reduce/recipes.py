@@ -1,0 +1,155 @@
+"""From a descriptor and layouts to launches. Pure functions; importing them imports no numba."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..algebra import monoid_of
+from ..dtypes import BY_NAME
+from ..gradients import GRADIENTS, Gradient
+from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ..runtime.spec import KernelSpec
+from ..views import c_strides
+from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
+from .problem import Problem
+from .tiling import STEPS, THREADS, ceil_div, column_lanes, row_lanes, splits_for
+
+#: the operand that a gradient of the table calls so
+OPERANDS = {"input": "x", "d_output": "dy", "output": "y"}
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a problem is dealt to blocks."""
+
+    lanes: int
+    blocks: int
+    splits: int
+    chunk: int
+
+    @classmethod
+    def of(cls, problem: Problem, multiprocessors: int) -> Geometry:
+        vector = problem.vector
+        if problem.along:
+            lanes = row_lanes(ceil_div(problem.extent, vector))
+            a_block, step = THREADS // lanes, lanes * STEPS * vector
+        else:
+            lanes = column_lanes(problem.contiguous, problem.extent)
+            a_block, step = lanes * vector, THREADS // lanes * STEPS
+        blocks, whole = ceil_div(problem.rows, a_block), problem.along and lanes < THREADS
+        splits, chunk = (1, problem.extent) if whole else splits_for(blocks, problem.extent, step, multiprocessors)
+        return cls(lanes, blocks, splits, chunk)
+
+    @property
+    def launch(self) -> tuple[int, int, int]:
+        return self.blocks * self.splits, THREADS, 0
+
+
+def _spec(kernel: str, signature: str, **constants: int | str | bool) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), signature, THREADS, 0)
+
+
+def _form(problem: Problem) -> str:
+    return "rows" if problem.along else "columns"
+
+
+def _tuples(problem: Problem, kept: int, reduced: int) -> str:
+    """Types of so many tuples of the kept and of the reduced axes."""
+    return " ".join([f"{len(problem.kept_shape)}xi64"] * kept + [f"{len(problem.shape)}xi64"] * reduced)
+
+
+def fold_steps(
+    descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL
+) -> tuple[list[Step], list[Slot]]:
+    """A fold of ``source`` into ``output``, which lies as ``problem.kept_strides[0]`` says; long rows in parts that a second launch joins."""
+    value, geometry, found = descriptor.element, Geometry.of(problem, target.multiprocessors), monoid_of(monoid)
+    state = found.kind or BY_NAME[value].accumulator
+    constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL}
+    kept, parts = len(problem.kept_shape), NULL if geometry.splits == 1 else "parts"
+    more = {"peeled": problem.peeled} if problem.along else {}
+    signature = f"*{value} *i32 *{result} *{state} i64 i64 i64 i64 i64 {_tuples(problem, 3, 2)}"
+    spec = _spec(
+        f"fold_{_form(problem)}", signature, vector=problem.vector, lanes=geometry.lanes, kept=kept, dims=len(problem.shape),
+        **constants, **more,
+    )  # fmt: skip
+    strides = (problem.kept_shape, problem.full_kept[0], problem.kept_strides[0])
+    scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, found.correction)
+    steps: list[Step] = [Launch(spec, geometry.launch, (source, guard, output, parts), (*scalars, *strides, problem.shape, problem.full_reduced[0]))]
+    if not parts:
+        return steps, []
+    signature = f"*i32 *{state} *{result} i64 i64 i64 i64 {_tuples(problem, 2, 0)}"
+    numbers = (problem.rows, geometry.splits, problem.extent, found.correction)
+    spec = _spec("join_parts", signature, kept=kept, **constants)
+    launch = (ceil_div(problem.rows, THREADS // 32), THREADS, 0)
+    steps.append(Launch(spec, launch, (guard, parts, output), (*numbers, problem.kept_shape, problem.kept_strides[0])))
+    return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]
+
+
+def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """A forward op."""
+    monoid = descriptor.corrected(op.traits["monoid"])
+    if 0 in descriptor.output_shape:
+        return Recipe(())
+    ordered = monoid_of(monoid).places
+    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True)
+    steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or op.traits["result"] or descriptor.element)
+    return Recipe(tuple(steps), tuple(slots))
+
+
+def rule_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
+    """The gradient of an op under the descriptor's rule of ties."""
+    name = op.traits["gradient"]
+    if name not in ("max", "min"):
+        return GRADIENTS[name]
+    return GRADIENTS["equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"]
+
+
+def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """A gradient: the fold that it wants, then its results back to every element."""
+    if 0 in descriptor.input_shape:
+        return Recipe(())
+    rule, value = rule_of(op, descriptor), descriptor.element
+    state, steps, slots, kept = BY_NAME[value].accumulator, list[Step](), list[Slot](), NULL
+    x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
+    if rule.fold:
+        monoid, kept, guard = descriptor.corrected(rule.fold), "kept", NULL
+        held = contiguous_like(descriptor.output_shape)
+        problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True)
+        slots.append(Slot(kept, state, problem.rows * monoid_of(monoid).results))
+        if rule.guarded:
+            guard = "guard"
+            slots.append(Slot(guard, "i32", 4))
+            steps += [Clear(guard), _find_special(descriptor, layouts["y"])]
+        more, room = fold_steps(descriptor, problem, target, monoid, "x", kept, state, guard)
+        steps += more
+        slots += room
+    held = contiguous_like(descriptor.output_shape)
+    problem = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
+    steps.append(_back(descriptor, problem, target, rule, kept))
+    return Recipe(tuple(steps), tuple(slots))
+
+
+def contiguous_like(shape: tuple[int, ...]) -> Layout:
+    return Layout(shape, c_strides(shape))
+
+
+def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:
+    problem = Problem.of((), [layout], [], descriptor.element)
+    spec = _spec("find_special", f"*{descriptor.element} *i32 i64 {_tuples(problem, 2, 0)}", value=descriptor.element, kept=len(problem.kept_shape))
+    return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), ("y", "guard"), (problem.rows, problem.kept_shape, problem.full_kept[0]))
+
+
+def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, target: Target, rule: Gradient, kept: str) -> Launch:
+    value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
+    geometry = Geometry.of(problem, target.multiprocessors)
+    types = f"*{value} *{value} *{value} *{state} *{value} i64 i64 i64 i64 {state}"
+    spec = _spec(
+        f"spread_{_form(problem)}", f"{types} {_tuples(problem, 6, 3)}", gradient=rule.name, value=value, vector=problem.vector,
+        lanes=geometry.lanes, kept=len(problem.kept_shape), dims=len(problem.shape),
+    )  # fmt: skip
+    pointers = ("x" if rule.rows else NULL, "dy", "y" if len(rule.segments) > 1 else NULL, kept, "dx")
+    scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, 1 / problem.extent)
+    (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, held) = problem.full_kept, problem.full_reduced, problem.kept_strides
+    strides = (problem.kept_shape, x_kept, dy, y, held, dx_kept, problem.shape, x_reduced, dx_reduced)
+    return Launch(spec, geometry.launch, pointers, (*scalars, *strides))

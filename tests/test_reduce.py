@@ -1,0 +1,383 @@
+"""Reductions and their gradients: every op against float64, over any axes and strides, and what their rules promise."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import references
+from kinds import Kind
+from references import Array, Truth, stem
+from samples import name_of
+from tolerance import assert_close
+
+import numba_baracuda as nb
+from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.op import Op
+from numba_baracuda.reduce.descriptor import reduced_axes
+
+OPS = [op for op in nb.OPS.values() if op.family == "reduce"]
+FORWARD, BACKWARD = [op for op in OPS if op.backward], [op for op in OPS if not op.backward]
+EVERY = pytest.mark.parametrize("op", OPS, ids=name_of)
+F, INF, NAN = np.float32, np.inf, np.nan
+HALVES_AND_MORE = ("f16", "bf16", "f64")
+NOTHING = {"mean": NAN, "max": -INF, "min": INF, "prod": 1.0, "logsumexp": -INF}
+
+
+def kind_of(op: Op) -> str:
+    """What an op computes: sum, mean, …"""
+    return op.name.removeprefix("reduce_").removesuffix("_backward")
+
+
+def function(op: Op) -> Any:
+    return getattr(nb, op.name)
+
+
+def lined_up(array: Array, axes: tuple[int, ...]) -> Array:
+    """What is folded together in columns."""
+    moved = np.moveaxis(array, axes, range(len(axes)))
+    extent = int(np.prod([array.shape[axis] for axis in axes], dtype=int))
+    return moved.reshape(extent, -1) if array.size else np.zeros((extent, int(np.prod(moved.shape[len(axes) :], dtype=int))), array.dtype)
+
+
+def truth(op: Op, given: dict[str, Array], shape: tuple[int, ...], axes: tuple[int, ...], **options: Any) -> Truth:
+    """That of the segment op with one segment."""
+    extent = int(np.prod([shape[axis] for axis in axes], dtype=int))
+    named = {"dy": "d_output", "x": "input", "y": "output"}
+    unused = "y" if kind_of(op) in ("max", "min", "var") else ""
+    lines = {named[name]: lined_up(given[name], axes) for name in named if name in given and name != unused}
+    empty = None if extent or not op.backward else NOTHING.get(kind_of(op), 0.0)
+    lines["segment_ids"] = np.zeros(extent, np.int64)
+    found = references.truth(f"segment_{op.name.removeprefix('reduce_')}", lines, 1, empty, **options)
+    moved = (*[1 if op.backward else shape[axis] for axis in axes], *[each for axis, each in enumerate(shape) if axis not in axes])
+
+    def back(array: Array) -> Array:
+        whole = array.reshape(-1, *[1] * (found.value.ndim - array.ndim)) if 0 < array.ndim < found.value.ndim else array
+        return np.moveaxis(np.broadcast_to(whole, found.value.shape).reshape(moved), range(len(axes)), axes)
+
+    return Truth(back(found.value), back(found.scale), back(np.asarray(found.terms)))
+
+
+def values(op: Op, shape: tuple[int, ...], element: str, seed: int = 0) -> Array:
+    rng = np.random.default_rng([seed, zlib.crc32(op.name.encode())])
+    if kind_of(op) == "prod":
+        return (rng.uniform(0.8, 1.2, shape) * rng.choice([-1, 1], shape)).astype(numpy_dtype(element))
+    return rng.standard_normal(shape).astype(numpy_dtype(element))
+
+
+def operands(op: Op, shape: tuple[int, ...], axes: tuple[int, ...], element: str = "f32", **options: Any) -> dict[str, Array]:
+    """The inputs of an op by name; a saved y is as precise as the element."""
+    x = values(op, shape, element)
+    if op.backward:
+        return {"x": x}
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    given = {"dy": values(op, kept, element, 1)}
+    if len(op.operands) > 2:
+        forward = next(each for each in FORWARD if each.backward == op.name)
+        chosen = {name: option for name, option in options.items() if name == "correction"}
+        with np.errstate(all="ignore"):
+            given |= {"x": x, "y": truth(forward, {"x": x}, shape, axes, **chosen).value.astype(x.dtype)}
+    return given
+
+
+def run(op: Op, given: dict[str, Any], shape: tuple[int, ...], axis: Any, **options: Any) -> Any:
+    if op.backward:
+        return function(op)(given["x"], axis, **options)
+    return function(op)(*given.values(), axis=axis, **({} if "x" in given else {"input_shape": shape}), **options)
+
+
+def check(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str = "f32", **options: Any) -> None:
+    axes = reduced_axes(op.name, axis, len(shape))
+    given = operands(op, shape, axes, element, **options)
+    got = kind.numpy(run(op, {name: kind.array(array) for name, array in given.items()}, shape, axis, **options))
+    assert_close(got, truth(op, given, shape, axes, **({"ties": "all"} if "ties" in op.traits["keywords"] else {}) | options), element, op.name)
+
+
+# ---------------------------------------------------------------- values
+
+#: along and across memory, in one part and in several, peeled rows, and axes that do not merge
+SHAPES = [
+    ((6, 300), 1), ((300, 10), 0), ((2, 9001), 1), ((70_000,), 0), ((9000, 3), 0), ((3, 20, 5), 1), ((3, 20, 8), (0, 2)), ((6, 4, 5), None),
+    ((70, 3), -1), ((1, 1), 1), ((33, 4), 1), ((5, 1000, 2), 1), ((7,), ()), ((), None), ((2, 1, 3, 1, 2, 1, 2, 3), (1, 2, 6)),
+]  # fmt: skip
+FEW = [op for op in OPS if op.name in ("reduce_sum", "reduce_var", "reduce_std_backward")]
+
+
+@EVERY
+@pytest.mark.parametrize(("shape", "axis"), SHAPES[:2])
+def test_rows_and_columns(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
+    check(kind, op, shape, axis)
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES[2:])
+@pytest.mark.parametrize("op", FEW, ids=name_of)
+def test_shapes_and_axes(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
+    check(kind, op, shape, axis)
+
+
+@EVERY
+@pytest.mark.parametrize("element", HALVES_AND_MORE)
+def test_elements(kind: Kind, op: Op, element: str) -> None:
+    for axis in (0, 1):
+        check(kind, op, (16, 24), axis, element)
+
+
+@pytest.mark.parametrize("op", [op for op in FORWARD if "i32" in op.elements], ids=name_of)
+@pytest.mark.parametrize("element", ["i32", "i64"])
+def test_integers(kind: Kind, op: Op, element: str) -> None:
+    x = np.random.default_rng(0).integers(-1000, 1000, (9, 40)).astype(numpy_dtype(element))
+    for axis in (0, 1):
+        got = kind.numpy(function(op)(kind.array(x), axis))
+        assert_close(got, truth(op, {"x": x}, x.shape, (axis,)), element, op.name)
+
+
+@pytest.mark.parametrize("op", [op for op in BACKWARD if "ties" in op.traits["keywords"]], ids=name_of)
+@pytest.mark.parametrize("ties", ["first", "all", "even"])
+def test_ties(kind: Kind, op: Op, ties: str) -> None:
+    x = np.random.default_rng(0).integers(0, 4, (30, 20)).astype(F)
+    x[:, 3], x[7:9, 5], x[4] = 2, NAN, -INF
+    for axis in (0, 1):
+        y = (np.max if kind_of(op) == "max" else np.min)(x, axis, keepdims=True)
+        given = {"dy": values(op, y.shape, "f32"), "x": x, "y": y}
+        got = kind.numpy(function(op)(*map(kind.array, given.values()), axis=axis, ties=ties))
+        assert_close(got, truth(op, given, x.shape, (axis,), ties=ties), "f32", op.name)
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if "correction" in op.traits["keywords"]], ids=name_of)
+@pytest.mark.parametrize("correction", [0, 2, 24, 30])
+def test_corrections(kind: Kind, op: Op, correction: int) -> None:
+    check(kind, op, (16, 24), 1, correction=correction)
+
+
+# ---------------------------------------------------------------- layouts
+
+
+def _views(kind: Kind, x: Array) -> dict[str, tuple[Any, Array]]:
+    """Views of one array with two axes, as the framework slices them, and as NumPy does."""
+    made = kind.array(x)
+    wide = kind.array(np.concatenate([np.full((x.shape[0], 1), NAN, x.dtype), x], axis=1))
+    found = {
+        "transposed": (kind.transpose(made, (1, 0)), x.T), "every second row": (made[::2], x[::2]), "every third column": (made[:, ::3], x[:, ::3]),
+        "misaligned": (wide[:, 1:], x), "broadcast": (kind.broadcast(made[:1], x.shape), np.broadcast_to(x[:1], x.shape)),
+    }  # fmt: skip
+    return found | {"backwards": (made[::-1, ::-1], x[::-1, ::-1])}
+
+
+@pytest.mark.parametrize("op", [op for op in FEW if op.backward], ids=name_of)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_views(kind: Kind, op: Op, axis: int) -> None:
+    for name, (view, array) in _views(kind, values(op, (12, 48), "f32")).items():
+        assert_close(kind.numpy(function(op)(view, axis)), truth(op, {"x": array}, array.shape, (axis,)), "f32", f"{op.name}: {name}")
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_views_of_a_gradient(kind: Kind, axis: int) -> None:
+    op = next(op for op in BACKWARD if op.name == "reduce_logsumexp_backward")
+    for name, (view, array) in _views(kind, values(op, (12, 48), "f32")).items():
+        given = operands(op, array.shape, (axis,))
+        given["x"] = array
+        forward = next(each for each in FORWARD if each.backward == op.name)
+        given["y"] = truth(forward, {"x": array}, array.shape, (axis,)).value.astype(F)
+        out = kind.transpose(kind.poisoned(array.shape[::-1], F), (1, 0))
+        got = function(op)(kind.array(given["dy"]), view, kind.array(given["y"]), axis=axis, out=out)
+        assert got is out
+        assert_close(kind.numpy(got), truth(op, given, array.shape, (axis,)), "f32", f"{op.name}: {name}")
+
+
+@EVERY
+def test_results_without_the_axes(kind: Kind, op: Op) -> None:
+    given = operands(op, (5, 6), (1,))
+    whole = kind.numpy(run(op, {name: kind.array(array) for name, array in given.items()}, (5, 6), 1))
+    if op.backward:
+        less = function(op)(kind.array(given["x"]), 1, False)
+        assert less.shape == (5,)
+        np.testing.assert_array_equal(kind.numpy(less), whole[:, 0])
+    else:
+        squeezed = {name: kind.array(array if name == "x" else array[:, 0]) for name, array in given.items()}
+        np.testing.assert_array_equal(kind.numpy(run(op, squeezed, (5, 6), 1)), whole)
+
+
+# ---------------------------------------------------------------- rules
+
+
+def test_far_from_zero(kind: Kind) -> None:
+    x = (1e6 + np.random.default_rng(0).standard_normal((2, 40_000))).astype(F)
+    wanted = x.astype(np.float64).var(1, ddof=1)
+    for array, axis in ((x, 1), (x.T.copy(), 0)):
+        for name, truth in (("reduce_var", wanted), ("reduce_std", wanted**0.5)):
+            np.testing.assert_allclose(kind.numpy(getattr(nb, name)(kind.array(array), axis, False)), truth, rtol=1e-5)
+
+
+def test_an_outlier_at_the_front(kind: Kind) -> None:
+    x = (1e4 + np.random.default_rng(0).standard_normal((1, 5000))).astype(F)
+    x[0, 0] = -1e4
+    np.testing.assert_allclose(kind.numpy(nb.reduce_var(kind.array(x), 1)), x.astype(np.float64).var(1, ddof=1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("element", "sizes"), [("f32", (1e-30, 1e-20, 1.0, 1e20, 1e37)), ("f64", (1e-300, 1e-200, 1e200, 1e307)), ("f16", (1e-4, 1e3))]
+)
+def test_norms_near_the_limits(kind: Kind, element: str, sizes: tuple[float, ...]) -> None:
+    for size in sizes:
+        x = np.full((20, 20), size).astype(numpy_dtype(element))
+        for axis in (0, 1):
+            got = kind.numpy(nb.reduce_norm2(kind.array(x), axis)).astype(np.float64)
+            np.testing.assert_allclose(got, np.float64(x[0, 0]) * 20**0.5, rtol=2e-3 if element == "f16" else 1e-6)
+
+
+def test_norms_of_mixed_sizes(kind: Kind) -> None:
+    x = np.array([[3e30, 4e30, 1e-30, 0], [0, 0, 0, 0], [INF, 1, 0, -INF], [1, NAN, 2, INF], [-3, 4, 0, 0]], F)
+    wanted = np.array([5e30, 0, INF, NAN, 5], F)
+    for array, axis in ((x, 1), (x.T.copy(), 0)):
+        np.testing.assert_allclose(kind.numpy(nb.reduce_norm2(kind.array(array), axis, False)), wanted, rtol=1e-6)
+
+
+def test_infinities_and_nan(kind: Kind) -> None:
+    x = np.array([[-INF, -INF], [INF, 1], [NAN, 1], [-INF, 2], [INF, -INF], [88, 88]], F)
+    wanted = {
+        "logsumexp": [-INF, INF, NAN, 2, INF, 88 + np.log(2)], "max": [-INF, INF, NAN, 2, INF, 88], "min": [-INF, 1, NAN, -INF, -INF, 88],
+        "sum": [-INF, INF, NAN, -INF, NAN, 176], "var": [NAN, NAN, NAN, NAN, NAN, 0],
+    }  # fmt: skip
+    for (name, numbers), (array, axis) in itertools.product(wanted.items(), ((x, 1), (x.T.copy(), 0))):
+        got = kind.numpy(getattr(nb, f"reduce_{name}")(kind.array(array), axis, False))
+        np.testing.assert_allclose(got, np.array(numbers, F), rtol=1e-6, err_msg=name)
+
+
+def test_signed_zeros(kind: Kind) -> None:
+    x = np.array([[0.0, -0.0], [-0.0, 0.0]], F)
+    for axis in (0, 1):
+        assert not np.signbit(kind.numpy(nb.reduce_max(kind.array(x), axis))).any()
+        assert np.signbit(kind.numpy(nb.reduce_min(kind.array(x), axis))).all()
+
+
+@pytest.mark.parametrize("op", FORWARD, ids=name_of)
+def test_of_nothing(kind: Kind, op: Op) -> None:
+    for shape, axis in (((3, 0), 1), ((0, 3), 0), ((0,), None)):
+        got = kind.numpy(function(op)(kind.array(np.zeros(shape, F)), axis, False))
+        np.testing.assert_array_equal(got, np.full(got.shape, NOTHING.get(kind_of(op), 0), F))
+    assert function(op)(kind.array(np.zeros((0, 3), F)), 1).shape == (0, 1)
+
+
+@pytest.mark.parametrize("op", BACKWARD, ids=name_of)
+def test_gradients_of_nothing(kind: Kind, op: Op) -> None:
+    given = {"dy": np.ones((3, 1), F), "x": np.zeros((3, 0), F), "y": np.ones((3, 1), F)}
+    named = {operand.name: kind.array(given[operand.name]) for operand in op.operands[:-1]}
+    assert run(op, named, (3, 0), 1).shape == (3, 0)
+
+
+def test_products_with_zeros(kind: Kind) -> None:
+    x = np.array([[0, 2, 3], [0, 0, 3], [1, 2, 4], [-0.0, INF, 2]], F)
+    with np.errstate(all="ignore"):
+        y = x.prod(1, keepdims=True)
+    wanted = np.array([[6, 0, 0], [0, 0, 0], [8, 4, 2], [INF, 0, 0]], F)
+    got = kind.numpy(nb.reduce_prod_backward(kind.array(np.ones((4, 1), F)), kind.array(x), kind.array(y), axis=1))
+    np.testing.assert_array_equal(got[:3], wanted[:3])
+
+
+def test_gradients_at_zero_and_of_constants(kind: Kind) -> None:
+    one, zeros, fives = (kind.array(np.full(shape, number, F)) for shape, number in (((2, 1), 1), ((2, 7), 0), ((2, 7), 5)))
+    np.testing.assert_array_equal(kind.numpy(nb.reduce_norm2_backward(one, zeros, nb.reduce_norm2(zeros, 1), axis=1)), 0)
+    np.testing.assert_array_equal(kind.numpy(nb.reduce_std_backward(one, fives, nb.reduce_std(fives, 1), axis=1)), 0)
+    lowest = kind.array(np.full((2, 7), -INF, F))
+    np.testing.assert_array_equal(kind.numpy(nb.reduce_logsumexp_backward(one, lowest, nb.reduce_logsumexp(lowest, 1), axis=1)), 0)
+
+
+def test_halves_are_kept_in_float32(kind: Kind) -> None:
+    ones = kind.array(np.ones((1, 4096), np.float16))
+    assert float(kind.numpy(nb.reduce_sum(ones, 1))[0, 0]) == 4096
+    many = kind.array(np.ones((1, 3001), ml_dtypes.bfloat16))
+    assert float(kind.numpy(nb.reduce_sum(many, 1))[0, 0]) == 3008  # the nearest bfloat16
+    share = kind.numpy(nb.reduce_mean_backward(kind.array(np.full((1, 1), 8192, np.float16)), axis=1, input_shape=(1, 40_000)))
+    np.testing.assert_allclose(share[0, :5].astype(np.float64), 0.2048, rtol=1e-3)
+
+
+@pytest.mark.parametrize("op", FEW, ids=name_of)
+def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
+    for shape, axis in (((3, 700), 1), ((200, 8), 0), ((1, 70_000), 1)):
+        given = operands(op, shape, (axis,))
+        results = []
+        for seed in (None, *((1, 2) if shape[-1] < 1000 else ())):
+            with emulator.schedule(seed):
+                results.append(run(op, given, shape, axis))
+        assert all(np.array_equal(results[0], other) for other in results)
+
+
+# ---------------------------------------------------------------- calls and plans
+
+X = np.ones((4, 6), F)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda k: nb.reduce_sum(k(X), 2), nb.InvalidProblem, "reduce_sum: axis is 2, wants numbers from -2 to 1"),
+        (lambda k: nb.reduce_sum(k(X), (0, -2)), nb.InvalidProblem, "axis is \\(0, -2\\), wants each axis once"),
+        (lambda k: nb.reduce_sum(k(X), 1.5), nb.InvalidProblem, "axis is 1.5, wants a whole number"),
+        (lambda k: nb.reduce_mean(k(X.astype(np.int32)), 1), nb.Unsupported, "reduce_mean: element is i32, wants one of f16, bf16, f32, f64"),
+        (lambda k: nb.reduce_sum(k(np.ones((1,) * 9, F)), 1), nb.Unsupported, "input_shape has 9 axes, wants at most 8"),
+        (lambda k: nb.reduce_var(k(X), 1, correction=-1), nb.InvalidProblem, "correction is -1, wants a whole number, 0 or more"),
+        (lambda k: nb.reduce_sum(k(X), 1, out=k(np.ones((4, 2), F))), nb.InvalidProblem, r"y has shape \[4, 2\], wants \[4, 1\]"),
+        (lambda k: nb.reduce_sum(k(X), 1, False, out=k(np.ones((4, 1), F))), nb.InvalidProblem, r"out has shape \[4, 1\], wants \[4\]"),
+        (lambda k: nb.reduce_sum(k(X), 1, out=k(np.ones((4, 1)))), nb.InvalidProblem, "y is float64, wants float32"),
+        (lambda k: nb.reduce_sum_backward(k(X[:, :1]), axis=1), nb.InvalidProblem, "input_shape is missing"),
+        (lambda k: nb.reduce_max_backward(k(X[:, :1]), axis=1), nb.InvalidProblem, "reduce_max_backward: x is missing, wants dy, x, y"),
+        (lambda k: nb.reduce_max_backward(k(X[:, :1]), k(X), axis=1), nb.InvalidProblem, "y is missing"),
+        (lambda k: nb.reduce_sum_backward(k(X), axis=1, input_shape=(4, 6)), nb.InvalidProblem, r"dy has shape \[4, 6\], wants \[4, 1\]"),
+        (lambda k: nb.reduce_mean_backward(k(X[:, :1]), k(X), axis=1, input_shape=(4, 5)), nb.InvalidProblem, r"input_shape is \[4, 5\], wants"),
+        (lambda k: nb.reduce_max_backward(k(X[:, :1]), k(X), k(X[:, :1]), axis=1, ties="some"), nb.InvalidProblem, "ties is 'some', wants one"),
+    ],
+)
+def test_wrong_calls(kind: Kind, call: Any, error: type[Exception], says: str) -> None:
+    for _ in range(2):
+        with pytest.raises(error, match=says):
+            call(kind.array)
+
+
+def test_overlap_is_refused(kind: Kind) -> None:
+    x = kind.array(X)
+    with pytest.raises(nb.InvalidProblem, match="y overlaps x, wants memory of its own"):
+        nb.reduce_sum(x, 1, out=x[:, :1])
+
+
+@EVERY
+def test_plans(kind: Kind, op: Op) -> None:
+    made: Any = nb.ReduceDescriptor if op.backward else nb.ReduceBackwardDescriptor
+    descriptor = made(op.kind, (16, 24), -1, "f32")
+    assert descriptor == made(kind_of(op), [16, 24], (1,), "float32")
+    plan = nb.select(descriptor)
+    given = operands(op, (16, 24), (1,))
+    out = kind.poisoned((16, 1) if op.backward else (16, 24), F)
+    named = {name: kind.array(array) for name, array in given.items()} | {op.operands[-1].name: out}
+    plan.can_implement(**named)
+    plan.run(workspace=kind.workspace(plan.workspace_size) if plan.workspace_size else None, **named)
+    options = {"ties": "all"} if "ties" in op.traits["keywords"] else {}
+    assert_close(kind.numpy(out), truth(op, given, (16, 24), (1,), **options), "f32", op.name)
+    assert plan.sku.op == int(op.kind) and plan.sku.category == nb.OpCategory.REDUCTION and plan.sku.aux_element is None
+    assert plan.precision_guarantee.deterministic and plan.precision_guarantee.accumulator == nb.ElementKind.F32
+
+
+def test_descriptors_tell_their_shapes() -> None:
+    assert nb.ReduceDescriptor("sum", (2, 3, 4), (0, -1)).output_shape == (1, 3, 1)
+    assert nb.ReduceBackwardDescriptor("sum", (2, 3, 4), None).dy_shape == (1, 1, 1)
+    with pytest.raises(nb.InvalidProblem, match="ReduceKind: got 'sums'"):
+        nb.ReduceDescriptor("sums", (2, 3), 1)
+    with pytest.raises(nb.InvalidProblem, match="wants extents of 0 or more"):
+        nb.select(nb.ReduceDescriptor("sum", (2, -3), 1))
+    with pytest.raises(nb.Unsupported, match="op: got 'reduce_trace'"):
+        nb.select(nb.ReduceDescriptor("trace", (2, 3), 1))
+
+
+@pytest.mark.parametrize("op", OPS, ids=name_of)
+def test_the_stated_workspace_is_enough(op: Op) -> None:
+    for descriptor, layouts in op.samples(op):
+        plan = nb.select(descriptor, device=-1)
+        assert op.variants[0].recipe(op, descriptor, layouts, plan.target).workspace <= plan.workspace_size
+
+
+def test_every_kind_has_a_gradient() -> None:
+    assert [kind_of(op) for op in FORWARD] == [kind_of(op) for op in BACKWARD]
+    assert {stem(f"segment_{kind_of(op)}") for op in FORWARD} == {"sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"}
