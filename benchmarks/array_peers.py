@@ -8,6 +8,7 @@ from typing import Any
 from . import rescan
 from .case import Case, nbytes
 from .peer import INDEXED, Given, Peer, extreme_given, indexed, native
+from .reduce_truths import axes_of
 
 
 def jax_peers(jax: Any) -> Iterator[Peer]:
@@ -15,6 +16,19 @@ def jax_peers(jax: Any) -> Iterator[Peer]:
     yield from _jax_ordered(jax, "unsorted_", False)
     yield from _jax_indexed(jax)
     yield Peer("sum", "row_sum", lambda t: (t.x,), lambda x: jax.numpy.sum(x, axis=1))
+    yield from _jax_reductions(jax)
+
+
+def _jax_reductions(jax: Any) -> Iterator[Peer]:
+    jnp = jax.numpy
+    functions = {
+        "sum": jnp.sum, "mean": jnp.mean, "max": jnp.max, "min": jnp.min, "prod": jnp.prod, "logsumexp": jax.nn.logsumexp,
+        "norm2": lambda x, axis, keepdims: jnp.sqrt(jnp.sum(x * x, axis=axis, keepdims=keepdims)),
+        "var": lambda x, axis, keepdims: jnp.var(x, axis=axis, keepdims=keepdims, ddof=1),
+        "std": lambda x, axis, keepdims: jnp.std(x, axis=axis, keepdims=keepdims, ddof=1),
+    }  # fmt: skip
+    for kind, function in functions.items():
+        yield Peer(kind, f"reduce_{kind}", lambda t: (t.x, t.y), lambda x, y, function=function: function(x, axis=axes_of(x, y), keepdims=True))
 
 
 def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:

@@ -12,9 +12,11 @@ from typing import Any
 from .case import Case
 from .kernel_cases import RowSumCase
 from .peer import INDEXED
+from .reduce_cases import ReduceCase
 from .segment_cases import SegmentCase
 
 MILLION = 1_000_000
+Axes = tuple[tuple[int, ...], tuple[int, ...]]
 Extents = tuple[str, int, int, int]  #: distribution of ids, rows, columns, segments
 
 WIDE: Extents = ("uniform", 2 * MILLION, 128, 100_000)
@@ -80,12 +82,34 @@ def gradient_cases() -> Iterator[Case]:
     yield from _rows(f"unsorted_{op}", KINDS, [WIDE, NARROW], indexed=True)
 
 
+#: shapes, and the axes that go: rows as long as columns, columns in the middle, few long rows, many short ones, odd ones
+SQUARE: tuple[Axes, ...] = (((16384, 16384), (1,)), ((16384, 16384), (0,)))
+AXES: tuple[Axes, ...] = (
+    *SQUARE, ((64, 8192, 512), (1,)), ((4, 1 << 26), (1,)), ((1 << 20, 256), (1,)), ((1 << 24, 16), (1,)), ((1 << 26, 4), (1,)),
+)  # fmt: skip
+UNEVEN: tuple[Axes, ...] = (((16383, 1000, 37), (0,)), ((16383, 1000, 37), (1,)), ((16383, 1000, 37), (2,)), ((16383, 16383), (1,)))
+REDUCTIONS = (*KINDS, "norm2", "logsumexp", "var", "std")
+
+
+def reduce_cases() -> Iterator[Case]:
+    """Reductions along axes, and their gradients."""
+    for element in ("f32", "bf16", "f16", "f64"):
+        for kind in REDUCTIONS:
+            for shape, axes in AXES:
+                yield ReduceCase(f"reduce_{kind}", shape, axes, element)
+    for shape, axes in UNEVEN:
+        yield ReduceCase("reduce_sum", shape, axes)
+    for kind in REDUCTIONS:
+        for shape, axes in SQUARE:
+            yield ReduceCase(f"reduce_{kind}_backward", shape, axes)
+
+
 def kernel_cases() -> Iterator[Case]:
     """Kernels that are not ops."""
     yield RowSumCase(16384, 16384)
 
 
-FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, kernel_cases)
+FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, kernel_cases)
 
 
 def matching(op: str = "*", case: str = "*") -> list[Case]:

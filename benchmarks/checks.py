@@ -50,9 +50,12 @@ def row_sum(xp: Any, operands: Mapping[str, Any]) -> Truth:
 
 def truth(xp: Any, op: str, operands: Mapping[str, Any]) -> Truth:
     """The truth of an op, its output among the operands for its shape only."""
+    from .reduce_truths import reduce_truth
     from .segment_truths import segment_truth
 
-    return row_sum(xp, operands) if op == "row_sum" else segment_truth(xp, op, operands)
+    if op == "row_sum":
+        return row_sum(xp, operands)
+    return (reduce_truth if op.startswith("reduce_") else segment_truth)(xp, op, operands)
 
 
 def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str:

@@ -26,6 +26,9 @@ class Given:
     def __getattr__(self, name: str) -> Any:
         return self._share(self._operands[name])
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._operands
+
     @property
     def _ids(self) -> Any:
         return self._operands["segment_ids"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .peer import INDEXED, Given, Peer, extreme_given, floats, indexed, one_go
+from .reduce_truths import axes_of
 
 #: kind → the name of its reduction, and what an output is filled with before it is scattered to
 _REDUCTIONS = {"sum": ("sum", 0), "mean": ("mean", 0), "max": ("amax", -math.inf), "min": ("amin", math.inf), "prod": ("prod", 1)}
@@ -19,7 +20,40 @@ def torch_peers(torch: Any) -> Iterator[Peer]:
     yield from _folds(torch)
     yield from _softmaxes(torch)
     yield from _gradients(torch)
+    yield from _reductions(torch)
     yield Peer("sum", "row_sum", lambda t: (t.x, t.y), lambda x, y: torch.sum(x, 1, out=y))
+
+
+def _reductions(torch: Any) -> Iterator[Peer]:
+    """Along axes; a gradient is what autograd makes of a graph that is ready."""
+    functions: dict[str, Callable[..., Any]] = {
+        "sum": torch.sum,
+        "mean": torch.mean,
+        "max": torch.amax,
+        "min": torch.amin,
+        "prod": lambda x, dim, keepdim: torch.prod(x, dim[0], keepdim),
+        "norm2": lambda x, dim, keepdim: torch.linalg.vector_norm(x, 2, dim, keepdim),
+        "logsumexp": torch.logsumexp,
+        "var": torch.var,
+        "std": torch.std,
+    }
+
+    def fold(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, y: function(x, dim=axes_of(x, y), keepdim=True)
+
+    def graph(function: Callable[..., Any]) -> Callable[[Given], tuple[Any, ...]]:
+        def given(t: Given) -> tuple[Any, ...]:
+            leaf = (t.x if "x" in t else t.dx).detach().requires_grad_()
+            return fold(function)(leaf, t.dy), leaf, t.dy
+
+        return given
+
+    def gradient(y: Any, x: Any, dy: Any) -> Any:
+        return torch.autograd.grad(y, x, dy, retain_graph=True)[0]
+
+    for kind, function in functions.items():
+        yield Peer(kind, f"reduce_{kind}", lambda t: (t.x, t.y), fold(function))
+        yield Peer("autograd", f"reduce_{kind}_backward", graph(function), gradient)
 
 
 def _wide(t: Given) -> Any:

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from .plan import PlanPreference as PlanPreference
     from .plan import PrecisionGuarantee as PrecisionGuarantee
     from .plan import select as select
+    from .reduce import reduce_all as reduce_all
+    from .reduce import reduce_any as reduce_any
+    from .reduce import reduce_argmax as reduce_argmax
+    from .reduce import reduce_argmin as reduce_argmin
+    from .reduce import reduce_count_nonzero as reduce_count_nonzero
     from .reduce import reduce_logsumexp as reduce_logsumexp
     from .reduce import reduce_logsumexp_backward as reduce_logsumexp_backward
     from .reduce import reduce_max as reduce_max
@@ -105,7 +110,8 @@ _HOMES = {
     "errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
     "plan": "KernelSku Plan PlanPreference PrecisionGuarantee select",
     "reduce": " ".join(
-        f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")
+        [f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")]
+        + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "count_nonzero")]
     ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
     "registry": "OPS",

@@ -20,8 +20,11 @@ from numba_baracuda.dtypes import numpy_dtype
 from numba_baracuda.op import Op
 from numba_baracuda.reduce.descriptor import reduced_axes
 
-OPS = [op for op in nb.OPS.values() if op.family == "reduce"]
-FORWARD, BACKWARD = [op for op in OPS if op.backward], [op for op in OPS if not op.backward]
+FORWARD, BACKWARD, OTHER = (
+    [op for op in nb.OPS.values() if op.family == "reduce" and select(op)]
+    for select in (lambda op: op.backward, lambda op: op.traits["backward"], lambda op: not (op.backward or op.traits["backward"]))
+)
+OPS = FORWARD + BACKWARD
 EVERY = pytest.mark.parametrize("op", OPS, ids=name_of)
 F, INF, NAN = np.float32, np.inf, np.nan
 HALVES_AND_MORE = ("f16", "bf16", "f64")
@@ -151,6 +154,50 @@ def test_ties(kind: Kind, op: Op, ties: str) -> None:
 @pytest.mark.parametrize("correction", [0, 2, 24, 30])
 def test_corrections(kind: Kind, op: Op, correction: int) -> None:
     check(kind, op, (16, 24), 1, correction=correction)
+
+
+def _found(op: Op, x: Array, axis: Any) -> Array:
+    """What NumPy finds; it takes the first NaN for the greatest and the least."""
+    return np.asarray(getattr(np, kind_of(op))(x, axis=axis))
+
+
+@pytest.mark.parametrize("op", OTHER, ids=name_of)
+@pytest.mark.parametrize("element", ["f32", "f16", "bf16", "f64", "i32", "i64", "bool"])
+def test_what_gives_no_element(kind: Kind, op: Op, element: str) -> None:
+    if element not in op.elements:
+        with pytest.raises(nb.Unsupported, match=f"element is {element}, wants one of f16"):
+            function(op)(kind.array(np.ones((3, 3), numpy_dtype(element))), 1)
+        return
+    x = np.random.default_rng(0).integers(-2, 3, (24, 80)).astype(numpy_dtype(element))
+    x[:, 5], x[7] = 0, 0
+    x[:, 6], x[8] = 1, 1
+    if not np.issubdtype(x.dtype, np.integer) and element != "bool":
+        x[3, 10:12], x[9, 70] = NAN, NAN
+    for axis in (0, 1):
+        got = kind.numpy(function(op)(kind.array(x), axis, False))
+        assert got.dtype == numpy_dtype(op.indices[0])
+        np.testing.assert_array_equal(got, _found(op, x.astype(np.float64) if element == "bf16" else x, axis))
+
+
+@pytest.mark.parametrize("op", [op for op in OTHER if kind_of(op).startswith("arg")], ids=name_of)
+def test_places_over_several_axes(kind: Kind, op: Op) -> None:
+    x = np.random.default_rng(0).integers(0, 9, (6, 7, 8)).astype(F)
+    for view, array in ((kind.array(x), x), (kind.transpose(kind.array(x), (2, 1, 0)), x.T)):
+        assert int(kind.numpy(function(op)(view, None, False))) == _found(op, array, None)
+        got = function(op)(view, (0, 2), False, dtype=np.int32)
+        assert kind.numpy(got).dtype == np.int32
+        np.testing.assert_array_equal(kind.numpy(got), _found(op, np.moveaxis(array, 1, 0).reshape(array.shape[1], -1), 1))
+    with pytest.raises(nb.InvalidProblem, match="wants at least one element along the reduced axes"):
+        function(op)(kind.array(np.zeros((3, 0), F)), 1)
+    with pytest.raises(nb.Unsupported, match="the dtype of the result is f32, wants one of i64, i32"):
+        function(op)(kind.array(x), 1, dtype=F)
+
+
+def test_truth_of_nothing(kind: Kind) -> None:
+    nothing = kind.array(np.zeros((2, 0), F))
+    assert [kind.numpy(each(nothing, 1, False)).tolist() for each in (nb.reduce_any, nb.reduce_all, nb.reduce_count_nonzero)] == [
+        [False, False], [True, True], [0, 0],
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------- layouts

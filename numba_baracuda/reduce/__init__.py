@@ -7,6 +7,11 @@ from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .ops import FUNCTIONS
 
 if TYPE_CHECKING:  # the functions are made from the table, which type checkers do not run
+    reduce_all: Callable[..., Any]
+    reduce_any: Callable[..., Any]
+    reduce_argmax: Callable[..., Any]
+    reduce_argmin: Callable[..., Any]
+    reduce_count_nonzero: Callable[..., Any]
     reduce_logsumexp: Callable[..., Any]
     reduce_logsumexp_backward: Callable[..., Any]
     reduce_max: Callable[..., Any]

@@ -15,7 +15,8 @@ from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, reduced_axes
 
 _calls: dict[Any, Any] = {}
 _CALL = {"out": None, "stream": None, "workspace": None}
-_DEFAULTS = {"correction": 1, "ties": "all"}
+_FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
+_DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 
 
 def _key(axis: Any) -> Any:
@@ -47,7 +48,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
     x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
 
     def call(x: Any, axis: Any, keepdims: bool, options: dict[str, Any]) -> Any:
-        view, settings = arrays.read(x, x_place), {name: options[name] for name in op.traits["keywords"]}
+        view, settings = arrays.read(x, x_place), {_FIELDS.get(name, name): options[name] for name in op.traits["keywords"]}
 
         def describe() -> ReduceDescriptor:
             return ReduceDescriptor(op.kind, view.shape, axis, view.element, **settings)
@@ -57,7 +58,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
         out = options["out"]
         if out is None:
             shape = made.descriptor.output_shape if keepdims else _without(view.shape, axes)
-            out = allocation.empty(view, shape, made.descriptor.result or op.traits["result"] or view.element, handle)
+            out = allocation.empty(view, shape, made.descriptor.result or view.element, handle)
         y = arrays.read(out, y_place)
         if not keepdims:
             if tuple(y.shape) != _without(view.shape, axes):
@@ -125,7 +126,7 @@ def _function(op: Op, call: Callable[..., Any], positional: dict[str, Any], need
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__name__ = run.__qualname__ = op.name
     run.__module__ = "numba_baracuda.reduce"
-    run.__doc__ = (_BACKWARD if op.backward is None else _FORWARD).format(
+    run.__doc__ = (_BACKWARD if op.traits["backward"] else _FORWARD).format(
         formula=op.formula, values=", ".join(BY_NAME[name].numpy_name for name in op.elements), notes=op.traits["notes"], wants=", ".join(positional)
     )
     return run

@@ -15,6 +15,9 @@ from ..vocabulary import ReduceKind
 
 TIES = ("first", "all", "even")
 _NAMES = {ReduceKind.LOG_SUM_EXP: "logsumexp"}
+_ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
+#: dtypes of the results of kinds that do not give an element, the first by default
+RESULTS = dict.fromkeys(_ARG, ("i64", "i32")) | {ReduceKind.ANY: ("bool",), ReduceKind.ALL: ("bool",), ReduceKind.COUNT_NONZERO: ("i64",)}
 
 
 def op_name(kind: Any) -> str:
@@ -67,8 +70,7 @@ class ReduceDescriptor:
         set_field(self, "op_name", name)
         set_field(self, "kind", ReduceKind.parse(self.kind))
         set_field(self, "element", element(self.element).name)
-        if self.result:
-            set_field(self, "result", element(self.result).name)
+        set_field(self, "result", element(self.result).name if self.result else RESULTS.get(ReduceKind.parse(self.kind), ("",))[0])
         for each in (*self.input_shape, self.correction):
             if not isinstance(each, numbers.Integral) or isinstance(each, bool):
                 raise InvalidProblem(f"{name}: got {each!r} as an extent or the correction, wants whole numbers")
@@ -97,7 +99,7 @@ class ReduceDescriptor:
 
     @property
     def index_name(self) -> str:
-        """Short name of the dtype of positions, "" where there are none."""
+        """Short name of the dtype of a result that is no element, else ""."""
         return self.result
 
     def corrected(self, name: str) -> str:
@@ -115,6 +117,10 @@ class ReduceDescriptor:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
         if self.element not in op.elements:
             raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
+        if self.result not in (op.indices or ("",)):
+            raise Unsupported(f"{op.name}: the dtype of the result is {self.result}, wants one of {', '.join(op.indices) or op.elements}")
+        if self.kind in _ARG and not self.extent:
+            raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants at least one element along the reduced axes")
 
     def specialise(self, op: Op) -> Op:
         """The op itself: no argument brings others along."""

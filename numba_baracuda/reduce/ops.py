@@ -11,18 +11,21 @@ from ..registry import OPS
 from ..vocabulary import OpCategory, ReduceKind
 from . import recipes
 from .calls import backward_function, forward_function
-from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, contiguous, op_name, transposed
+from .descriptor import RESULTS, ReduceBackwardDescriptor, ReduceDescriptor, contiguous, op_name, transposed
 
 X, DX = Operand("x", ("input_shape",)), Operand("dx", ("input_shape",), output=True)
 Y, SAVED, DY = Operand("y", ("output_shape",), output=True), Operand("y", ("output_shape",)), Operand("dy", ("output_shape",))
 
-FOLD, SPREAD = Variant("fold", True, recipes.fold), Variant("spread", True, recipes.spread)
+PLACE = Operand("y", ("output_shape",), index=True, output=True)
+
+FOLD, SPREAD = Variant("fold", True, recipes.fold, recipes.too_many), Variant("spread", True, recipes.spread, recipes.too_many)
 FLOATS, NUMBERS = ("f16", "bf16", "f32", "f64"), ("f16", "bf16", "f32", "f64", "i32", "i64")
+ANYTHING = (*NUMBERS, "bool")
 
 
 @dataclass(frozen=True)
 class Row:
-    """What tells one reduction from another."""
+    """What tells one reduction from another; one without a gradient gives no element."""
 
     kind: str
     formula: str
@@ -42,6 +45,11 @@ _TIES = (
 )
 _ORDERED = "NaN wins and −0 < +0, whatever the order; infinities are values; of nothing it is {0}. " + _TIES
 _CORRECTED = "``correction`` (1 by default) is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+_PLACES = (
+    "Places count from 0 in C order over the reduced axes. Of equal elements the first counts; NaN is the {0}. ``dtype`` is int64 or int32. Of none "
+    "there is no such place, which is an error."
+)
+_TRUTH = "NaN is not zero, −0 is."
 _SAVED = (DY, X, SAVED)
 
 TABLE = (
@@ -69,6 +77,11 @@ TABLE = (
         "std", "y = √(Σ (x − mean)² / (n − correction))", "dx = dy · (x − mean) / ((n − correction) · y)", _SAVED,
         f"{_IEEE} {_CORRECTED} The gradient of elements that are all alike is 0.", keywords=("correction",),
     ),
+    Row("argmax", "y = the place of max x", "", (), _PLACES.format("greatest"), "first_max", keywords=("dtype",)),
+    Row("argmin", "y = the place of min x", "", (), _PLACES.format("least"), "first_min", keywords=("dtype",)),
+    Row("any", "y = whether any x ≠ 0", "", (), f"{_TRUTH} Of nothing it is false.", elements=ANYTHING),
+    Row("all", "y = whether all x ≠ 0", "", (), f"{_TRUTH} Of nothing it is true.", elements=ANYTHING),
+    Row("count_nonzero", "y = how many x ≠ 0", "", (), f"{_TRUTH} The result is int64.", elements=ANYTHING),
 )  # fmt: skip
 
 #: shapes, each with the axes to reduce, that together meet every kernel
@@ -80,7 +93,7 @@ _SHAPES: tuple[tuple[tuple[int, ...], Any], ...] = (
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
     """The shapes in float32, two of them in the other types, transposed ones, and the other rules of ties."""
-    made: Any = ReduceDescriptor if op.backward else ReduceBackwardDescriptor
+    made: Any = ReduceBackwardDescriptor if op.traits["backward"] else ReduceDescriptor
 
     def problem(shape: tuple[int, ...], axis: Any, lay: Callable[..., Layout] = contiguous, **options: Any) -> tuple[Any, dict[str, Layout]]:
         descriptor = made(op.kind, shape, axis, **options)
@@ -91,6 +104,9 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
     for element in op.elements:
         yield problem((1 << 14, 1 << 14), 1, element=element)
         yield problem((1 << 14, 1 << 14), 0, element=element)
+    for result in op.indices[1:]:
+        yield problem((1 << 14, 1 << 14), 1, result=result)
+        yield problem((1 << 14, 1 << 14), 0, result=result)
     yield problem((100, 70, 50), 1, transposed)
     for ties in ("first", "even") if "ties" in op.traits["keywords"] else ():
         yield problem((1 << 14, 1 << 14), 1, ties=ties)
@@ -100,21 +116,25 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
     """A reduction and its gradient."""
     name, kind = op_name(row.kind), ReduceKind.parse(row.kind)
-    traits = {"monoid": row.monoid or row.kind, "gradient": name.removeprefix("reduce_"), "result": "", "notes": row.notes}
+    traits = {"monoid": row.monoid or row.kind, "gradient": name.removeprefix("reduce_"), "notes": row.notes}
+    results = RESULTS.get(kind, ())
 
-    def add(
-        name: str, formula: str, operands: tuple[Operand, ...], variant: Variant, elements: tuple[str, ...], back: str | None, keywords: Any
-    ) -> Op:
+    def add(name: str, formula: str, operands: tuple[Operand, ...], variant: Variant, elements: Any, back: str | None, more: dict[str, Any]) -> Op:
         return OPS.add(
             Op(
-                name, kind, OpCategory.REDUCTION, "reduce", formula, operands, (variant,), elements, backward=back,
-                traits=traits | {"keywords": keywords}, samples=_samples,
+                name, kind, OpCategory.REDUCTION, "reduce", formula, operands, (variant,), elements, results, backward=back, traits=traits | more,
+                samples=_samples,
             )
         )  # fmt: skip
 
-    forward = add(name, row.formula, (X, Y), FOLD, row.elements, f"{name}_backward", row.keywords)
-    back = add(f"{name}_backward", row.gradient, (*row.given, DX), SPREAD, FLOATS, None, row.keywords + row.backward_keywords)
-    return {forward.name: forward_function(forward), back.name: backward_function(back)}
+    back = f"{name}_backward" if row.given else None
+    more = {"keywords": row.keywords, "backward": False}
+    forward = add(name, row.formula, (X, PLACE if results else Y), FOLD, row.elements, back, more)
+    made = {name: forward_function(forward)}
+    if back:
+        more = {"keywords": row.keywords + row.backward_keywords, "backward": True}
+        made[back] = backward_function(add(back, row.gradient, (*row.given, DX), SPREAD, FLOATS, None, more))
+    return made
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}

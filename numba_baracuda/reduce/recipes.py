@@ -15,8 +15,8 @@ from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .problem import Problem
 from .tiling import STEPS, THREADS, ceil_div, column_lanes, row_lanes, splits_for
 
-#: the operand that a gradient of the table calls so
-OPERANDS = {"input": "x", "d_output": "dy", "output": "y"}
+#: what kernels read and write truth values as
+_BYTES = {"bool": "u8"}
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def fold_steps(
     descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL
 ) -> tuple[list[Step], list[Slot]]:
     """A fold of ``source`` into ``output``, which lies as ``problem.kept_strides[0]`` says; long rows in parts that a second launch joins."""
-    value, geometry, found = descriptor.element, Geometry.of(problem, target.multiprocessors), monoid_of(monoid)
+    value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
+    geometry, found = Geometry.of(problem, target.multiprocessors), monoid_of(monoid)
     state = found.kind or BY_NAME[value].accumulator
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL}
     kept, parts = len(problem.kept_shape), NULL if geometry.splits == 1 else "parts"
@@ -93,8 +94,15 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
         return Recipe(())
     ordered = monoid_of(monoid).places
     problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True)
-    steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or op.traits["result"] or descriptor.element)
+    steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
+
+
+def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:
+    """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
+    placed = monoid_of(op.traits["monoid"]).places or getattr(descriptor, "ties", "") == "first"
+    most = 0x7F800000 if BY_NAME[descriptor.element].accumulator == "f32" else 0x7FF0000000000000
+    return f"tells fewer than {most} elements apart, and there are {descriptor.extent}" if placed and descriptor.extent >= most else None
 
 
 def rule_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:

@@ -1,0 +1,80 @@
+"""A problem of the reduce family: an op with a shape, the axes that go, and a dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numba_baracuda import OPS, ReduceBackwardDescriptor, ReduceDescriptor, select
+from numba_baracuda.dtypes import BY_NAME
+
+from .case import Arrays, Bind, Spec
+from .reduce_truths import reduce_truth
+from .values import cast, empty, factors, uniform
+
+
+@dataclass(frozen=True)
+class ReduceCase:
+    """A row of the reduce family; all operands are contiguous."""
+
+    op: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    element: str = "f32"
+    segments: int = 0
+    indexed: bool = False
+
+    @property
+    def id(self) -> str:
+        extents = "x".join(map(str, self.shape))
+        return "-".join([f"{extents}-axis{''.join(map(str, self.axes))}", *([self.element] if self.element != "f32" else [])])
+
+    @property
+    def _descriptor(self) -> Any:
+        op = OPS[self.op]
+        made = ReduceBackwardDescriptor if op.traits["backward"] else ReduceDescriptor
+        return made(op.kind, self.shape, self.axes, self.element)
+
+    @property
+    def specs(self) -> dict[str, Spec]:
+        descriptor = self._descriptor
+        return {
+            operand.name: Spec(getattr(descriptor, operand.axes[0]), descriptor.result if operand.index else self.element, operand.output)
+            for operand in OPS[self.op].operands
+        }
+
+    @property
+    def moved(self) -> dict[str, Spec]:
+        return self.specs
+
+    def tiny(self) -> ReduceCase:
+        shape = tuple(min(extent, 24 if len(self.shape) < 3 else 6) for extent in self.shape)
+        return ReduceCase(self.op, shape, self.axes, self.element)
+
+    def make(self, xp: Any) -> Arrays:
+        rng, specs = xp.random.default_rng(7), self.specs
+        extent = math.prod(self.shape[axis] for axis in self.axes)
+        made: Arrays = {}
+        for name, spec in specs.items():
+            if name == "x" and "prod" in self.op:
+                made[name] = factors(xp, rng, spec.shape, self.element, extent)
+            elif spec.output:
+                made[name] = empty(xp, spec.shape, spec.element)
+            elif name != "y":
+                made[name] = uniform(xp, rng, spec.shape, self.element)
+        if "y" in specs and "y" not in made:
+            forward = {"x": made["x"], "y": made["dy"]}
+            made["y"] = cast(xp, reduce_truth(xp, self.op.removesuffix("_backward"), forward).value, self.element)
+        return {name: made[name] for name in specs}
+
+    def prepare(self, xp: Any) -> tuple[str, Bind]:
+        plan = select(self._descriptor)
+        workspace = xp.empty(plan.workspace_size, xp.uint8) if plan.workspace_size else None
+
+        def bind(operands: Mapping[str, Any]) -> Callable[[], None]:
+            given = dict(operands)
+            return lambda: plan.run(workspace=workspace, **given)
+
+        return f"{plan.sku.variant} {BY_NAME[self.element].name} {plan.sku.arch.name}", bind
