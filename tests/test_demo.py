@@ -15,7 +15,7 @@ from rich.console import Console
 
 import numba_baracuda as nb
 from numba_baracuda import cli
-from numba_baracuda.demo import attention, segments
+from numba_baracuda.demo import attention, segments, sizes
 from numba_baracuda.demo.attention import FEATURES, HEADS, SLOPE, Layer, attend, attend_float64, draw_layer
 from numba_baracuda.demo.imports import ImportGraph, build_graph, find_modules, resolve, standard_library
 from numba_baracuda.demo.pagerank import DAMPING, pagerank_float64
@@ -220,6 +220,49 @@ def test_attention_says_what_is_wrong(name: str, factor: float, xp: ModuleType, 
 
 def test_attention_without_edges(tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     assert attended(build_graph(tmp_path), xp, monkeypatch) == (True, "")
+
+
+def _packages(tmp_path: Path) -> Path:
+    """Two packages with enough files, one of them by a file in a folder, and one with too few."""
+    for package, count in (("many", 10), ("few", 3), ("large", 8)):
+        folder = tmp_path / package
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
+        for k in range(count):
+            (folder / f"m{k}.py").write_text("#" * (100 * k + (5000 if package == "large" else 1)))
+    return tmp_path
+
+
+def _sized(root: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, str]:
+    monkeypatch.setattr(sizes.sysconfig, "get_paths", lambda: {"stdlib": str(root)})
+    printed = io.StringIO()
+    right = sizes.run(Console(file=printed, width=120), xp, True)
+    return right, printed.getvalue()
+
+
+def test_sizes_of_files(tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = _packages(tmp_path)
+    packages, measured = sizes.largest_files(find_modules(root))
+    assert packages == ["large", "many"]
+    np.testing.assert_array_equal(measured, [[5000 + 100 * k for k in range(8)], [100 * k + 1 for k in range(2, 10)]])
+    right, printed = _sized(root, xp, monkeypatch)
+    assert right and " within the tolerance" in printed
+    row = next(line for line in printed.splitlines() if " large " in line)
+    mean, std = 5350, measured[0].astype(np.float64).std(ddof=1)
+    assert [cell.strip() for cell in row.strip("│").split("│")] == ["large", "42,800", f"{mean:,}", f"{std:,.0f}", f"{np.log(42800):.2f}"]
+
+
+@pytest.mark.parametrize("factor", [1.001, float("nan")])
+def test_wrong_sizes_are_told(factor: float, tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    std = sizes.FUNCTIONS["reduce_std"]
+    monkeypatch.setitem(sizes.FUNCTIONS, "reduce_std", lambda *arguments, **options: std(*arguments, **options) * xp.float32(factor))
+    right, printed = _sized(_packages(tmp_path), xp, monkeypatch)
+    assert not right and "NOT WITHIN the tolerance" in printed
+
+
+def test_sizes_of_no_files(tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, printed = _sized(tmp_path, xp, monkeypatch)
+    assert right and "nothing" not in printed and "no sizes to reduce" in printed
 
 
 def test_graph_is_read_once_for_all_sections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
