@@ -9,12 +9,12 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
 from ...device.build import opaque
-from ...device.vector import LOAD_STREAM
 from ...kernels.batch import batch_of, state_kind, states_on
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...kernels.states import accessors
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
+from .access import accesses_of
 from .results import results_of
 
 
@@ -30,7 +30,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     identity, combine, width = states.identity, states.combine, len(states.kinds)
     depth, (get, put), scalars = THREADS // lanes, accessors(width), width * vector
     batch_of_steps, write = batch_of(monoid, value, STEPS, 1, vector, depth), results_of(monoid, value, result)
-    column_of, place_down, load, size = place_of(kept), place_of(dims), LOAD_STREAM[vector], STEPS * vector
+    column_of, (fetch, fetch_some), size = place_of(kept), accesses_of(value, vector, depth, dims), STEPS * vector
     shared, levels = THREADS * scalars if depth > 1 else 1, depth.bit_length() - 1
 
     def fold_columns(
@@ -57,19 +57,11 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 origins[v] = widen(x[base + v]) if shifts and split * chunk < last else wide(0)
             position = split * chunk + below
             while position + (STEPS - 1) * depth < last:
-                for s in range(STEPS):
-                    load(x, base + place_down(position + s * depth, shape, x_strides), batch, s * vector)
+                fetch(x, base, position, shape, x_strides, batch)
                 for v in range(vector):
                     put(state, v * width, 1, combine(get(state, v * width, 1), batch_of_steps(batch, v, position, STEPS, origins[v])))
                 position = opaque(position + STEPS * depth)
-            valid = int32(0)
-            for s in range(STEPS):
-                if position + s * depth < last:
-                    load(x, base + place_down(position + s * depth, shape, x_strides), batch, s * vector)
-                    valid = int32(s + 1)
-                else:
-                    for v in range(vector):
-                        batch[s * vector + v] = element(0)
+            valid = fetch_some(x, base, position, last, shape, x_strides, batch)
             if valid > 0:
                 for v in range(vector):
                     put(state, v * width, 1, combine(get(state, v * width, 1), batch_of_steps(batch, v, position, valid, origins[v])))

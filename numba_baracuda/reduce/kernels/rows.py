@@ -10,12 +10,13 @@ from numba.cuda.types import int32, int64, uint32
 from ...algebra import monoid_of
 from ...device.block import block_reduce
 from ...device.build import opaque
-from ...device.vector import LOAD_STREAM, aligned_span
+from ...device.vector import aligned_span
 from ...device.warp import warp_reduce
 from ...kernels.batch import batch_of, monoid_on, single_of, states_on
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
+from .access import accesses_of
 from .results import results_of
 
 
@@ -28,7 +29,7 @@ def _over_lanes(monoid: str, value: str, lanes: int) -> Any:
 
 @jit.kernel
 def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
-    """``y[o] = finish(⊕ lift(x[o, r]))`` over the places r of row o, or the states of its ``splits`` parts, where ``split`` says so.
+    """``y[o] = finish(⊕ lift(x[o, r]))`` over the places r of row o; of rows in several parts, ``splits``, the state of each part goes to ``parts``.
 
     A group of ``lanes`` lanes, which is a block where there are more than 32, takes ``chunk`` places of a row, ``STEPS`` accesses of ``vector``
     elements in flight a lane; elements are folded in registers, then over lanes. ``peeled`` rows begin and end anywhere: the ends are taken one by
@@ -39,12 +40,9 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     states, single = states_on(monoid, value), single_of(monoid, value)
     identity, combine = states.identity, states.combine
     groups, stride = THREADS // lanes, lanes * vector
-    batch_of_steps, fold, write = (
-        batch_of(monoid, value, STEPS, vector, 1, stride),
-        _over_lanes(monoid, value, lanes),
-        results_of(monoid, value, result),
-    )
-    row_of, place_in_row, load, size = place_of(kept), place_of(dims), LOAD_STREAM[vector], STEPS * vector
+    batch_of_steps, fold = batch_of(monoid, value, STEPS, vector, 1, stride), _over_lanes(monoid, value, lanes)
+    write = results_of(monoid, value, result)
+    row_of, (fetch, fetch_some), size = place_of(kept), accesses_of(value, vector, stride, dims), STEPS * vector
 
     def fold_rows(
         x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, chunk: Any, splits: Any, correction: Any,
@@ -75,18 +73,10 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
                     state = combine(state, single(x[base + first + lane], first + lane, origin))
             position = begin + lane * vector
             while position + (STEPS - 1) * stride < end:
-                for s in range(STEPS):
-                    load(x, base + place_in_row(position + s * stride, shape, x_strides), batch, s * vector)
+                fetch(x, base, position, shape, x_strides, batch)
                 state = combine(state, batch_of_steps(batch, 0, position, STEPS, origin))
                 position = opaque(position + STEPS * stride)
-            valid = int32(0)
-            for s in range(STEPS):
-                if position + s * stride < end:
-                    load(x, base + place_in_row(position + s * stride, shape, x_strides), batch, s * vector)
-                    valid = int32(s + 1)
-                else:
-                    for v in range(vector):
-                        batch[s * vector + v] = element(0)
+            valid = fetch_some(x, base, position, end, shape, x_strides, batch)
             if valid > 0:
                 state = combine(state, batch_of_steps(batch, 0, position, valid, origin))
             if peeled and end + lane < last:

@@ -10,12 +10,13 @@ from numba.cuda.types import int32, int64, uint32
 from ...algebra import monoid_of
 from ...device.atomics import red_max
 from ...device.build import opaque
-from ...device.vector import LOAD_STREAM, STORE_STREAM
+from ...device.vector import STORE_STREAM
 from ...gradients import GRADIENTS
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, place_of
 from ...kernels.pull import ordinary_of
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
+from .access import accesses_of
 
 
 class _Pull:
@@ -67,7 +68,8 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
     element, parts = jit.SCALARS[value], _Pull(gradient, value)
     rules_of, pulled, has_x = parts.rules, parts.pulled, parts.has_x
     groups, stride = THREADS // lanes, lanes * vector
-    row_of, place_in_row, load, store, size = place_of(kept), place_of(dims), LOAD_STREAM[vector], STORE_STREAM[vector], STEPS * vector
+    row_of, place_in_row, store, size = place_of(kept), place_of(dims), STORE_STREAM[vector], STEPS * vector
+    _, fetch_some = accesses_of(value, vector, stride, dims)
 
     def spread_rows(
         x: Any, dy: Any, y: Any, held: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, share: Any,
@@ -86,11 +88,7 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
             last = min((split + 1) * chunk, int64(extent))
             position = split * chunk + int64(cuda.threadIdx.x - group * lanes) * vector
             while position < last:
-                for s in range(STEPS):
-                    for v in range(vector):
-                        batch[s * vector + v] = element(0)
-                    if has_x and position + s * stride < last:
-                        load(x, from_x + place_in_row(position + s * stride, shape, x_strides), batch, s * vector)
+                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch)
                 for s in range(STEPS):
                     if position + s * stride < last:
                         for v in range(vector):
@@ -107,7 +105,7 @@ def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: 
     element, wide, parts = jit.SCALARS[value], accumulator_of(value), _Pull(gradient, value)
     rules_of, pulled, has_x = parts.rules, parts.pulled, parts.has_x
     depth, rule_size, size = THREADS // lanes, 5 * vector, STEPS * vector
-    column_of, place_down, load, store = place_of(kept), place_of(dims), LOAD_STREAM[vector], STORE_STREAM[vector]
+    column_of, place_down, store, (_, fetch_some) = place_of(kept), place_of(dims), STORE_STREAM[vector], accesses_of(value, vector, depth, dims)
 
     def spread_columns(
         x: Any, dy: Any, y: Any, held: Any, dx: Any, columns: Any, extent: Any, chunk: Any, splits: Any, share: Any,
@@ -131,11 +129,7 @@ def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: 
             last = min((split + 1) * chunk, int64(extent))
             position = split * chunk + below
             while position < last:
-                for s in range(STEPS):
-                    for v in range(vector):
-                        batch[s * vector + v] = element(0)
-                    if has_x and position + s * depth < last:
-                        load(x, from_x + place_down(position + s * depth, shape, x_strides), batch, s * vector)
+                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch)
                 for s in range(STEPS):
                     if position + s * depth < last:
                         for v in range(vector):

@@ -1,0 +1,41 @@
+"""The accesses that a lane has in flight."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba.cuda.types import int32
+
+from ...device.vector import LOAD_STREAM
+from ...kernels.elements import place_of
+from ...runtime import jit
+from ..tiling import STEPS
+
+
+@functools.cache
+def accesses_of(value: str, vector: int, gap: int, dims: int) -> tuple[Any, Any]:
+    """``fetch(x, base, position, shape, strides, batch)``: ``STEPS`` accesses of ``vector`` elements, ``gap`` places apart, all before the first use.
+
+    And ``fetch_some(x, base, position, last, …)``: those that begin before ``last``, with zeros in the place of the others; how many there are.
+    """
+    load, place, element = LOAD_STREAM[vector], place_of(dims), jit.SCALARS[value]
+
+    @jit.device
+    def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any) -> None:
+        for s in range(STEPS):
+            load(x, base + place(position + s * gap, shape, strides), batch, s * vector)
+
+    @jit.device
+    def fetch_some(x: Any, base: Any, position: Any, last: Any, shape: Any, strides: Any, batch: Any) -> Any:
+        valid = int32(0)
+        for s in range(STEPS):
+            if position + s * gap < last:
+                load(x, base + place(position + s * gap, shape, strides), batch, s * vector)
+                valid = int32(s + 1)
+            else:
+                for v in range(vector):
+                    batch[s * vector + v] = element(0)
+        return valid
+
+    return fetch, fetch_some
