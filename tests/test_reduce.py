@@ -105,7 +105,8 @@ def check(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str = 
 #: along and across memory, in one part and in several, peeled rows, and axes that do not merge
 SHAPES = [
     ((6, 300), 1), ((300, 10), 0), ((2, 9001), 1), ((70_000,), 0), ((9000, 3), 0), ((3, 20, 5), 1), ((3, 20, 8), (0, 2)), ((6, 4, 5), None),
-    ((70, 3), -1), ((1, 1), 1), ((33, 4), 1), ((5, 1000, 2), 1), ((7,), ()), ((), None), ((2, 1, 3, 1, 2, 1, 2, 3), (1, 2, 6)),
+    ((70, 3), -1), ((1, 1), 1), ((33, 4), 1), ((9, 700), 1), ((2, 4096), 1), ((50, 31), 1), ((40, 64), 1),
+    ((5, 1000, 2), 1), ((7,), ()), ((), None), ((2, 1, 3, 1, 2, 1, 2, 3), (1, 2, 6)),
 ]  # fmt: skip
 FEW = [op for op in OPS if op.name in ("reduce_sum", "reduce_var", "reduce_std_backward")]
 

@@ -6,6 +6,9 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from numba import cuda
+from numba.cuda.types import int32
+
 from ..algebra import Monoid, monoid_of
 from ..device.warp import States, states_of
 from ..dtypes import BY_NAME
@@ -117,6 +120,43 @@ def _about_a_pivot(monoid: str, value: str, runs: int, run: int, step: int) -> A
         return cast(around(middle, first, second, kind(valid * run), one)) if valid > 0 else identity()
 
     return batch
+
+
+@functools.cache
+def row_of_group(monoid: str, value: str, runs: int, run: int, lanes: int) -> Any:
+    """``row(elements, at, valid, origin, extent)``: the state of a row of ``extent`` elements, of which each lane of a group has ``valid`` runs.
+
+    For monoids with a pivot, and the same in every lane: first a pivot of the whole row, then the terms about it. Elements lie as in ``batch_of``.
+    """
+    found, states, enter, kind = monoid_on(monoid, value), states_on(monoid, value), entering(monoid, value), jit.SCALARS[state_kind(monoid, value)]
+    pivot, about, around = jit.device(found.pivot), _for_kind(found.about, kind), _for_kind(found.around, kind)
+    identity, cast, levels = states.identity, states.cast, lanes.bit_length() - 1
+
+    @jit.device
+    def row(elements: Any, at: Any, valid: Any, origin: Any, extent: Any) -> Any:
+        one, first, second = kind(1), kind(0), kind(0)
+        lane = int32(cuda.laneid)
+        # an element of the first lane, which has one if any has
+        middle = cuda.shfl_sync(-1, enter(elements[at], origin), lane & -lanes)
+        for s in range(runs):
+            if s < valid:
+                for k in range(run):
+                    middle = pivot(middle, enter(elements[at + s * run + k], origin))
+        for level in range(levels):
+            other = cuda.shfl_xor_sync(-1, middle, 1 << level)
+            middle = pivot(other, middle) if lane >> level & 1 else pivot(middle, other)
+        for s in range(runs):
+            if s < valid:
+                for k in range(run):
+                    one_term, other_term = about(enter(elements[at + s * run + k], origin), middle, one)
+                    first += one_term
+                    second += other_term
+        for level in range(levels):
+            first += cuda.shfl_xor_sync(-1, first, 1 << level)
+            second += cuda.shfl_xor_sync(-1, second, 1 << level)
+        return cast(around(middle, first, second, kind(extent), one)) if extent > 0 else identity()
+
+    return row
 
 
 def _for_kind(function: Any, kind: Any) -> Any:

@@ -13,7 +13,7 @@ from ..runtime.spec import KernelSpec
 from ..views import c_strides
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .problem import Problem
-from .tiling import STEPS, THREADS, ceil_div, column_lanes, row_lanes, splits_for
+from .tiling import STEPS, THREADS, ceil_div, column_lanes, row_lanes, short_row, splits_for
 
 #: what kernels read and write truth values as
 _BYTES = {"bool": "u8"}
@@ -27,19 +27,21 @@ class Geometry:
     blocks: int
     splits: int
     chunk: int
+    steps: int = 0  #: of a lane to each short row
+    height: int = 0  #: short rows at a time
 
     @classmethod
     def of(cls, problem: Problem, multiprocessors: int) -> Geometry:
-        vector = problem.vector
+        vector, accesses = problem.vector, ceil_div(problem.extent, problem.vector)
         if problem.along:
-            lanes = row_lanes(ceil_div(problem.extent, vector))
+            lanes = row_lanes(accesses)
             a_block, step = THREADS // lanes, lanes * STEPS * vector
         else:
             lanes = column_lanes(problem.contiguous, problem.extent)
             a_block, step = lanes * vector, THREADS // lanes * STEPS
         blocks, whole = ceil_div(problem.rows, a_block), problem.along and lanes < THREADS
         splits, chunk = (1, problem.extent) if whole else splits_for(blocks, problem.extent, step, multiprocessors)
-        return cls(lanes, blocks, splits, chunk)
+        return cls(lanes, blocks, splits, chunk, *(short_row(accesses, lanes) if whole else ()))
 
     @property
     def launch(self) -> tuple[int, int, int]:
@@ -59,6 +61,16 @@ def _tuples(problem: Problem, kept: int, reduced: int) -> str:
     return " ".join([f"{len(problem.kept_shape)}xi64"] * kept + [f"{len(problem.shape)}xi64"] * reduced)
 
 
+def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, tuple[int, ...]]:
+    """The kernel that folds, its constants, how many blocks, and its extents."""
+    constants: dict[str, int | bool] = {"dims": len(problem.shape), "vector": problem.vector, "lanes": geometry.lanes}
+    if geometry.height:
+        blocks = ceil_div(problem.rows, THREADS // geometry.lanes * geometry.height)
+        return "fold_short_rows", constants | {"steps": geometry.steps, "height": geometry.height}, blocks, (problem.rows, problem.extent)
+    constants |= {"peeled": problem.peeled} if problem.along else {}
+    return f"fold_{_form(problem)}", constants, geometry.launch[0], (problem.rows, problem.extent, geometry.chunk, geometry.splits)
+
+
 def fold_steps(
     descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL
 ) -> tuple[list[Step], list[Slot]]:
@@ -66,22 +78,18 @@ def fold_steps(
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
     geometry, found = Geometry.of(problem, target.multiprocessors), monoid_of(monoid)
     state = found.kind or BY_NAME[value].accumulator
-    constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL}
-    kept, parts = len(problem.kept_shape), NULL if geometry.splits == 1 else "parts"
-    more = {"peeled": problem.peeled} if problem.along else {}
-    signature = f"*{value} *i32 *{result} *{state} i64 i64 i64 i64 i64 {_tuples(problem, 3, 2)}"
-    spec = _spec(
-        f"fold_{_form(problem)}", signature, vector=problem.vector, lanes=geometry.lanes, kept=kept, dims=len(problem.shape),
-        **constants, **more,
-    )  # fmt: skip
-    strides = (problem.kept_shape, problem.full_kept[0], problem.kept_strides[0])
-    scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, found.correction)
-    steps: list[Step] = [Launch(spec, geometry.launch, (source, guard, output, parts), (*scalars, *strides, problem.shape, problem.full_reduced[0]))]
+    constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
+    kernel, dealt, blocks, extents = _dealt(problem, geometry)
+    scalars, parts = (*extents, found.correction), NULL if geometry.splits == 1 else "parts"
+    signature = f"*{value} *i32 *{result} *{state} {' '.join(['i64'] * len(scalars))} {_tuples(problem, 3, 2)}"
+    strides = (problem.kept_shape, problem.full_kept[0], problem.kept_strides[0], problem.shape, problem.full_reduced[0])
+    spec = _spec(kernel, signature, **constants, **dealt)
+    steps: list[Step] = [Launch(spec, (blocks, THREADS, 0), (source, guard, output, parts), (*scalars, *strides))]
     if not parts:
         return steps, []
     signature = f"*i32 *{state} *{result} i64 i64 i64 i64 {_tuples(problem, 2, 0)}"
     numbers = (problem.rows, geometry.splits, problem.extent, found.correction)
-    spec = _spec("join_parts", signature, kept=kept, **constants)
+    spec = _spec("join_parts", signature, **constants)
     launch = (ceil_div(problem.rows, THREADS // 32), THREADS, 0)
     steps.append(Launch(spec, launch, (guard, parts, output), (*numbers, problem.kept_shape, problem.kept_strides[0])))
     return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]

@@ -24,10 +24,14 @@ def power_of_two(number: int) -> int:
 
 
 def row_lanes(accesses: int) -> int:
-    """Lanes that share out a row of so many accesses: a lane has up to ``STEPS``, from a warp on as many as it takes, and long rows have a block."""
-    if accesses > WARP_ACCESSES:
-        return THREADS
-    return min(32, power_of_two(ceil_div(accesses, STEPS)))
+    """Lanes that share out a row of so many accesses: side by side in a warp, and a block where each would have many."""
+    return THREADS if accesses > WARP_ACCESSES else min(32, power_of_two(accesses))
+
+
+def short_row(accesses: int, lanes: int) -> tuple[int, int]:
+    """(accesses of a lane to each row, rows that its group takes at a time), together up to ``STEPS``; (0, 0) where a row takes more."""
+    steps = max(1, ceil_div(accesses, lanes))
+    return (steps, STEPS // steps) if steps <= STEPS else (0, 0)
 
 
 def column_lanes(accesses: int, extent: int) -> int:

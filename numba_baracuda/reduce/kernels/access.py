@@ -14,28 +14,28 @@ from ..tiling import STEPS
 
 
 @functools.cache
-def accesses_of(value: str, vector: int, gap: int, dims: int) -> tuple[Any, Any]:
-    """``fetch(x, base, position, shape, strides, batch)``: ``STEPS`` accesses of ``vector`` elements, ``gap`` places apart, all before the first use.
+def accesses_of(value: str, vector: int, gap: int, dims: int, steps: int = STEPS) -> tuple[Any, Any]:
+    """``fetch(x, base, position, shape, strides, batch, at)``: ``steps`` accesses of ``vector`` elements, ``gap`` places apart, to ``batch[at:]``.
 
     And ``fetch_some(x, base, position, last, …)``: those that begin before ``last``, with zeros in the place of the others; how many there are.
     """
     load, place, element = LOAD_STREAM[vector], place_of(dims), jit.SCALARS[value]
 
     @jit.device
-    def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any) -> None:
-        for s in range(STEPS):
-            load(x, base + place(position + s * gap, shape, strides), batch, s * vector)
+    def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any, at: Any) -> None:
+        for s in range(steps):
+            load(x, base + place(position + s * gap, shape, strides), batch, at + s * vector)
 
     @jit.device
-    def fetch_some(x: Any, base: Any, position: Any, last: Any, shape: Any, strides: Any, batch: Any) -> Any:
+    def fetch_some(x: Any, base: Any, position: Any, last: Any, shape: Any, strides: Any, batch: Any, at: Any) -> Any:
         valid = int32(0)
-        for s in range(STEPS):
+        for s in range(steps):
             if position + s * gap < last:
-                load(x, base + place(position + s * gap, shape, strides), batch, s * vector)
+                load(x, base + place(position + s * gap, shape, strides), batch, at + s * vector)
                 valid = int32(s + 1)
             else:
                 for v in range(vector):
-                    batch[s * vector + v] = element(0)
+                    batch[at + s * vector + v] = element(0)
         return valid
 
     return fetch, fetch_some

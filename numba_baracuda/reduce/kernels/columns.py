@@ -57,11 +57,11 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 origins[v] = widen(x[base + v]) if shifts and split * chunk < last else wide(0)
             position = split * chunk + below
             while position + (STEPS - 1) * depth < last:
-                fetch(x, base, position, shape, x_strides, batch)
+                fetch(x, base, position, shape, x_strides, batch, 0)
                 for v in range(vector):
                     put(state, v * width, 1, combine(get(state, v * width, 1), batch_of_steps(batch, v, position, STEPS, origins[v])))
                 position = opaque(position + STEPS * depth)
-            valid = fetch_some(x, base, position, last, shape, x_strides, batch)
+            valid = fetch_some(x, base, position, last, shape, x_strides, batch, 0)
             if valid > 0:
                 for v in range(vector):
                     put(state, v * width, 1, combine(get(state, v * width, 1), batch_of_steps(batch, v, position, valid, origins[v])))

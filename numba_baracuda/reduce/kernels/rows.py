@@ -12,7 +12,7 @@ from ...device.block import block_reduce
 from ...device.build import opaque
 from ...device.vector import aligned_span
 from ...device.warp import warp_reduce
-from ...kernels.batch import batch_of, monoid_on, single_of, states_on
+from ...kernels.batch import batch_of, monoid_on, row_of_group, single_of, states_on
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
@@ -73,10 +73,10 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
                     state = combine(state, single(x[base + first + lane], first + lane, origin))
             position = begin + lane * vector
             while position + (STEPS - 1) * stride < end:
-                fetch(x, base, position, shape, x_strides, batch)
+                fetch(x, base, position, shape, x_strides, batch, 0)
                 state = combine(state, batch_of_steps(batch, 0, position, STEPS, origin))
                 position = opaque(position + STEPS * stride)
-            valid = fetch_some(x, base, position, end, shape, x_strides, batch)
+            valid = fetch_some(x, base, position, end, shape, x_strides, batch, 0)
             if valid > 0:
                 state = combine(state, batch_of_steps(batch, 0, position, valid, origin))
             if peeled and end + lane < last:
@@ -86,3 +86,47 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
             write(y, row_of(row, kept_shape, y_rows), row, parts, split, splits, state, extent, correction)
 
     return fold_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
+
+
+@jit.kernel
+def fold_short_rows(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, height: int, guarded: bool, kept: int, dims: int
+) -> Any:
+    """``fold_rows`` for rows that a group of up to 32 lanes takes at once, ``steps`` accesses a lane: ``height`` of them at a time, all loads first.
+
+    Bytes and order as ``fold_rows``.
+    """
+    element, wide, widen, shifts = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
+    groups, stride, row_size = THREADS // lanes, lanes * vector, steps * vector
+    pivoted, fold = monoid_of(monoid).pivot != "", _over_lanes(monoid, value, lanes)
+    whole_row = row_of_group(monoid, value, steps, vector, lanes) if pivoted else batch_of(monoid, value, steps, vector, 1, stride)
+    write, row_of, (_, fetch_some) = results_of(monoid, value, result), place_of(kept), accesses_of(value, vector, stride, dims, steps)
+    size, rows_a_block = height * row_size, groups * height
+
+    def fold_short_rows(
+        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, correction: Any,
+        kept_shape: Any, x_rows: Any, y_rows: Any, shape: Any, x_strides: Any,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(size, element)
+        origins = cuda.local.array(height, wide)
+        valid = cuda.local.array(height, int32)
+        if guarded and guard[0] == 0:
+            return
+        group = int32(cuda.threadIdx.x // lanes)
+        lane = int32(cuda.threadIdx.x - group * lanes)
+        first = int64(cuda.blockIdx.x) * rows_a_block + group
+        for h in range(height):
+            row = first + h * groups
+            base = row_of(min(row, int64(rows - 1)), kept_shape, x_rows)
+            origins[h] = widen(x[base]) if shifts and extent > 0 else wide(0)
+            valid[h] = fetch_some(x, base, lane * vector, extent, shape, x_strides, batch, h * row_size)
+        for h in range(height):
+            row = first + h * groups
+            if pivoted:
+                state = whole_row(batch, h * row_size, valid[h], origins[h], extent)
+            else:
+                state = fold(whole_row(batch, h * row_size, int64(lane * vector), valid[h], origins[h]))
+            if lane == 0 and row < rows:
+                write(y, row_of(row, kept_shape, y_rows), row, parts, 0, 1, state, extent, correction)
+
+    return fold_short_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)

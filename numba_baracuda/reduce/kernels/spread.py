@@ -88,7 +88,7 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
             last = min((split + 1) * chunk, int64(extent))
             position = split * chunk + int64(cuda.threadIdx.x - group * lanes) * vector
             while position < last:
-                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch)
+                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch, 0)
                 for s in range(STEPS):
                     if position + s * stride < last:
                         for v in range(vector):
@@ -129,7 +129,7 @@ def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: 
             last = min((split + 1) * chunk, int64(extent))
             position = split * chunk + below
             while position < last:
-                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch)
+                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch, 0)
                 for s in range(STEPS):
                     if position + s * depth < last:
                         for v in range(vector):
