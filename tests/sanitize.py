@@ -7,18 +7,26 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 
 import cupy as cp
 import numpy as np
 import samples
+import test_reduce
 from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
+from numba_baracuda.reduce.descriptor import reduced_axes
 
 SHAPES = (
     (1, (), 1), (3000, (), 40), (3000, (4,), 40), (700, (128,), 9), (500, (37,), 600), (257, (100,), 3), (5000, (16,), 1), (0, (8,), 300),
     (40, (6,), 5000), (2100, (3,), 90), (1500, (1,), 1500), (900, (5,), 40),
+)  # fmt: skip
+#: along axes: rows of some lanes, of a warp, of a block, in parts, peeled; columns of some lanes and in parts; axes that do not merge
+REDUCED = (
+    ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((2, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0), ((60_000, 3), 0),
+    ((9, 20, 8), (0, 2)),
 )  # fmt: skip
 #: for element types and ops whose algorithm another op shows
 FEW = ((2100, (3,), 90), (300, (128,), 9))
@@ -64,6 +72,15 @@ def main(share: str = "1/1") -> None:
         for op in list(OPS.values())[which - 1 :: shares]:
             given = samples.operands(op, Sample("indexed", 450, (6,), 20, near))
             samples.call(op, [order if name == "segment_ids" else cp.asarray(array) for name, array in given.items()], 20)
+    for op in test_reduce.OPS[which - 1 :: shares]:
+        for (shape, axis), element in itertools.product(REDUCED, [element for element in op.elements if element != "bf16"]):
+            given = test_reduce.operands(op, shape, reduced_axes(op.name, axis, len(shape)), element)
+            for ties in ("all", "first", "even") if "ties" in op.traits["keywords"] else ("",):
+                inputs = {name: cp.asarray(array) for name, array in given.items()}
+                test_reduce.run(op, inputs, shape, axis, **({"ties": ties} if ties else {}))
+    for op in test_reduce.OTHER[which - 1 :: shares]:
+        for shape, axis in REDUCED:
+            test_reduce.function(op)(cp.asarray(test_reduce.values(op, shape, "f32")), axis)
     cp.cuda.Device().synchronize()
     print("every op ran")
 

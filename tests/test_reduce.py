@@ -17,7 +17,7 @@ from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op
+from numba_baracuda.op import Op, Target
 from numba_baracuda.reduce.descriptor import reduced_axes
 
 FORWARD, BACKWARD, OTHER = (
@@ -424,6 +424,16 @@ def test_the_stated_workspace_is_enough(op: Op) -> None:
     for descriptor, layouts in op.samples(op):
         plan = nb.select(descriptor, device=-1)
         assert op.variants[0].recipe(op, descriptor, layouts, plan.target).workspace <= plan.workspace_size
+
+
+@pytest.mark.parametrize("shape", [(1024,), (128, 1024), (4096, 4096)])
+def test_small_problems_take_one_launch(shape: tuple[int, ...]) -> None:
+    """As they do where there are enough rows to keep a device busy."""
+    for op in FORWARD:
+        descriptor = nb.ReduceDescriptor(op.kind, shape, -1)
+        for layouts in descriptor.typical_layouts(op):
+            if layouts["x"].strides[-1] == 1:
+                assert len(op.variants[0].recipe(op, descriptor, layouts, Target((9, 0), 132)).steps) == 1
 
 
 def test_every_kind_has_a_gradient() -> None:
