@@ -231,7 +231,7 @@ def _ops(console: Console, arguments: argparse.Namespace) -> int:
     elif arguments.markdown:
         print(markdown_table(OPS))
     else:
-        table = Table("op", "computes", "elements", "ids", "kernels", "backward")
+        table = Table("op", "computes", "elements", "ids or places", "kernels", "backward")
         for cells in _rows(OPS):
             table.add_row(*map(Text, cells))
         console.print(table)
@@ -249,7 +249,7 @@ def _rows(ops: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str, str, str
 
 def markdown_table(ops: Mapping[str, Any]) -> str:
     """The table of README.md, without a newline at its end."""
-    lines = ["| op | computes | elements | ids | kernels | backward |", "|---|---|---|---|---|---|"]
+    lines = ["| op | computes | elements | ids or places | kernels | backward |", "|---|---|---|---|---|---|"]
     for name, formula, elements, indices, kernels, backward in _rows(ops):
         cells = (f"`{name}`", formula.replace("|", "\\|"), elements, indices, kernels, f"`{backward}`" if backward else "")
         lines.append("| " + " | ".join(cells) + " |")

@@ -25,7 +25,7 @@ class Operand:
 
     name: str
     axes: tuple[str, ...]
-    index: bool = False  #: holds ids, not values
+    index: bool = False  #: holds ids or places, not values
     output: bool = False
     element: str = ""  #: its own, where it is neither that of the values nor that of the ids
     part_of: str = ""  #: the argument that brings it along
