@@ -99,6 +99,9 @@ def reduce_cases() -> Iterator[Case]:
                 yield ReduceCase(f"reduce_{kind}", shape, axes, element)
     for shape, axes in UNEVEN:
         yield ReduceCase("reduce_sum", shape, axes)
+    for lies in ("misaligned", "transposed", "every_second_row"):
+        for shape, axes in SQUARE:
+            yield ReduceCase("reduce_sum", shape, axes, lies=lies)
     for kind in REDUCTIONS:
         for shape, axes in SQUARE:
             yield ReduceCase(f"reduce_{kind}_backward", shape, axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numba_baracuda import OPS, ReduceBackwardDescriptor, ReduceDescriptor, select
@@ -14,22 +14,31 @@ from .case import Arrays, Bind, Spec
 from .reduce_truths import reduce_truth
 from .values import cast, empty, factors, uniform
 
+#: how x lies: one after the other; one element behind a multiple of 16 bytes; with its axes in reverse; with a row left out behind every row
+LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
+    "": lambda xp, x: x,
+    "misaligned": lambda xp, x: xp.concatenate([x[:1, :1].reshape(1), x.reshape(-1)])[1:].reshape(x.shape),
+    "transposed": lambda xp, x: xp.ascontiguousarray(x.T).T,
+    "every_second_row": lambda xp, x: xp.repeat(x, 2, axis=0)[::2],
+}
+
 
 @dataclass(frozen=True)
 class ReduceCase:
-    """A row of the reduce family; all operands are contiguous."""
+    """A row of the reduce family; operands other than x are contiguous."""
 
     op: str
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     element: str = "f32"
+    lies: str = ""  #: of ``LAYOUTS``
     segments: int = 0
     indexed: bool = False
 
     @property
     def id(self) -> str:
-        extents = "x".join(map(str, self.shape))
-        return "-".join([f"{extents}-axis{''.join(map(str, self.axes))}", *([self.element] if self.element != "f32" else [])])
+        problem = f"{'x'.join(map(str, self.shape))}-axis{''.join(map(str, self.axes))}"
+        return "-".join(filter(None, [problem, "" if self.element == "f32" else self.element, self.lies]))
 
     @property
     def _descriptor(self) -> Any:
@@ -51,7 +60,7 @@ class ReduceCase:
 
     def tiny(self) -> ReduceCase:
         shape = tuple(min(extent, 24 if len(self.shape) < 3 else 6) for extent in self.shape)
-        return ReduceCase(self.op, shape, self.axes, self.element)
+        return replace(self, shape=shape)
 
     def make(self, xp: Any) -> Arrays:
         rng, specs = xp.random.default_rng(7), self.specs
@@ -67,6 +76,8 @@ class ReduceCase:
         if "y" in specs and "y" not in made:
             forward = {"x": made["x"], "y": made["dy"]}
             made["y"] = cast(xp, reduce_truth(xp, self.op.removesuffix("_backward"), forward).value, self.element)
+        if "x" in made:
+            made["x"] = LAYOUTS[self.lies](xp, made["x"])
         return {name: made[name] for name in specs}
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:

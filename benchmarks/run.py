@@ -65,7 +65,7 @@ def run_case(case: Case, bench: Bench) -> list[Row]:
         first = case.make(xp)
         free = xp.cuda.runtime.memGetInfo()[0] + xp.get_default_memory_pool().free_bytes()
         copies = set_count(size, bench.cache, int(0.3 * free)) - 1
-        sets = [first, *({key: duplicate(array) for key, array in first.items()} for _ in range(copies))]
+        sets = [first, *({key: duplicate(xp, array) for key, array in first.items()} for _ in range(copies))]
         calls = [bind(operands) for operands in sets]
         wanted = truth(xp, case.op, first)
         wrong = next(filter(None, (verify(xp, case, operands, call, wanted) for operands, call in zip(sets, calls, strict=True))), "")

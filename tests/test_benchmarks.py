@@ -20,7 +20,7 @@ pytest.importorskip("benchmarks", reason="the benchmarks are not part of a sourc
 
 from benchmarks import cases, checks, host, peer, peers, report, results, run, segment_cases, segment_truths, sweep, timing, values
 from benchmarks.case import Case, nbytes, output_of
-from benchmarks.reduce_cases import ReduceCase
+from benchmarks.reduce_cases import LAYOUTS, ReduceCase
 from benchmarks.segment_cases import SegmentCase
 from numba_baracuda import SegmentIndex
 from numba_baracuda.dtypes import numpy_dtype
@@ -44,6 +44,15 @@ def ready(xp: Any, case: Case) -> tuple[dict[str, Any], Any, checks.Truth]:
     """Operands, the call on them, and the truth."""
     operands = case.make(xp)
     return operands, case.prepare(xp)[1](operands), checks.truth(xp, case.op, operands)
+
+
+def test_copies_lie_as_the_original(xp: Any) -> None:
+    for lies, make in LAYOUTS.items():
+        array = make(xp, xp.arange(12, dtype=xp.float32).reshape(3, 4))
+        copy = values.duplicate(xp, array)
+        assert (copy.strides, copy.shape) == (array.strides, array.shape) and not xp.shares_memory(copy, array), lies
+        assert bool((copy == array).all())
+        assert array.strides == {"transposed": (4, 12), "every_second_row": (32, 4)}.get(lies, (16, 4))
 
 
 def test_ids_are_unique() -> None:
