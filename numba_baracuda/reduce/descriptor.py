@@ -127,10 +127,13 @@ class ReduceDescriptor:
         return op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """Contiguous operands at every alignment, and the transposed ones, which together need the largest workspace that any layout needs."""
+        """Operands at every alignment, transposed ones, and both with gaps: together they need the largest workspace that any layout needs."""
+        shapes = {operand.name: getattr(self, operand.axes[0]) for operand in op.operands}
         for address in (0, 8, 4, 2):
-            yield {operand.name: contiguous(getattr(self, operand.axes[0]), address) for operand in op.operands}
-        yield {operand.name: transposed(getattr(self, operand.axes[0])) for operand in op.operands}
+            yield {name: contiguous(shape, address) for name, shape in shapes.items()}
+        for gap in (1, 2):
+            yield {name: transposed(shape, gap) for name, shape in shapes.items()}
+        yield {name: Layout(shape, tuple(2 * stride for stride in c_strides(shape))) for name, shape in shapes.items()}
 
 
 @dataclass(frozen=True)
@@ -158,5 +161,5 @@ def contiguous(shape: tuple[int, ...], address: int = 0) -> Layout:
     return Layout(shape, c_strides(shape), address)
 
 
-def transposed(shape: tuple[int, ...]) -> Layout:
-    return Layout(shape, c_strides(shape[::-1])[::-1])
+def transposed(shape: tuple[int, ...], gap: int = 1) -> Layout:
+    return Layout(shape, tuple(gap * stride for stride in c_strides(shape[::-1])[::-1]))

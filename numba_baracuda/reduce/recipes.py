@@ -122,28 +122,26 @@ def rule_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
 
 
 def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """A gradient: the fold that it wants, then its results back to every element."""
+    """A gradient: the fold that it wants, then its results back to every element; both in one where a row belongs to one group of lanes."""
     if 0 in descriptor.input_shape:
         return Recipe(())
-    rule, value = rule_of(op, descriptor), descriptor.element
-    state, steps, slots, kept = BY_NAME[value].accumulator, list[Step](), list[Slot](), NULL
+    rule, value, held = rule_of(op, descriptor), descriptor.element, contiguous_like(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
-    if rule.fold:
-        monoid, kept, guard = descriptor.corrected(rule.fold), "kept", NULL
-        held = contiguous_like(descriptor.output_shape)
-        problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True)
-        slots.append(Slot(kept, state, problem.rows * monoid_of(monoid).results))
-        if rule.guarded:
-            guard = "guard"
-            slots.append(Slot(guard, "i32", 4))
-            steps += [Clear(guard), _find_special(descriptor, layouts["y"])]
-        more, room = fold_steps(descriptor, problem, target, monoid, "x", kept, state, guard)
-        steps += more
-        slots += room
-    held = contiguous_like(descriptor.output_shape)
-    problem = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
-    steps.append(_back(descriptor, problem, target, rule, kept))
-    return Recipe(tuple(steps), tuple(slots))
+    whole = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
+    geometry = Geometry.of(whole, target.multiprocessors)
+    if not rule.fold:
+        return Recipe((_back(descriptor, whole, geometry, rule, NULL),))
+    monoid, state, steps = descriptor.corrected(rule.fold), BY_NAME[value].accumulator, list[Step]()
+    if whole.along and geometry.splits == 1 and not rule.guarded:
+        return Recipe((_back(descriptor, whole, geometry, rule, NULL, monoid),))
+    problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True)
+    slots, guard = [Slot("kept", state, problem.rows * monoid_of(monoid).results)], NULL
+    if rule.guarded:
+        guard = "guard"
+        slots.append(Slot(guard, "i32", 4))
+        steps += [Clear(guard), _find_special(descriptor, layouts["y"])]
+    more, room = fold_steps(descriptor, problem, target, monoid, "x", "kept", state, guard)
+    return Recipe((*steps, *more, _back(descriptor, whole, geometry, rule, "kept")), (*slots, *room))
 
 
 def contiguous_like(shape: tuple[int, ...]) -> Layout:
@@ -156,16 +154,20 @@ def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launc
     return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), ("y", "guard"), (problem.rows, problem.kept_shape, problem.full_kept[0]))
 
 
-def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, target: Target, rule: Gradient, kept: str) -> Launch:
+def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "") -> Launch:
+    """The launch that writes the gradient, of what a fold kept, or with the fold by ``monoid`` in itself."""
     value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
-    geometry = Geometry.of(problem, target.multiprocessors)
-    types = f"*{value} *{value} *{value} *{state} *{value} i64 i64 i64 i64 {state}"
-    spec = _spec(
-        f"spread_{_form(problem)}", f"{types} {_tuples(problem, 6, 3)}", gradient=rule.name, value=value, vector=problem.vector,
-        lanes=geometry.lanes, kept=len(problem.kept_shape), dims=len(problem.shape),
-    )  # fmt: skip
-    pointers = ("x" if rule.rows else NULL, "dy", "y" if len(rule.segments) > 1 else NULL, kept, "dx")
-    scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, 1 / problem.extent)
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, held) = problem.full_kept, problem.full_reduced, problem.kept_strides
-    strides = (problem.kept_shape, x_kept, dy, y, held, dx_kept, problem.shape, x_reduced, dx_reduced)
-    return Launch(spec, geometry.launch, pointers, (*scalars, *strides))
+    constants: dict[str, Any] = {"gradient": rule.name, "value": value, "vector": problem.vector, "lanes": geometry.lanes}
+    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)}
+    x_name, y_name = "x" if rule.rows or monoid else NULL, "y" if len(rule.segments) > 1 else NULL
+    share, along = 1 / problem.extent, (problem.shape, x_reduced, dx_reduced)
+    if monoid:
+        signature = f"*{value} *{value} *{value} *{value} i64 i64 i64 {state} {_tuples(problem, 5, 3)}"
+        spec = _spec("fold_and_spread_rows", signature, monoid=monoid, **constants)
+        scalars = (problem.rows, problem.extent, monoid_of(monoid).correction, share)
+        return Launch(spec, geometry.launch, (x_name, "dy", y_name, "dx"), (*scalars, problem.kept_shape, x_kept, dy, y, dx_kept, *along))
+    signature = f"*{value} *{value} *{value} *{state} *{value} i64 i64 i64 i64 {state} {_tuples(problem, 6, 3)}"
+    spec = _spec(f"spread_{_form(problem)}", signature, **constants)
+    extents = (problem.rows, problem.extent, geometry.chunk, geometry.splits, share)
+    return Launch(spec, geometry.launch, (x_name, "dy", y_name, kept, "dx"), (*extents, problem.kept_shape, x_kept, dy, y, held, dx_kept, *along))

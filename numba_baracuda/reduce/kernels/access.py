@@ -7,19 +7,20 @@ from typing import Any
 
 from numba.cuda.types import int32
 
-from ...device.vector import LOAD_STREAM
+from ...device.vector import LOAD_ONCE, LOAD_STREAM
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ..tiling import STEPS
 
 
 @functools.cache
-def accesses_of(value: str, vector: int, gap: int, dims: int, steps: int = STEPS) -> tuple[Any, Any]:
+def accesses_of(value: str, vector: int, gap: int, dims: int, steps: int = STEPS, again: bool = False) -> tuple[Any, Any]:
     """``fetch(x, base, position, shape, strides, batch, at)``: ``steps`` accesses of ``vector`` elements, ``gap`` places apart, to ``batch[at:]``.
 
     And ``fetch_some(x, base, position, last, …)``: those that begin before ``last``, with zeros in the place of the others; how many there are.
+    ``again`` says that they will be wanted once more.
     """
-    load, place, element = LOAD_STREAM[vector], place_of(dims), jit.SCALARS[value]
+    load, place, element = (LOAD_ONCE if again else LOAD_STREAM)[vector], place_of(dims), jit.SCALARS[value]
 
     @jit.device
     def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any, at: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numba import cuda
@@ -20,11 +21,45 @@ from .access import accesses_of
 from .results import results_of
 
 
-def _over_lanes(monoid: str, value: str, lanes: int) -> Any:
-    """``fold(state)`` over the lanes of a group."""
+def over_lanes(monoid: str, value: str, lanes: int) -> Any:
+    """``fold(state)`` over the lanes of a group, the same in all of them."""
     kinds = states_on(monoid, value).kinds
     reduce = warp_reduce if lanes <= 32 else block_reduce
     return reduce(monoid_on(monoid, value), kinds if len(kinds) > 1 else kinds[0], lanes)
+
+
+@functools.cache
+def lane_of_row(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, again: bool = False) -> Any:
+    """``fold(x, base, first, last, lane, shape, strides, origin)``: what a lane of a group has of the places from ``first`` to ``last`` of a row.
+
+    ``STEPS`` accesses are in flight. ``again``: the row will be read once more.
+    """
+    element, stride, size = jit.SCALARS[value], lanes * vector, STEPS * vector
+    states, single, batch_of_steps = states_on(monoid, value), single_of(monoid, value), batch_of(monoid, value, STEPS, vector, 1, lanes * vector)
+    identity, combine, (fetch, fetch_some) = states.identity, states.combine, accesses_of(value, vector, stride, dims, again=again)
+
+    @jit.device
+    def fold(x: Any, base: Any, first: Any, last: Any, lane: Any, shape: Any, strides: Any, origin: Any) -> Any:
+        batch = cuda.local.array(size, element)
+        state, begin, end = identity(), first, last
+        if peeled:
+            begin, end = aligned_span(x, base + first, base + last, vector)
+            begin, end = begin - base, end - base
+            if first + lane < begin:
+                state = combine(state, single(x[base + first + lane], first + lane, origin))
+        position = begin + lane * vector
+        while position + (STEPS - 1) * stride < end:
+            fetch(x, base, position, shape, strides, batch, 0)
+            state = combine(state, batch_of_steps(batch, 0, position, STEPS, origin))
+            position = opaque(position + STEPS * stride)
+        valid = fetch_some(x, base, position, end, shape, strides, batch, 0)
+        if valid > 0:
+            state = combine(state, batch_of_steps(batch, 0, position, valid, origin))
+        if peeled and end + lane < last:
+            state = combine(state, single(x[base + end + lane], end + lane, origin))
+        return state
+
+    return fold
 
 
 @jit.kernel
@@ -36,19 +71,14 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     one. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
     geometry. Bytes: rows · extent · value read, rows · result written.
     """
-    element, wide, widen, shifts = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
-    states, single = states_on(monoid, value), single_of(monoid, value)
-    identity, combine = states.identity, states.combine
-    groups, stride = THREADS // lanes, lanes * vector
-    batch_of_steps, fold = batch_of(monoid, value, STEPS, vector, 1, stride), _over_lanes(monoid, value, lanes)
-    write = results_of(monoid, value, result)
-    row_of, (fetch, fetch_some), size = place_of(kept), accesses_of(value, vector, stride, dims), STEPS * vector
+    wide, widen, shifts = accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
+    groups, identity, row_of, write = THREADS // lanes, states_on(monoid, value).identity, place_of(kept), results_of(monoid, value, result)
+    fold_lane, fold = lane_of_row(monoid, value, vector, lanes, peeled, dims), over_lanes(monoid, value, lanes)
 
     def fold_rows(
         x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, chunk: Any, splits: Any, correction: Any,
         kept_shape: Any, x_rows: Any, y_rows: Any, shape: Any, x_strides: Any,
     ) -> None:  # fmt: skip
-        batch = cuda.local.array(size, element)
         if guarded and guard[0] == 0:
             return
         block = int64(cuda.blockIdx.x)
@@ -59,28 +89,10 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
         row = row_block * groups + group
         state = identity()
         if row < rows:
-            base = row_of(row, kept_shape, x_rows)
-            first = split * chunk
+            base, first = row_of(row, kept_shape, x_rows), split * chunk
             last = min(first + chunk, int64(extent))
-            origin = wide(0)
-            if shifts and first < last:
-                origin = widen(x[base])
-            begin, end = first, last
-            if peeled:
-                begin, end = aligned_span(x, base + first, base + last, vector)
-                begin, end = begin - base, end - base
-                if first + lane < begin:
-                    state = combine(state, single(x[base + first + lane], first + lane, origin))
-            position = begin + lane * vector
-            while position + (STEPS - 1) * stride < end:
-                fetch(x, base, position, shape, x_strides, batch, 0)
-                state = combine(state, batch_of_steps(batch, 0, position, STEPS, origin))
-                position = opaque(position + STEPS * stride)
-            valid = fetch_some(x, base, position, end, shape, x_strides, batch, 0)
-            if valid > 0:
-                state = combine(state, batch_of_steps(batch, 0, position, valid, origin))
-            if peeled and end + lane < last:
-                state = combine(state, single(x[base + end + lane], end + lane, origin))
+            origin = widen(x[base]) if shifts and first < last else wide(0)
+            state = fold_lane(x, base, first, last, lane, shape, x_strides, origin)
         state = fold(state)
         if lane == 0 and row < rows:
             write(y, row_of(row, kept_shape, y_rows), row, parts, split, splits, state, extent, correction)
@@ -98,7 +110,7 @@ def fold_short_rows(
     """
     element, wide, widen, shifts = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
     groups, stride, row_size = THREADS // lanes, lanes * vector, steps * vector
-    pivoted, fold = monoid_of(monoid).pivot != "", _over_lanes(monoid, value, lanes)
+    pivoted, fold = monoid_of(monoid).pivot != "", over_lanes(monoid, value, lanes)
     whole_row = row_of_group(monoid, value, steps, vector, lanes) if pivoted else batch_of(monoid, value, steps, vector, 1, stride)
     write, row_of, (_, fetch_some) = results_of(monoid, value, result), place_of(kept), accesses_of(value, vector, stride, dims, steps)
     size, rows_a_block = height * row_size, groups * height

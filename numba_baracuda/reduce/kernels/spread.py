@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numba import cuda
@@ -12,11 +13,13 @@ from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM
 from ...gradients import GRADIENTS
+from ...kernels.batch import states_on
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, place_of
 from ...kernels.pull import ordinary_of
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
 from .access import accesses_of
+from .rows import lane_of_row, over_lanes
 
 
 class _Pull:
@@ -29,23 +32,28 @@ class _Pull:
         shifts, self.has_x = bool(rule.fold) and monoid_of(rule.fold).shifts, bool(rule.rows)
 
         @jit.device
-        def rules(x: Any, dy: Any, y: Any, held: Any, x_at: Any, dy_at: Any, y_at: Any, held_at: Any) -> Any:
-            """(g, y, p, q) of a row, and its origin: what its fold took from every element."""
-            g, saved, p, q = widen(dy[dy_at]), wide(0), wide(0), wide(0)
-            if has_y:
-                saved = widen(y[y_at])
+        def found(held: Any, held_at: Any, y: Any, y_at: Any) -> Any:
+            """(p, q) of a row, where a fold left them."""
+            p, q = wide(0), wide(0)
             if guarded:
                 q = wide(-1)
-                if not ordinary(saved):
+                if not ordinary(widen(y[y_at])):
                     p, q = held[held_at * 2], held[held_at * 2 + 1]
             elif results > 0:
                 p = held[held_at * results]
                 if results > 1:
                     q = held[held_at * results + 1]
-            origin = wide(0)
+            return p, q
+
+        @jit.device
+        def rules(x: Any, dy: Any, y: Any, x_at: Any, dy_at: Any, y_at: Any, found: Any) -> Any:
+            """(g, y, p, q) of a row, and its origin: what its fold took from every element."""
+            saved, origin = wide(0), wide(0)
+            if has_y:
+                saved = widen(y[y_at])
             if shifts:
                 origin = widen(x[x_at])
-            return g, saved, p, q, origin
+            return widen(dy[dy_at]), saved, found[0], found[1], origin
 
         @jit.device
         def pulled(x: Any, position: Any, share: Any, rules: Any) -> Any:
@@ -56,7 +64,33 @@ class _Pull:
                 w = wide(share)
             return narrow(pull(widen(x) - rules[4], w, rules[0], rules[1], rules[2], rules[3], wide(0)))
 
-        self.rules, self.pulled = rules, pulled
+        self.found, self.rules, self.pulled = found, rules, pulled
+
+
+@functools.cache
+def part_of_row(gradient: str, value: str, vector: int, lanes: int, dims: int) -> Any:
+    """``give(x, dx, from_x, to_dx, first, last, lane, shape, x_strides, dx_strides, share, rules)``: a group gives a part of a row its gradient."""
+    element, parts, stride, size = jit.SCALARS[value], _Pull(gradient, value), lanes * vector, STEPS * vector
+    pulled, has_x, place, store = parts.pulled, parts.has_x, place_of(dims), STORE_STREAM[vector]
+    _, fetch_some = accesses_of(value, vector, stride, dims)
+
+    @jit.device
+    def give(
+        x: Any, dx: Any, from_x: Any, to_dx: Any, first: Any, last: Any, lane: Any,
+        shape: Any, x_strides: Any, dx_strides: Any, share: Any, rules: Any,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(size, element)
+        position = first + int64(lane) * vector
+        while position < last:
+            fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch, 0)
+            for s in range(STEPS):
+                if position + s * stride < last:
+                    for v in range(vector):
+                        batch[s * vector + v] = pulled(batch[s * vector + v], position + s * stride + v, share, rules)
+                    store(dx, to_dx + place(position + s * stride, shape, dx_strides), batch, s * vector)
+            position = opaque(position + STEPS * stride)
+
+    return give
 
 
 @jit.kernel
@@ -65,45 +99,66 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
 
     p and q are the results of a fold, side by side. Bytes: rows · extent · value written, and read where the gradient wants x.
     """
-    element, parts = jit.SCALARS[value], _Pull(gradient, value)
-    rules_of, pulled, has_x = parts.rules, parts.pulled, parts.has_x
-    groups, stride = THREADS // lanes, lanes * vector
-    row_of, place_in_row, store, size = place_of(kept), place_of(dims), STORE_STREAM[vector], STEPS * vector
-    _, fetch_some = accesses_of(value, vector, stride, dims)
+    parts, give = _Pull(gradient, value), part_of_row(gradient, value, vector, lanes, dims)
+    found, rules_of, groups, row_of = parts.found, parts.rules, THREADS // lanes, place_of(kept)
 
     def spread_rows(
         x: Any, dy: Any, y: Any, held: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, share: Any,
         kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, held_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
     ) -> None:  # fmt: skip
-        batch = cuda.local.array(size, element)
         block = int64(cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(splits))
         split = block - row_block * splits
         group = int32(cuda.threadIdx.x // lanes)
         row = row_block * groups + group
         if row < rows:
-            from_x, to_dx = row_of(row, kept_shape, x_rows), row_of(row, kept_shape, dx_rows)
-            dy_at, y_at, held_at = row_of(row, kept_shape, dy_rows), row_of(row, kept_shape, y_rows), row_of(row, kept_shape, held_rows)
-            rules = rules_of(x, dy, y, held, from_x, dy_at, y_at, held_at)
+            from_x, to_dx, y_at = row_of(row, kept_shape, x_rows), row_of(row, kept_shape, dx_rows), row_of(row, kept_shape, y_rows)
+            both = found(held, row_of(row, kept_shape, held_rows), y, y_at)
+            rules = rules_of(x, dy, y, from_x, row_of(row, kept_shape, dy_rows), y_at, both)
             last = min((split + 1) * chunk, int64(extent))
-            position = split * chunk + int64(cuda.threadIdx.x - group * lanes) * vector
-            while position < last:
-                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch, 0)
-                for s in range(STEPS):
-                    if position + s * stride < last:
-                        for v in range(vector):
-                            batch[s * vector + v] = pulled(batch[s * vector + v], position + s * stride + v, share, rules)
-                        store(dx, to_dx + place_in_row(position + s * stride, shape, dx_strides), batch, s * vector)
-                position = opaque(position + STEPS * stride)
+            give(x, dx, from_x, to_dx, split * chunk, last, cuda.threadIdx.x - group * lanes, shape, x_strides, dx_strides, share, rules)
 
     return spread_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
+
+
+@jit.kernel
+def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
+    """``fold_rows`` and ``spread_rows`` in one, for whole rows: a group reads its row a second time where the caches still hold it.
+
+    Bytes: rows · extent · value read from memory and written, and read once more, as far as rows fit, from the caches.
+    """
+    wide, parts, give = accumulator_of(value), _Pull(gradient, value), part_of_row(gradient, value, vector, lanes, dims)
+    widen, shifts, results = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results
+    fold_lane, fold = lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x), over_lanes(monoid, value, lanes)
+    identity, finish, rules_of = states_on(monoid, value).identity, jit.device(monoid_of(monoid).finish), parts.rules
+    groups, row_of = THREADS // lanes, place_of(kept)
+
+    def fold_and_spread_rows(
+        x: Any, dy: Any, y: Any, dx: Any, rows: Any, extent: Any, correction: Any, share: Any,
+        kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
+    ) -> None:  # fmt: skip
+        group = int32(cuda.threadIdx.x // lanes)
+        lane = int32(cuda.threadIdx.x - group * lanes)
+        row = int64(cuda.blockIdx.x) * groups + group
+        from_x = row_of(min(row, int64(rows - 1)), kept_shape, x_rows)
+        state = identity()
+        if row < rows:
+            origin = widen(x[from_x]) if shifts else wide(0)
+            state = fold_lane(x, from_x, int64(0), int64(extent), lane, shape, x_strides, origin)
+        ended = finish(fold(state), wide(extent - correction), wide(1))
+        if row < rows:
+            both = (ended, wide(0)) if results == 1 else ended
+            rules = rules_of(x, dy, y, from_x, row_of(row, kept_shape, dy_rows), row_of(row, kept_shape, y_rows), both)
+            give(x, dx, from_x, row_of(row, kept_shape, dx_rows), int64(0), int64(extent), lane, shape, x_strides, dx_strides, share, rules)
+
+    return fold_and_spread_rows, lambda rows: (-(-rows // groups), THREADS, 0)
 
 
 @jit.kernel
 def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
     """``spread_rows`` where x is not contiguous along the rows: lanes lie as in ``fold_columns``."""
     element, wide, parts = jit.SCALARS[value], accumulator_of(value), _Pull(gradient, value)
-    rules_of, pulled, has_x = parts.rules, parts.pulled, parts.has_x
+    found_in, rules_of, pulled, has_x = parts.found, parts.rules, parts.pulled, parts.has_x
     depth, rule_size, size = THREADS // lanes, 5 * vector, STEPS * vector
     column_of, place_down, store, (_, fetch_some) = place_of(kept), place_of(dims), STORE_STREAM[vector], accesses_of(value, vector, depth, dims)
 
@@ -123,7 +178,8 @@ def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: 
             from_x, to_dx = column_of(column, kept_shape, x_columns), column_of(column, kept_shape, dx_columns)
             for v in range(vector):
                 dy_at, y_at = column_of(column + v, kept_shape, dy_columns), column_of(column + v, kept_shape, y_columns)
-                found = rules_of(x, dy, y, held, from_x + v, dy_at, y_at, column_of(column + v, kept_shape, held_columns))
+                both = found_in(held, column_of(column + v, kept_shape, held_columns), y, y_at)
+                found = rules_of(x, dy, y, from_x + v, dy_at, y_at, both)
                 for k in range(5):
                     rules[5 * v + k] = found[k]
             last = min((split + 1) * chunk, int64(extent))
