@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import subprocess
+import sys
 
 import pytest
 import references
@@ -23,6 +25,12 @@ def test_it_is_a_mapping() -> None:
     assert all(nb.OPS[name].name == name for name in nb.OPS)
     with pytest.raises(KeyError):
         nb.OPS["nothing"]
+
+
+def test_ops_stand_in_the_order_of_the_families() -> None:
+    """Whichever is imported first."""
+    code = "import numba_baracuda.reduce, numba_baracuda as nb; print(*dict.fromkeys(op.family for op in nb.OPS.values()))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == list(registry.FAMILIES)
 
 
 def test_kinds_are_used_once() -> None:
