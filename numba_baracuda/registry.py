@@ -33,7 +33,6 @@ class Registry(Mapping[str, Op]):
             for family in FAMILIES:  # a family's table registers its rows
                 importlib.import_module(f"{__package__}.{family}.ops")
             self._ops = dict(sorted(self._ops.items(), key=lambda item: FAMILIES.index(item[1].family)))  # whichever was imported first
-
             self._complete = True
         return self._ops
 
