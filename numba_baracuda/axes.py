@@ -1,8 +1,12 @@
-"""Axes of strided operands."""
+"""Extents and strides of operands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
 
 
 def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

@@ -62,6 +62,11 @@ class Element:
         """Elements in one 16-byte access."""
         return 16 // self.itemsize
 
+    @property
+    def places(self) -> int:
+        """How many positions can be told apart as the bits of finite numbers of the accumulator's type."""
+        return 0x7F800000 if self.accumulator == "f32" else 0x7FF0000000000000
+
     def tolerance(self, terms: Any) -> Any:
         """What a fold of ``terms`` elements may be off by, as a share of Σ |terms|: 4·eps(accumulator)·√terms + eps. A number or an array."""
         return 4 * BY_NAME[self.accumulator].eps * terms**0.5 + self.eps
@@ -77,6 +82,8 @@ _TABLE = (
     Element(ElementKind.U8, "u8", "uint8", 1, "i32", MathPrecision.INT8, 0.0),
     Element(ElementKind.BOOL, "bool", "bool", 1, "i32", MathPrecision.BINARY, 0.0),
 )
+#: short names of the elements that ops take
+FLOATS, NUMBERS = ("f16", "bf16", "f32", "f64"), ("f16", "bf16", "f32", "f64", "i32", "i64")
 BY_KIND = {element.kind: element for element in _TABLE}
 BY_NAME = {element.name: element for element in _TABLE}
 BY_NUMPY_NAME = {element.numpy_name: element for element in _TABLE}

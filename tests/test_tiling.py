@@ -9,6 +9,7 @@ import pytest
 from samples import OPS
 
 from numba_baracuda import PlanPreference, SegmentDescriptor, select
+from numba_baracuda.axes import ceil_div
 from numba_baracuda.op import Launch, Layout, Target
 from numba_baracuda.segment import tiling
 from numba_baracuda.segment.ops import contiguous
@@ -22,7 +23,7 @@ def test_lanes(threads: int, widest: int) -> None:
     """Groups cover the columns, fit the block, and leave no more than a third of it idle; powers of two leave nothing."""
     for needed in range(1, 700):
         lanes = lanes_for(needed, threads, widest)
-        chunks = tiling.ceil_div(needed, lanes)
+        chunks = ceil_div(needed, lanes)
         assert 1 <= lanes <= widest and chunks * lanes >= needed
         assert needed * (threads // lanes) / (chunks * threads) > 2 / 3
     assert [lanes_for(1 << k, threads, widest) for k in range(6)] == [1, 2, 4, 8, 16, 32]

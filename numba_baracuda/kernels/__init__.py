@@ -1,1 +1,1 @@
-"""What the kernels of all families share: conversions, places, states of folds, and what a gradient makes of them. Needs numba."""
+"""What the kernels of all families share: conversions, places, and how elements become states. Needs numba."""

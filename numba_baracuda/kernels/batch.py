@@ -10,7 +10,8 @@ from numba import cuda
 from numba.cuda.types import int32
 
 from ..algebra import Monoid, monoid_of
-from ..device.warp import States, states_of
+from ..device.block import block_reduce
+from ..device.warp import States, states_of, warp_reduce
 from ..dtypes import BY_NAME
 from ..runtime import jit
 from .elements import as_number_of, conversions_of
@@ -34,6 +35,34 @@ def states_on(monoid: str, value: str) -> States:
     """Device functions on the states of a monoid over elements of a type."""
     found = monoid_on(monoid, value)
     return states_of(found, (jit.SCALARS[state_kind(monoid, value)],) * found.width)
+
+
+@functools.cache
+def accessors(width: int) -> tuple[Any, Any]:
+    """``get(array, at, step)``, a state of so many scalars that lie ``step`` elements apart, and ``put(array, at, step, state)``."""
+    if width == 1:
+        get = jit.device(lambda array, at, step: array[at])
+    elif width == 2:
+        get = jit.device(lambda array, at, step: (array[at], array[at + step]))
+    else:
+        get = jit.device(lambda array, at, step: (array[at], array[at + step], array[at + step + step]))
+
+    @jit.device
+    def put(array: Any, at: Any, step: Any, state: Any) -> None:
+        if width == 1:
+            array[at] = state
+        else:
+            for w in range(width):
+                array[at + w * step] = state[w]
+
+    return get, put
+
+
+def over_lanes(monoid: str, value: str, lanes: int) -> Any:
+    """``fold(state)`` over the lanes of a group, which is a block where there are more than 32; the same in all of them."""
+    kinds = states_on(monoid, value).kinds
+    reduce = warp_reduce if lanes <= 32 else block_reduce
+    return reduce(monoid_on(monoid, value), kinds if len(kinds) > 1 else kinds[0], lanes)
 
 
 @functools.cache
@@ -98,26 +127,57 @@ def _with_places(monoid: str, value: str, runs: int, run: int, step: int, gap: i
     return batch
 
 
+class _Pivot:
+    """Runs in registers about a pivot: ``choose(elements, at, valid, origin, middle)`` is that of ``middle`` and the elements.
+
+    ``add_up(elements, at, valid, origin, middle)`` gives Σ of both terms, ``state(middle, first, second, count)`` what they are of so many elements.
+    """
+
+    def __init__(self, monoid: str, value: str, runs: int, run: int, step: int) -> None:
+        found, states, enter, kind = (
+            monoid_on(monoid, value),
+            states_on(monoid, value),
+            entering(monoid, value),
+            jit.SCALARS[state_kind(monoid, value)],
+        )
+        pivot, about, around = jit.device(found.pivot), _for_kind(found.about, kind), _for_kind(found.around, kind)
+        identity, cast = states.identity, states.cast
+
+        @jit.device
+        def choose(elements: Any, at: Any, valid: Any, origin: Any, middle: Any) -> Any:
+            for s in range(runs):
+                if s < valid:
+                    for k in range(run):
+                        middle = pivot(middle, enter(elements[at + (s * run + k) * step], origin))
+            return middle
+
+        @jit.device
+        def add_up(elements: Any, at: Any, valid: Any, origin: Any, middle: Any) -> Any:
+            first, second = kind(0), kind(0)
+            for s in range(runs):
+                if s < valid:
+                    for k in range(run):
+                        one_term, other_term = about(enter(elements[at + (s * run + k) * step], origin), middle, kind(1))
+                        first += one_term
+                        second += other_term
+            return first, second
+
+        @jit.device
+        def state(middle: Any, first: Any, second: Any, count: Any) -> Any:
+            return cast(around(middle, first, second, kind(count), kind(1))) if count > 0 else identity()
+
+        self.pivot, self.enter, self.choose, self.add_up, self.state = pivot, enter, choose, add_up, state
+
+
 def _about_a_pivot(monoid: str, value: str, runs: int, run: int, step: int) -> Any:
-    found, states, enter, kind = monoid_on(monoid, value), states_on(monoid, value), entering(monoid, value), jit.SCALARS[state_kind(monoid, value)]
-    pivot, about, around = jit.device(found.pivot), _for_kind(found.about, kind), _for_kind(found.around, kind)
-    identity, cast = states.identity, states.cast
+    parts = _Pivot(monoid, value, runs, run, step)
+    enter, choose, add_up, state = parts.enter, parts.choose, parts.add_up, parts.state
 
     @jit.device
     def batch(elements: Any, at: Any, position: Any, valid: Any, origin: Any) -> Any:
-        one, first, second = kind(1), kind(0), kind(0)
-        middle = enter(elements[at], origin)
-        for s in range(runs):
-            if s < valid:
-                for k in range(run):
-                    middle = pivot(middle, enter(elements[at + (s * run + k) * step], origin))
-        for s in range(runs):
-            if s < valid:
-                for k in range(run):
-                    one_term, other_term = about(enter(elements[at + (s * run + k) * step], origin), middle, one)
-                    first += one_term
-                    second += other_term
-        return cast(around(middle, first, second, kind(valid * run), one)) if valid > 0 else identity()
+        middle = choose(elements, at, valid, origin, enter(elements[at], origin))
+        first, second = add_up(elements, at, valid, origin, middle)
+        return state(middle, first, second, valid * run)
 
     return batch
 
@@ -128,33 +188,22 @@ def row_of_group(monoid: str, value: str, runs: int, run: int, lanes: int) -> An
 
     For monoids with a pivot, and the same in every lane: first a pivot of the whole row, then the terms about it. Elements lie as in ``batch_of``.
     """
-    found, states, enter, kind = monoid_on(monoid, value), states_on(monoid, value), entering(monoid, value), jit.SCALARS[state_kind(monoid, value)]
-    pivot, about, around = jit.device(found.pivot), _for_kind(found.about, kind), _for_kind(found.around, kind)
-    identity, cast, levels = states.identity, states.cast, lanes.bit_length() - 1
+    parts, levels = _Pivot(monoid, value, runs, run, 1), lanes.bit_length() - 1
+    pivot, enter, choose, add_up, state = parts.pivot, parts.enter, parts.choose, parts.add_up, parts.state
 
     @jit.device
     def row(elements: Any, at: Any, valid: Any, origin: Any, extent: Any) -> Any:
-        one, first, second = kind(1), kind(0), kind(0)
         lane = int32(cuda.laneid)
-        # an element of the first lane, which has one if any has
-        middle = cuda.shfl_sync(-1, enter(elements[at], origin), lane & -lanes)
-        for s in range(runs):
-            if s < valid:
-                for k in range(run):
-                    middle = pivot(middle, enter(elements[at + s * run + k], origin))
+        # from an element of the first lane on, which has one if any has
+        middle = choose(elements, at, valid, origin, cuda.shfl_sync(-1, enter(elements[at], origin), lane & -lanes))
         for level in range(levels):
             other = cuda.shfl_xor_sync(-1, middle, 1 << level)
             middle = pivot(other, middle) if lane >> level & 1 else pivot(middle, other)
-        for s in range(runs):
-            if s < valid:
-                for k in range(run):
-                    one_term, other_term = about(enter(elements[at + s * run + k], origin), middle, one)
-                    first += one_term
-                    second += other_term
+        first, second = add_up(elements, at, valid, origin, middle)
         for level in range(levels):
             first += cuda.shfl_xor_sync(-1, first, 1 << level)
             second += cuda.shfl_xor_sync(-1, second, 1 << level)
-        return cast(around(middle, first, second, kind(extent), one)) if extent > 0 else identity()
+        return state(middle, first, second, extent)
 
     return row
 

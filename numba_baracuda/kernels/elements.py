@@ -27,6 +27,14 @@ def conversions_of(value: str) -> tuple[Any, Any]:
 
 
 @functools.cache
+def ordinary_of(value: str) -> Any:
+    """``ordinary(x)``, of the accumulator's type: whether an element would hold it as a normal number."""
+    wide, kind = accumulator_of(value), BY_NAME[value]
+    least, greatest = float(kind.tiny), float(kind.limits[1])
+    return jit.device(lambda x: wide(least) <= abs(x) <= wide(greatest))
+
+
+@functools.cache
 def as_number_of(value: str) -> Any:
     """``as_number(position)``: a number of the accumulator's type whose bits are the position, so that numbers compare as positions do."""
     if accumulator_of(value) == float64:

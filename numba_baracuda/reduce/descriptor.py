@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -87,10 +88,7 @@ class ReduceDescriptor:
     @property
     def extent(self) -> int:
         """Elements that make one of the result."""
-        found = 1
-        for axis in self.axes:
-            found *= self.input_shape[axis]
-        return found
+        return math.prod(self.input_shape[axis] for axis in self.axes)
 
     @property
     def element_name(self) -> str:

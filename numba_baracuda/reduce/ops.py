@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..dtypes import FLOATS, NUMBERS
 from ..op import Layout, Op, Operand, Variant
 from ..registry import OPS
 from ..vocabulary import OpCategory, ReduceKind
@@ -19,7 +20,6 @@ Y, SAVED, DY = Operand("y", ("output_shape",), output=True), Operand("y", ("outp
 PLACE = Operand("y", ("output_shape",), index=True, output=True)
 
 FOLD, SPREAD = Variant("fold", True, recipes.fold, recipes.too_many), Variant("spread", True, recipes.spread, recipes.too_many)
-FLOATS, NUMBERS = ("f16", "bf16", "f32", "f64"), ("f16", "bf16", "f32", "f64", "i32", "i64")
 ANYTHING = (*NUMBERS, "bool")
 
 

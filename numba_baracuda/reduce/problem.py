@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,13 +12,6 @@ from ..op import Layout
 from .tiling import WARP_ACCESSES
 
 Strides = tuple[int, ...]
-
-
-def _product(extents: Sequence[int]) -> int:
-    found = 1
-    for extent in extents:
-        found *= extent
-    return found
 
 
 @dataclass(frozen=True)
@@ -41,8 +35,8 @@ class Problem:
     extent: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", _product(self.kept_shape))
-        object.__setattr__(self, "extent", _product(self.shape))
+        object.__setattr__(self, "rows", math.prod(self.kept_shape))
+        object.__setattr__(self, "extent", math.prod(self.shape))
 
     @classmethod
     def of(
@@ -84,13 +78,15 @@ def _access(
     others = [(*strides[:-1], *rest) for strides, rest in zip(lines, kept if along else reduced, strict=True)]
     if any(strides[-1] != 1 for strides in lines):
         return 1, False
-    vector = 16 // size
-    if peel and along and len(shape) == 1 and line[-1] > WARP_ACCESSES * vector:
-        fits = line[-1] % vector == 0 and all(layout.address == 0 for layout in full) and not any(step % vector for steps in others for step in steps)
-        return vector, not fits
-    while vector > 1:
+
+    def fits(vector: int) -> bool:
         aligned = all(layout.address % (vector * size) == 0 for layout in full)
-        if line[-1] % vector == 0 and aligned and not any(step % vector for steps in others for step in steps):
-            return vector, False
+        return aligned and line[-1] % vector == 0 and not any(step % vector for steps in others for step in steps)
+
+    widest = 16 // size
+    if peel and along and len(shape) == 1 and line[-1] > WARP_ACCESSES * widest:
+        return widest, not fits(widest)
+    vector = widest
+    while vector > 1 and not fits(vector):
         vector //= 2
-    return 1, False
+    return vector, False

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..algebra import monoid_of
+from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from ..gradients import GRADIENTS, Gradient
 from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..runtime.spec import KernelSpec
-from ..views import c_strides
-from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
+from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, contiguous
 from .problem import Problem
-from .tiling import STEPS, THREADS, ceil_div, column_lanes, row_lanes, short_row, splits_for
+from .tiling import STEPS, THREADS, column_lanes, row_lanes, short_row, splits_for
 
 #: what kernels read and write truth values as
 _BYTES = {"bool": "u8"}
@@ -108,8 +108,8 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
 
 def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:
     """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
-    placed = monoid_of(op.traits["monoid"]).places or getattr(descriptor, "ties", "") == "first"
-    most = 0x7F800000 if BY_NAME[descriptor.element].accumulator == "f32" else 0x7FF0000000000000
+    placed = rule_of(op, descriptor).places if isinstance(descriptor, ReduceBackwardDescriptor) else monoid_of(op.traits["monoid"]).places
+    most = BY_NAME[descriptor.element].places
     return f"tells fewer than {most} elements apart, and there are {descriptor.extent}" if placed and descriptor.extent >= most else None
 
 
@@ -125,7 +125,7 @@ def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layo
     """A gradient: the fold that it wants, then its results back to every element; both in one where a row belongs to one group of lanes."""
     if 0 in descriptor.input_shape:
         return Recipe(())
-    rule, value, held = rule_of(op, descriptor), descriptor.element, contiguous_like(descriptor.output_shape)
+    rule, value, held = rule_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
     whole = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
     geometry = Geometry.of(whole, target.multiprocessors)
@@ -142,10 +142,6 @@ def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layo
         steps += [Clear(guard), _find_special(descriptor, layouts["y"])]
     more, room = fold_steps(descriptor, problem, target, monoid, "x", "kept", state, guard)
     return Recipe((*steps, *more, _back(descriptor, whole, geometry, rule, "kept")), (*slots, *room))
-
-
-def contiguous_like(shape: tuple[int, ...]) -> Layout:
-    return Layout(shape, c_strides(shape))
 
 
 def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:

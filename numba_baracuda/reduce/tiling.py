@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..axes import ceil_div
+
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = 256
 #: accesses whose loads a lane issues before it uses the first
@@ -12,10 +14,6 @@ PASSES = 4
 BLOCKS = 8
 #: a row of so many accesses or fewer belongs to a warp, or to some of its lanes
 WARP_ACCESSES = 32 * STEPS * PASSES
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 def power_of_two(number: int) -> int:

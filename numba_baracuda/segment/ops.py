@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..dtypes import FLOATS, NUMBERS
 from ..op import Layout, Op, Operand, Variant
 from ..registry import OPS
 from ..vocabulary import OpCategory, SegmentKind
@@ -33,8 +34,6 @@ PERMUTED = Variant(
 )
 GATHER = Variant("gather", True, recipes.gather)
 SPREAD = Variant("spread", True, recipes.spread, recipes.too_many)
-
-FLOATS, NUMBERS = ("f16", "bf16", "f32", "f64"), ("f16", "bf16", "f32", "f64", "i32", "i64")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from ..axes import ceil_div
+
 #: threads in a block of the row-wise kernels
 THREADS = 256
 #: threads in a block that folds tiles: small, so that registers for ``UNROLL`` rows a lane leave room for many blocks
@@ -24,10 +26,6 @@ GAP = 64
 TILE = 192
 #: most steps a warp takes over its tile of narrow rows
 STEPS = 16
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
 
 
 @dataclass(frozen=True)

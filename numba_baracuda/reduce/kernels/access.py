@@ -1,16 +1,25 @@
-"""The accesses that a lane has in flight."""
+"""Which part of which rows a block takes, and the accesses that a lane has in flight."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from numba.cuda.types import int32
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
 
 from ...device.vector import LOAD_ONCE, LOAD_STREAM
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ..tiling import STEPS
+
+
+@jit.device
+def part_of_block(splits: Any) -> Any:
+    """(block of rows, part of these rows) of this block; the parts of the same rows follow one another."""
+    block = int64(cuda.blockIdx.x)
+    row_block = int64(uint32(block) // uint32(splits))
+    return row_block, block - row_block * splits
 
 
 @functools.cache

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.build import opaque
-from ...kernels.batch import batch_of, state_kind, states_on
+from ...kernels.batch import accessors, batch_of, state_kind, states_on
 from ...kernels.elements import accumulator_of, conversions_of, place_of
-from ...kernels.states import accessors
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
-from .access import accesses_of
+from .access import accesses_of, part_of_block
 from .results import results_of
 
 
@@ -43,9 +42,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
         origins = cuda.local.array(vector, wide)
         if guarded and guard[0] == 0:
             return
-        block = int64(cuda.blockIdx.x)
-        column_block = int64(uint32(block) // uint32(splits))
-        split = block - column_block * splits
+        column_block, split = part_of_block(splits)
         below = int32(cuda.threadIdx.x // lanes)
         column = (column_block * lanes + (cuda.threadIdx.x - below * lanes)) * vector
         for v in range(vector):

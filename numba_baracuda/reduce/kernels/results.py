@@ -9,10 +9,8 @@ from numba import cuda
 from numba.cuda.types import Integer, int32, int64, uint32
 
 from ...device.bits import f32_as_i32, f64_as_i64
-from ...device.warp import warp_reduce
-from ...kernels.batch import monoid_on, state_kind, states_on
+from ...kernels.batch import accessors, monoid_on, over_lanes, state_kind, states_on
 from ...kernels.elements import conversions_of, place_of
-from ...kernels.states import accessors
 from ...runtime import jit
 from ..tiling import THREADS
 
@@ -24,9 +22,7 @@ def narrow_of(monoid: str, value: str, result: str) -> Any:
     if found.places and isinstance(kind, Integer):
         bits = f32_as_i32 if state_kind(monoid, value) == "f32" else f64_as_i64
         return jit.device(lambda x: kind(bits(x)))
-    if result in ("f16", "bf16"):
-        return conversions_of(result)[1]
-    return jit.device(lambda x: kind(x))
+    return conversions_of(result)[1]
 
 
 @functools.cache
@@ -54,9 +50,8 @@ def results_of(monoid: str, value: str, result: str) -> Any:
 @jit.kernel
 def join_parts(*, monoid: str, value: str, result: str, guarded: bool, kept: int) -> Any:
     """Joins the ``splits`` parts of each row, a warp a row: lane by lane, then over the lanes. Bytes: the parts read, rows · result written."""
-    states, (get, _), width = states_on(monoid, value), accessors(monoid_on(monoid, value).width), monoid_on(monoid, value).width
-    kinds = states.kinds if width > 1 else states.kinds[0]
-    identity, combine, fold = states.identity, states.combine, warp_reduce(monoid_on(monoid, value), kinds)
+    states, width = states_on(monoid, value), monoid_on(monoid, value).width
+    identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, 32), accessors(width)
     write, row_of = results_of(monoid, value, result), place_of(kept)
 
     def join_parts(guard: Any, parts: Any, y: Any, rows: Any, splits: Any, extent: Any, correction: Any, kept_shape: Any, y_rows: Any) -> None:

@@ -6,26 +6,17 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
-from ...device.block import block_reduce
 from ...device.build import opaque
 from ...device.vector import aligned_span
-from ...device.warp import warp_reduce
-from ...kernels.batch import batch_of, monoid_on, row_of_group, single_of, states_on
+from ...kernels.batch import batch_of, over_lanes, row_of_group, single_of, states_on
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
-from .access import accesses_of
+from .access import accesses_of, part_of_block
 from .results import results_of
-
-
-def over_lanes(monoid: str, value: str, lanes: int) -> Any:
-    """``fold(state)`` over the lanes of a group, the same in all of them."""
-    kinds = states_on(monoid, value).kinds
-    reduce = warp_reduce if lanes <= 32 else block_reduce
-    return reduce(monoid_on(monoid, value), kinds if len(kinds) > 1 else kinds[0], lanes)
 
 
 @functools.cache
@@ -81,9 +72,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
-        block = int64(cuda.blockIdx.x)
-        row_block = int64(uint32(block) // uint32(splits))
-        split = block - row_block * splits
+        row_block, split = part_of_block(splits)
         group = int32(cuda.threadIdx.x // lanes)
         lane = int32(cuda.threadIdx.x - group * lanes)
         row = row_block * groups + group

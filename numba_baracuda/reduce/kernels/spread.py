@@ -6,20 +6,19 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM
 from ...gradients import GRADIENTS
-from ...kernels.batch import states_on
-from ...kernels.elements import accumulator_of, as_number_of, conversions_of, place_of
-from ...kernels.pull import ordinary_of
+from ...kernels.batch import over_lanes, states_on
+from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
 from ..tiling import STEPS, THREADS
-from .access import accesses_of
-from .rows import lane_of_row, over_lanes
+from .access import accesses_of, part_of_block
+from .rows import lane_of_row
 
 
 class _Pull:
@@ -106,9 +105,7 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
         x: Any, dy: Any, y: Any, held: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, share: Any,
         kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, held_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
     ) -> None:  # fmt: skip
-        block = int64(cuda.blockIdx.x)
-        row_block = int64(uint32(block) // uint32(splits))
-        split = block - row_block * splits
+        row_block, split = part_of_block(splits)
         group = int32(cuda.threadIdx.x // lanes)
         row = row_block * groups + group
         if row < rows:
@@ -169,9 +166,7 @@ def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: 
     ) -> None:  # fmt: skip
         batch = cuda.local.array(size, element)
         rules = cuda.local.array(rule_size, wide)
-        block = int64(cuda.blockIdx.x)
-        column_block = int64(uint32(block) // uint32(splits))
-        split = block - column_block * splits
+        column_block, split = part_of_block(splits)
         below = int32(cuda.threadIdx.x // lanes)
         column = (column_block * lanes + (cuda.threadIdx.x - below * lanes)) * vector
         if column < columns:

@@ -10,10 +10,10 @@ from numba.cuda.types import int32, int64, uint32
 from ...device.build import opaque
 from ...device.vector import LOAD_STREAM
 from ...kernels.elements import place_of
-from ...kernels.states import fold_of
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, UNROLL
 from .common import ids_of
+from .states import fold_of
 
 
 @jit.kernel

@@ -9,14 +9,15 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
+from ...axes import ceil_div
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...kernels.elements import place_of
-from ...kernels.states import fold_of
 from ...runtime import jit
-from ..tiling import UNROLL, Tiling, carry_threads, ceil_div
+from ..tiling import UNROLL, Tiling, carry_threads
 from .common import first_at_least
 from .gaps import blank_writer
+from .states import fold_of
 
 
 @jit.kernel

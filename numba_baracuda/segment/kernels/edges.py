@@ -7,8 +7,8 @@ from typing import Any
 
 from numba.cuda.types import int64
 
-from ...kernels.states import fold_of
 from ...runtime import jit
+from .states import fold_of
 
 
 @functools.cache

@@ -12,12 +12,12 @@ from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...kernels.elements import place_of
-from ...kernels.states import fold_of
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, Tiling, unroll_for
 from .common import clamp, ends_first, ids_of
 from .edges import edges_of
 from .gaps import gap_filler, short_gap_filler
+from .states import fold_of
 
 
 @jit.kernel

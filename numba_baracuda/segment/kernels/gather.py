@@ -7,12 +7,13 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint64
 
+from ...axes import ceil_div
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
-from ..tiling import COPIES, PIECES, THREADS, ceil_div, elements_launch, flat_tile
+from ..tiling import COPIES, PIECES, THREADS, elements_launch, flat_tile
 from .rows import position_of, rows_launch
 
 

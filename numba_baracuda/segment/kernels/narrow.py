@@ -10,12 +10,12 @@ from numba.cuda.types import int32, int64
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...dtypes import BY_NAME
-from ...kernels.states import fold_of
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, Tiling
 from .common import clamp, ends_first, ids_of
 from .edges import edges_of
 from .gaps import gap_filler, short_gap_filler
+from .states import fold_of
 
 
 @jit.kernel

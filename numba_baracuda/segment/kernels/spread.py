@@ -12,10 +12,10 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
-from ...kernels.elements import accumulator_of, conversions_of, place_of
-from ...kernels.pull import ordinary_of, pull_of
+from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
 from ..tiling import COPIES, PIECES, THREADS, elements_launch, spreads_for
+from .pull import pull_of
 from .rows import position_of, rows_launch
 
 

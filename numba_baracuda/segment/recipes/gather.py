@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import COPIES, FLAT_COLUMNS, THREADS, ceil_div, elements_launch, flat_tile
+from ..tiling import COPIES, FLAT_COLUMNS, THREADS, elements_launch, flat_tile
 from .common import Rows, check_slots, checks, count, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
 from .order import Order, order_of
 from .scatter import finish

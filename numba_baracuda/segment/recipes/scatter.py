@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import SUMS, ceil_div
+from ..tiling import SUMS
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
 if TYPE_CHECKING:

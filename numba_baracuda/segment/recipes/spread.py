@@ -27,7 +27,7 @@ def rule_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
 
 def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
-    most = 0x7F800000 if BY_NAME[descriptor.element].accumulator == "f32" else 0x7FF0000000000000
+    most = BY_NAME[descriptor.element].places
     if rule_of(op, descriptor).places and descriptor.num_inputs >= most:
         return f"tells fewer than {most} rows apart, and there are {descriptor.num_inputs}"
     return None

@@ -7,32 +7,12 @@ from typing import Any
 
 from numba import cuda
 
-from ..algebra import Monoid, monoid_of
-from ..device.vector import STORE
-from ..dtypes import BY_NAME
-from ..runtime import jit
-from .elements import accumulator_of, as_number_of, conversions_of
-
-
-@functools.cache
-def accessors(width: int) -> tuple[Any, Any]:
-    """``get(array, at, step)``, a state of so many scalars that lie ``step`` elements apart, and ``put(array, at, step, state)``."""
-    if width == 1:
-        get = jit.device(lambda array, at, step: array[at])
-    elif width == 2:
-        get = jit.device(lambda array, at, step: (array[at], array[at + step]))
-    else:
-        get = jit.device(lambda array, at, step: (array[at], array[at + step], array[at + step + step]))
-
-    @jit.device
-    def put(array: Any, at: Any, step: Any, state: Any) -> None:
-        if width == 1:
-            array[at] = state
-        else:
-            for w in range(width):
-                array[at + w * step] = state[w]
-
-    return get, put
+from ...algebra import Monoid, monoid_of
+from ...device.vector import STORE
+from ...dtypes import BY_NAME
+from ...kernels.batch import accessors
+from ...kernels.elements import accumulator_of, as_number_of, conversions_of
+from ...runtime import jit
 
 
 class Fold:

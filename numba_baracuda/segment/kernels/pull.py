@@ -5,18 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ..dtypes import BY_NAME
-from ..gradients import GRADIENTS
-from ..runtime import jit
-from .elements import accumulator_of, as_number_of, conversions_of
-
-
-@functools.cache
-def ordinary_of(value: str) -> Any:
-    """``ordinary(x)``, of the accumulator's type: whether an element would hold it as a normal number."""
-    wide, kind = accumulator_of(value), BY_NAME[value]
-    least, greatest = float(kind.tiny), float(kind.limits[1])
-    return jit.device(lambda x: wide(least) <= abs(x) <= wide(greatest))
+from ...gradients import GRADIENTS
+from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of
+from ...runtime import jit
 
 
 @functools.cache
