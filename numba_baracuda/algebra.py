@@ -29,6 +29,10 @@ def _around(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
     return pivot, first
 
 
+def _unmoved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+    return first, second
+
+
 def _add(a: Any, b: Any) -> Any:
     return a + b
 
@@ -61,9 +65,11 @@ class Monoid:
     count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of one scalar
     is otherwise its own result.
 
-    Some fold several elements at once for less: ``pivot(a, b)`` chooses among them, ``about(x, pivot, one)`` gives two terms of each to add up, and
-    ``around(pivot, first, second, count, one)`` is the state of all. The latter two may be named as functions that give them for the state's type.
-    ``kind`` is that type where it is not the accumulator's. Elements of one that ``shifts`` may all be taken less the same number.
+    Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
+    new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
+    over the elements, or without that the first of them, and later their mean. All may be named as functions that give them for the state's type.
+
+    ``kind`` is the state's type where it is not the accumulator's. Where elements ``shift``, the mean in a state is taken less one of them.
     """
 
     name: str
@@ -72,9 +78,11 @@ class Monoid:
     lift: Callable[[Any, Any, Any], Any] = _element
     finish: Callable[[Any, Any, Any], Any] = _state
     append: Callable[[Any, Any, Any], Any] | None = None
-    pivot: Callable[[Any, Any], Any] | str = ""
+    pivot: Callable[[Any, Any], Any] | None = None
     about: Callable[[Any, Any, Any], Any] | str = ""
+    moved: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _unmoved
     around: Callable[[Any, Any, Any, Any, Any], Any] | str = _around
+    terms: int = 1
     kind: str = ""
     shifts: bool = False
     pairs: bool = False
@@ -209,7 +217,15 @@ def _product(x: Any, other: Any, one: Any) -> Any:
     return x * other
 
 
-_EXPONENTIALS: dict[str, Any] = {"pivot": "numba_baracuda.device.numbers:maximum", "about": "numba_baracuda.kernels.pivots:exponential"}
+def _greater(a: Any, x: Any) -> Any:
+    return max(a, x)
+
+
+def _rescaled(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+    return first if old == new else first * math.exp(old - new), second
+
+
+_EXPONENTIALS: dict[str, Any] = {"pivot": _greater, "about": "numba_baracuda.kernels.pivots:exponential", "moved": _rescaled}
 LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_sum, **_EXPONENTIALS)
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_share, results=2)
@@ -235,11 +251,16 @@ def _root_of_scaled(state: Any, count: Any, one: Any) -> Any:
     return state[0] * math.sqrt(state[1])
 
 
+def _greater_size(a: Any, x: Any) -> Any:
+    return max(a, abs(x))
+
+
 #: √Σ x² wherever that can be represented
 HYPOT = Monoid(
     "hypot", (0.0, 0.0), _join_scaled, _scaled, _root_of_scaled,
-    pivot="numba_baracuda.kernels.pivots:greater_size",
+    pivot=_greater_size,
     about="numba_baracuda.kernels.pivots:scaled_square",
+    moved="numba_baracuda.kernels.pivots:scaled_again",
     around="numba_baracuda.kernels.pivots:scaled_sum",
 )  # fmt: skip
 
@@ -257,25 +278,27 @@ def _join_moments(a: Any, b: Any) -> Any:
     return count, a[1] + apart * share, a[2] + b[2] + apart * apart * (a[0] * share)
 
 
-def _either(a: Any, b: Any) -> Any:
-    return a
-
-
 def _apart(x: Any, pivot: Any, one: Any) -> Any:
     return x - pivot, (x - pivot) * (x - pivot)
 
 
+def _moments_moved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+    apart = old - new
+    return first + count * apart, second + apart * (first + first + count * apart)
+
+
 def _moments(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
-    """About an element that is among them, Σ (x − pivot)² is at most ``count`` times the moment, so few digits are lost."""
-    return count, pivot + first / count, second - first * (first / count)
+    """Σ (x − pivot)² is at most n times the moment about an element that is one of n, and at most n/m times about the mean of m, so few digits go."""
+    share = one / count
+    return count, pivot + first * share, second - first * (first * share)
 
 
 def _variance(state: Any, count: Any, one: Any) -> Any:
-    return state[2] / count if count > 0 else one - one
+    return state[2] * (one / count) if count > 0 else one - one
 
 
 def _deviation(state: Any, count: Any, one: Any) -> Any:
-    return math.sqrt(state[2] / count) if count > 0 else one - one
+    return math.sqrt(state[2] * (one / count)) if count > 0 else one - one
 
 
 def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
@@ -283,7 +306,7 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the variance, its root, and mean and 1 / count; where nothing is left of the count, the last two numbers are 0
-_BATCH: dict[str, Any] = {"pivot": _either, "about": _apart, "around": _moments, "shifts": True}
+_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True}
 VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
 STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
 MOMENTS = Monoid("moments", (0.0, 0.0, 0.0), _join_moments, _one_value, _mean_and_share, results=2, counts=True, **_BATCH)

@@ -1,7 +1,8 @@
 """Gradients as plain functions of scalars: what a row gets of its segment's gradient, without an index or a dtype.
 
 ``pull(x, w, g, y, p, q, zero)`` is given, in the accumulator's type, the row's elements x and w, the segment's elements g and y, and p and q, the
-results of a fold made for the gradient. What a gradient does not use is 0. As in :mod:`.algebra`, there are no literals but ``zero``.
+results of a fold made for the gradient. What a gradient does not use is 0. ``prepare(g, y, p, q, one, large)`` does first what is the same for all
+rows of a segment: pull is given the g, y, p, q that it returns. ``large`` is ``LARGE``. As in :mod:`.algebra`, there are no other literals.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .algebra import monoid_of
+
+#: a power of two; the reciprocal of any number times it or one over it is in the range of either type
+LARGE = 2.0**100
+
+
+def _as_they_are(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+    return g, y, p, q
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class Gradient:
     places: bool = False
     guarded: bool = False
     shares: bool = False
+    prepare: Callable[..., Any] = _as_they_are
 
     @property
     def results(self) -> int:
@@ -82,8 +91,14 @@ def _exponential(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> A
     return g * math.exp(x - y) if y > -math.inf or y != y else zero
 
 
+def _reciprocal(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+    """y becomes a scale s, and q = 1 / (s · y), or 0 where y is: x / y = (x · s) · q never leaves the range on the way."""
+    scale = large if y * large < one else one
+    return g, scale, p, one / (scale * y) if y != 0 else y
+
+
 def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-    return g * (x / y) if y != 0 else zero
+    return g * (x * y * q)
 
 
 def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -91,8 +106,14 @@ def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any
     return apart + apart
 
 
+def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+    """As ``_reciprocal``, of the share q in y."""
+    scale = large if y * large < one else one
+    return g, scale, p, q / (scale * y) if y != 0 else y
+
+
 def _scaled_deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-    return g * ((x - p) * q / y) if y != 0 else zero
+    return g * ((x - p) * y * q)
 
 
 def _softmax(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -118,9 +139,9 @@ EVEN_MAX = Gradient("even_max", _shared_by_ties, ("input",), fold="tied_max")
 EVEN_MIN = Gradient("even_min", _shared_by_ties, ("input",), fold="tied_min")
 PROD = Gradient("prod", _product_of_others, ("input",), _BOTH, fold="nonzero_prod", guarded=True)
 LOGSUMEXP = Gradient("logsumexp", _exponential, ("input",), _BOTH)
-NORM2 = Gradient("norm2", _direction, ("input",), _BOTH)
+NORM2 = Gradient("norm2", _direction, ("input",), _BOTH, prepare=_reciprocal)
 VAR = Gradient("var", _deviation, ("input",), fold="moments")
-STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments")
+STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments", prepare=_reciprocal_share)
 #: not a gradient, but made of the same parts: the fold's results go back to its rows
 SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))

@@ -145,6 +145,19 @@ def test_binary(function: Any, kinds: str) -> None:
     pair.same_type()
 
 
+@pytest.mark.parametrize("kind", [types.float32, types.float64])
+def test_extremes_of_floats_ignore_a_nan_and_order_zeros(kind: Any) -> None:
+    def extremes(x: Any, y: Any) -> None:
+        y[0], y[1] = max(x[0], x[1]), min(x[0], x[1])
+
+    nan = math.nan
+    for a, b, greatest, least in ((1, 2, 2, 1), (nan, 2, 2, 2), (1, nan, 1, 1), (-0.0, 0.0, 0.0, -0.0), (0.0, -0.0, 0.0, -0.0), (nan, nan, nan, nan)):
+        dtype = np.dtype(str(kind))
+        y = np.zeros(2, dtype)
+        emulator.run(extremes, (kind[::1], kind[::1]), 1, 1, [np.array([a, b], dtype), y])
+        assert [repr(float(each)) for each in y] == [repr(float(greatest)), repr(float(least))]
+
+
 @pytest.mark.parametrize("kind", list(NUMPY))
 def test_unary(kind: str) -> None:
     pair = Pair(_bool_unary if kind == "bool" else _float_unary if kind[0] == "f" else _unary, kind)
@@ -595,8 +608,8 @@ def _power(y, a):
     y[0] = float32(a) ** 2
 
 
-def _float_max(y, a):
-    y[0] = max(float32(a), float32(2))
+def _mixed_max(y, a):
+    y[0] = max(float32(a), float64(2))
 
 
 def _gamma(y, a):
@@ -646,7 +659,7 @@ def _fence_block(y, a):
 
 
 UNKNOWN = [
-    _prints, _raises, _slice, _mask, _float_floor, _power, _float_max, _gamma, _grid_2d, _fused, _rounded, _cube,
+    _prints, _raises, _slice, _mask, _float_floor, _power, _mixed_max, _gamma, _grid_2d, _fused, _rounded, _cube,
     _two_registers, _default, _fence_block,
 ]  # fmt: skip
 NOT_CUDA = [_catches, _dict, _list, _array_sum, _starred]

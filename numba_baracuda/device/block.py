@@ -108,10 +108,17 @@ def block_reduce(monoid: Monoid, kind: Any, threads: int) -> Any:
 
 @functools.cache
 def _block_reduce(states: States, threads: int) -> Any:
-    cast, identity, combine, of_lane = states.cast, states.identity, states.combine, states.of_lane
-    warps, fold = -(-threads // 32), _fold_to_lane_0(states, threads)
+    cast, fold, join = states.cast, _fold_to_lane_0(states, threads), join_warps(states, threads)
+    return jit.device(lambda state: join(fold(cast(state))))
+
+
+@functools.cache
+def join_warps(states: States, threads: int) -> Any:
+    """``join(state)``: the fold of the states in lane 0 of all warps of a block of ``threads``, the same in every thread."""
+    identity, combine, of_lane = states.identity, states.combine, states.of_lane
+    warps = -(-threads // 32)
     if warps == 1:
-        return jit.device(lambda state: of_lane(fold(cast(state)), 0))
+        return jit.device(lambda state: of_lane(state, 0))
     get, whole = _item(len(states.kinds)), threads % 32 == 0
     places = 1 << (warps - 1).bit_length()
     low_bits, fold_warps = places - 1, fold_of(states, places)
@@ -127,13 +134,7 @@ def _block_reduce(states: States, threads: int) -> Any:
         return total
 
     exchange = _exchange(states.kinds, warps, read)
-
-    @jit.device
-    def block_reduce(state: Any) -> Any:
-        own = fold(cast(state))
-        return exchange(cuda.threadIdx.x & 31 == 0, cuda.threadIdx.x >> 5, own)
-
-    return block_reduce
+    return jit.device(lambda state: exchange(cuda.threadIdx.x & 31 == 0, cuda.threadIdx.x >> 5, state))
 
 
 def block_scan(monoid: Monoid, kind: Any, threads: int, exclusive: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Pivots that want more than arithmetic, for the monoids that name them."""
+"""What sums about a pivot want beyond arithmetic, for the monoids that name it: functions that give it for the state's type."""
 
 from __future__ import annotations
 
@@ -8,57 +8,65 @@ from typing import Any
 
 from numba.cuda.types import float32
 
-from ..device.numbers import exp2_approx, maximum
+from ..device.numbers import exp2_approx
 from ..runtime import jit
 
 _LOG2_E = math.log2(math.e)
-
-
-@jit.device
-def greater_size(a: Any, b: Any) -> Any:
-    """The greater absolute value; NaN wins."""
-    return maximum(abs(a), abs(b))
+#: for each type of a state, exponents b and u: up to 2ᵇ numbers are squared as they are, beyond that in units of 2ᵘ; no sum of 2³¹ squares leaves the range
+_BANDS = {"float32": (45, 88), "float64": (450, 600)}
 
 
 @functools.cache
 def exponential(kind: Any) -> Any:
-    """``about(x, pivot, one)``: exp(x − pivot), or exp x where the pivot is no number; in float32 off by 2 ulp and half an ulp of the exponent."""
+    """``about(x, pivot, one)``: exp(x − pivot), or exp x where the pivot is infinite; in float32 off by 2 ulp and half an ulp of the exponent."""
     power = jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))) if kind == float32 else jit.device(lambda x: math.exp(x))
 
     @jit.device
     def about(x: Any, pivot: Any, one: Any) -> Any:
-        return power(x - pivot if abs(pivot) < math.inf else x), one
+        taken = pivot if abs(pivot) < math.inf else one - one
+        return power(x - taken), one - one
 
     return about
 
 
 @functools.cache
-def _unit(kind: Any) -> Any:
-    """``unit(pivot, one)``: a number about the size of the pivot that has a reciprocal; 1 where the pivot is 0, infinite or NaN."""
-    shift = kind(2.0**60)
-
-    @jit.device
-    def unit(pivot: Any, one: Any) -> Any:
-        if not 0 < pivot < math.inf:
-            return one
-        return pivot if one / pivot < math.inf else pivot * shift
-
-    return unit
+def _units(kind: Any) -> tuple[Any, Any]:
+    """``unit(pivot)``, a power of two near enough to elements up to the pivot that their squares stay in range, and ``inverse(pivot)``, one over it."""
+    bound, exponent = _BANDS[str(kind)]
+    least, most, small, large = (kind(2.0**power) for power in (-bound, bound, -exponent, exponent))
+    unit = jit.device(lambda pivot: large if pivot >= most else small if pivot < least else kind(1))
+    inverse = jit.device(lambda pivot: small if pivot >= most else large if pivot < least else kind(1))
+    return unit, inverse
 
 
 @functools.cache
 def scaled_square(kind: Any) -> Any:
-    unit = _unit(kind)
+    """``about(x, pivot, one)``: (x / unit)²."""
+    _, inverse = _units(kind)
 
     @jit.device
     def about(x: Any, pivot: Any, one: Any) -> Any:
-        scaled = x * (one / unit(pivot, one))
-        return scaled * scaled, one
+        scaled = x * inverse(pivot)
+        return scaled * scaled, one - one
 
     return about
 
 
 @functools.cache
+def scaled_again(kind: Any) -> Any:
+    """``moved(first, second, count, old, new, one)``: a sum of squares in the unit of another pivot."""
+    unit, inverse = _units(kind)
+
+    @jit.device
+    def moved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+        ratio = unit(old) * inverse(new)
+        return first * ratio * ratio, second
+
+    return moved
+
+
+@functools.cache
 def scaled_sum(kind: Any) -> Any:
-    unit = _unit(kind)
-    return jit.device(lambda pivot, first, second, count, one: (unit(pivot, one), first))
+    """``around(pivot, first, second, count, one)``: the unit and the sum."""
+    unit, _ = _units(kind)
+    return jit.device(lambda pivot, first, second, count, one: (unit(pivot), first))

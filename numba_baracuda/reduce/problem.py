@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..axes import merge_axes
 from ..dtypes import BY_NAME
 from ..op import Layout
-from .tiling import WARP_ACCESSES
+from .tiling import PEELED_BYTES, STAGED_BELOW, staged_lanes
 
 Strides = tuple[int, ...]
 
@@ -20,7 +20,7 @@ class Problem:
 
     Axes of either sort are put in the order of its strides, unless ``ordered`` reduced ones must stay in theirs, and merged where all operands walk
     them as one. ``along``: whether neighbours lie along the reduced axes. ``vector``: elements of the widest access that fits all of ``full``;
-    ``peeled``: it fits the middle of each row.
+    ``peeled``: it fits the middle of each row; ``staged``: it fits the rows as a whole, which have no gaps between them, and each is short.
     """
 
     kept_shape: Strides
@@ -31,6 +31,7 @@ class Problem:
     along: bool
     vector: int
     peeled: bool
+    staged: bool
     rows: int = field(init=False)
     extent: int = field(init=False)
 
@@ -40,7 +41,14 @@ class Problem:
 
     @classmethod
     def of(
-        cls, axes: Sequence[int], full: Sequence[Layout], kept: Sequence[Layout], element: str, ordered: bool = False, peel: bool = False
+        cls,
+        axes: Sequence[int],
+        full: Sequence[Layout],
+        kept: Sequence[Layout],
+        element: str,
+        ordered: bool = False,
+        peel: bool = False,
+        across: int = 16,
     ) -> Problem:
         first = full[0]
 
@@ -56,8 +64,14 @@ class Problem:
         full_kept, kept_strides = strides[: len(full)], strides[len(full) :]
         nearest = _nearest(shape, reduced[0]), _nearest(kept_shape, full_kept[0])
         along = nearest[0] <= nearest[1]
-        vector, peeled = _access(BY_NAME[element].itemsize, along, full, full_kept, reduced, kept_shape, shape, peel)
-        return cls(kept_shape, shape, full_kept, reduced, kept_strides, along, vector, peeled)
+        size, unit = BY_NAME[element].itemsize, all(strides[-1] == 1 for strides in (reduced if along else full_kept))
+        widest = _widest(full, 16 if along else across, size)
+        vector, staged, peeled = _fitting(widest, along, full_kept, reduced, kept_shape, shape) if unit else 1, False, False
+        if peel and unit and along and len(shape) == 1:
+            staged = vector * size < STAGED_BELOW and full_kept[0] == shape and staged_lanes(shape[0] * size) > 0
+            peeled = not staged and vector * size < 16 and shape[0] * size > PEELED_BYTES
+            vector = widest if staged else 16 // size if peeled else vector
+        return cls(kept_shape, shape, full_kept, reduced, kept_strides, along, vector, peeled, staged)
 
     @property
     def contiguous(self) -> int:
@@ -70,23 +84,17 @@ def _nearest(shape: Strides, strides: Strides) -> float:
     return min((abs(stride) for extent, stride in zip(shape, strides, strict=True) if extent > 1), default=float("inf"))
 
 
-def _access(
-    size: int, along: bool, full: Sequence[Layout], kept: list[Strides], reduced: list[Strides], kept_shape: Strides, shape: Strides, peel: bool
-) -> tuple[int, bool]:
-    """The widest access, in elements, and whether rows must be peeled for it."""
-    lines, line = (reduced, shape) if along else (kept, kept_shape)
-    others = [(*strides[:-1], *rest) for strides, rest in zip(lines, kept if along else reduced, strict=True)]
-    if any(strides[-1] != 1 for strides in lines):
-        return 1, False
-
-    def fits(vector: int) -> bool:
-        aligned = all(layout.address % (vector * size) == 0 for layout in full)
-        return aligned and line[-1] % vector == 0 and not any(step % vector for steps in others for step in steps)
-
-    widest = 16 // size
-    if peel and along and len(shape) == 1 and line[-1] > WARP_ACCESSES * widest:
-        return widest, not fits(widest)
-    vector = widest
-    while vector > 1 and not fits(vector):
+def _widest(full: Sequence[Layout], nbytes: int, size: int) -> int:
+    """Elements of the widest access, of up to ``nbytes`` bytes, to whose multiples all addresses are aligned."""
+    vector = nbytes // size
+    while vector > 1 and any(layout.address % (vector * size) for layout in full):
         vector //= 2
-    return vector, False
+    return vector
+
+
+def _fitting(widest: int, along: bool, kept: list[Strides], reduced: list[Strides], kept_shape: Strides, shape: Strides) -> int:
+    """Elements, up to ``widest``, of the widest access to whose multiples the line of neighbours begins and ends, wherever it lies."""
+    (lines, line), (others, other) = ((reduced, shape), (kept, kept_shape)) if along else ((kept, kept_shape), (reduced, shape))
+    steps = [line[-1], *(step for strides in lines for step in strides[:-1])]
+    steps += [step for strides in others for extent, step in zip(other, strides, strict=True) if extent > 1]
+    return math.gcd(widest, *steps)

@@ -13,7 +13,20 @@ from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..runtime.spec import KernelSpec
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, contiguous
 from .problem import Problem
-from .tiling import STEPS, THREADS, column_lanes, row_lanes, short_row, splits_for
+from .tiling import (
+    ACROSS,
+    GIVEN_COLUMNS,
+    GIVEN_ROWS,
+    IN_FLIGHT_SHORT,
+    THREADS,
+    column_lanes,
+    join_lanes,
+    row_lanes,
+    short_row,
+    splits_for,
+    staged_lanes,
+    steps_of,
+)
 
 #: what kernels read and write truth values as
 _BYTES = {"bool": "u8"}
@@ -31,21 +44,34 @@ class Geometry:
     height: int = 0  #: short rows at a time
 
     @classmethod
-    def of(cls, problem: Problem, multiprocessors: int) -> Geometry:
-        vector, accesses = problem.vector, ceil_div(problem.extent, problem.vector)
-        if problem.along:
-            lanes = row_lanes(accesses)
-            a_block, step = THREADS // lanes, lanes * STEPS * vector
-        else:
-            lanes = column_lanes(problem.contiguous, problem.extent)
-            a_block, step = lanes * vector, THREADS // lanes * STEPS
-        blocks, whole = ceil_div(problem.rows, a_block), problem.along and lanes < THREADS
-        splits, chunk = (1, problem.extent) if whole else splits_for(blocks, problem.extent, step, multiprocessors)
-        return cls(lanes, blocks, splits, chunk, *(short_row(accesses, lanes) if whole else ()))
+    def of(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
+        """For a fold: rows that belong to a warp stay whole, others are split if there are few."""
+        lanes, blocks, step = _dealing(problem, value)
+        if not problem.along or lanes == THREADS:
+            return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors))
+        short = () if problem.peeled else short_row(ceil_div(problem.extent, problem.vector), lanes, steps_of(value, problem.vector, IN_FLIGHT_SHORT))
+        return cls(lanes, blocks, 1, problem.extent, *short)
+
+    @classmethod
+    def of_gradient(cls, problem: Problem, value: str) -> Geometry:
+        """Where nothing is folded: small parts, whose loads and stores mix."""
+        lanes, blocks, step = _dealing(problem, value)
+        chunk = step * (GIVEN_ROWS if problem.along else GIVEN_COLUMNS)
+        return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk)
 
     @property
     def launch(self) -> tuple[int, int, int]:
         return self.blocks * self.splits, THREADS, 0
+
+
+def _dealing(problem: Problem, value: str) -> tuple[int, int, int]:
+    """(lanes of a row or beside each other, blocks for all rows, places that a block takes at a time)."""
+    vector, steps = problem.vector, steps_of(value, problem.vector)
+    if problem.along:
+        lanes = row_lanes(ceil_div(problem.extent, vector))
+        return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
+    lanes = column_lanes(problem.contiguous, vector * BY_NAME[value].itemsize, problem.extent, steps)
+    return lanes, ceil_div(problem.rows, lanes * vector), THREADS // lanes * steps
 
 
 def _spec(kernel: str, signature: str, **constants: int | str | bool) -> KernelSpec:
@@ -66,7 +92,9 @@ def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | b
     constants: dict[str, int | bool] = {"dims": len(problem.shape), "vector": problem.vector, "lanes": geometry.lanes}
     if geometry.height:
         blocks = ceil_div(problem.rows, THREADS // geometry.lanes * geometry.height)
-        return "fold_short_rows", constants | {"steps": geometry.steps, "height": geometry.height}, blocks, (problem.rows, problem.extent)
+        full = problem.extent == geometry.steps * geometry.lanes * problem.vector
+        constants |= {"steps": geometry.steps, "height": geometry.height, "full": full}
+        return "fold_short_rows", constants, blocks, (problem.rows, problem.extent)
     constants |= {"peeled": problem.peeled} if problem.along else {}
     return f"fold_{_form(problem)}", constants, geometry.launch[0], (problem.rows, problem.extent, geometry.chunk, geometry.splits)
 
@@ -76,9 +104,23 @@ def fold_steps(
 ) -> tuple[list[Step], list[Slot]]:
     """A fold of ``source`` into ``output``, which lies as ``problem.kept_strides[0]`` says; long rows in parts that a second launch joins."""
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
-    geometry, found = Geometry.of(problem, target.multiprocessors), monoid_of(monoid)
+    found, size = monoid_of(monoid), BY_NAME[value].itemsize
     state = found.kind or BY_NAME[value].accumulator
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
+    if problem.staged:
+        lanes = staged_lanes(problem.extent * size)
+        spec = _spec(
+            "fold_staged_rows",
+            f"*{value} *i32 *{result} *{state} i64 i64 i64 {_tuples(problem, 2, 0)}",
+            **constants,
+            vector=problem.vector,
+            lanes=lanes,
+        )
+        rows = THREADS // lanes
+        config = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * problem.extent * size, 16) * 16
+        numbers = (problem.rows, problem.extent, found.correction)
+        return [Launch(spec, config, (source, guard, output, NULL), (*numbers, problem.kept_shape, problem.kept_strides[0]))], []
+    geometry = Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
     scalars, parts = (*extents, found.correction), NULL if geometry.splits == 1 else "parts"
     signature = f"*{value} *i32 *{result} *{state} {' '.join(['i64'] * len(scalars))} {_tuples(problem, 3, 2)}"
@@ -89,8 +131,8 @@ def fold_steps(
         return steps, []
     signature = f"*i32 *{state} *{result} i64 i64 i64 i64 {_tuples(problem, 2, 0)}"
     numbers = (problem.rows, geometry.splits, problem.extent, found.correction)
-    spec = _spec("join_parts", signature, **constants)
-    launch = (ceil_div(problem.rows, THREADS // 32), THREADS, 0)
+    spec = _spec("join_parts", signature, **constants, lanes=join_lanes(geometry.splits))
+    launch = (ceil_div(problem.rows, THREADS // join_lanes(geometry.splits)), THREADS, 0)
     steps.append(Launch(spec, launch, (guard, parts, output), (*numbers, problem.kept_shape, problem.kept_strides[0])))
     return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]
 
@@ -101,9 +143,16 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     if 0 in descriptor.output_shape:
         return Recipe(())
     ordered = monoid_of(monoid).places
-    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True)
+    problem = Problem.of(
+        descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True, across=_across(monoid, descriptor.element)
+    )
     steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
+
+
+def _across(monoid: str, value: str) -> int:
+    """Bytes of the widest access across rows."""
+    return ACROSS if monoid_of(monoid).about and BY_NAME[value].itemsize < 4 else 16
 
 
 def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:
@@ -128,20 +177,21 @@ def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layo
     rule, value, held = rule_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
     whole = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
-    geometry = Geometry.of(whole, target.multiprocessors)
+    geometry = Geometry.of(whole, target.multiprocessors, value)
+    given = Geometry.of_gradient(whole, value)
     if not rule.fold:
-        return Recipe((_back(descriptor, whole, geometry, rule, NULL),))
+        return Recipe((_back(descriptor, whole, given, rule, NULL),))
     monoid, state, steps = descriptor.corrected(rule.fold), BY_NAME[value].accumulator, list[Step]()
     if whole.along and geometry.splits == 1 and not rule.guarded:
         return Recipe((_back(descriptor, whole, geometry, rule, NULL, monoid),))
-    problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True)
+    problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True, across=_across(monoid, value))
     slots, guard = [Slot("kept", state, problem.rows * monoid_of(monoid).results)], NULL
     if rule.guarded:
         guard = "guard"
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special(descriptor, layouts["y"])]
     more, room = fold_steps(descriptor, problem, target, monoid, "x", "kept", state, guard)
-    return Recipe((*steps, *more, _back(descriptor, whole, geometry, rule, "kept")), (*slots, *room))
+    return Recipe((*steps, *more, _back(descriptor, whole, given, rule, "kept")), (*slots, *room))
 
 
 def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from ..axes import ceil_div
+from ..dtypes import BY_NAME
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = 256
-#: accesses whose loads a lane issues before it uses the first
-STEPS = 4
-#: passes of ``STEPS`` accesses that a group makes over a row before the row is split, and that make up for the launch that joins the parts
+#: bytes whose loads a lane issues before it uses the first, of a long row and of several short ones, and the most accesses for them
+IN_FLIGHT = 64
+IN_FLIGHT_SHORT = 64
+MOST_STEPS = 16
+#: bytes that a block reads side by side across rows
+BESIDE = 512
+#: accesses of a lane to its rows before it is done with a gradient, along and across
+GIVEN_ROWS, GIVEN_COLUMNS = 4, 8
+#: bytes of an access across rows where a state of halves takes several numbers for each of them
+ACROSS = 8
+#: passes of so many accesses that a group makes over a row before the row is split, and that make up for the launch that joins the parts
 PASSES = 4
 #: blocks for each multiprocessor that keep the memory busy
 BLOCKS = 8
 #: a row of so many accesses or fewer belongs to a warp, or to some of its lanes
-WARP_ACCESSES = 32 * STEPS * PASSES
+WARP_ACCESSES = 512
+#: bytes of rows without gaps that a block keeps in shared memory where accesses to single rows would be narrower than ``STAGED_BELOW``, and elements
+#: that a lane takes from there at a time
+STAGED_BYTES, STAGED_BELOW, STAGED_STEPS = 40 << 10, 8, 8
+#: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
+PEELED_BYTES = 1 << 10
+#: parts of a row that a lane joins for itself
+JOINED = 4
+
+
+def steps_of(value: str, vector: int, in_flight: int = IN_FLIGHT) -> int:
+    """Accesses of so many elements whose loads a lane issues before it uses the first; a power of two."""
+    return max(1, min(MOST_STEPS, in_flight // (vector * BY_NAME[value].itemsize)))
 
 
 def power_of_two(number: int) -> int:
@@ -26,19 +47,35 @@ def row_lanes(accesses: int) -> int:
     return THREADS if accesses > WARP_ACCESSES else min(32, power_of_two(accesses))
 
 
-def short_row(accesses: int, lanes: int) -> tuple[int, int]:
-    """(accesses of a lane to each row, rows that its group takes at a time), together up to ``STEPS``; (0, 0) where a row takes more."""
-    steps = max(1, ceil_div(accesses, lanes))
-    return (steps, STEPS // steps) if steps <= STEPS else (0, 0)
+def short_row(accesses: int, lanes: int, most: int) -> tuple[int, int]:
+    """(accesses of a lane to each row, rows that its group takes at a time), up to ``most``; (0, 0) where a row takes more, or none.
 
-
-def column_lanes(accesses: int, extent: int) -> int:
-    """Lanes beside each other, for rows that are ``accesses`` wide where they are contiguous and columns of ``extent`` places.
-
-    At least as many as lie beside each other, up to a warp; and so many that each lane has ``STEPS`` places.
+    The rows are a power of two.
     """
-    lanes = min(32, power_of_two(accesses))
-    while lanes < THREADS and THREADS // lanes * STEPS > extent:
+    steps = ceil_div(accesses, lanes)
+    return (steps, power_of_two(most // steps + 1) // 2) if 0 < steps <= most else (0, 0)
+
+
+def staged_lanes(row_bytes: int) -> int:
+    """Lanes that share out a row of so many bytes from shared memory; 0 where a block would keep fewer than 16 rows."""
+    lanes = 1
+    while THREADS // lanes * row_bytes > STAGED_BYTES:
+        lanes *= 2
+    return lanes if lanes <= THREADS // 16 else 0
+
+
+def join_lanes(splits: int) -> int:
+    """Lanes that share out the parts of a row."""
+    return min(32, power_of_two(ceil_div(splits, JOINED)))
+
+
+def column_lanes(accesses: int, nbytes: int, extent: int, steps: int) -> int:
+    """Lanes beside each other, for rows that are ``accesses`` of ``nbytes`` wide where they are contiguous and columns of ``extent`` places.
+
+    At least as many as lie beside each other, up to ``BESIDE`` bytes; and so many that each lane has ``steps`` places.
+    """
+    lanes = min(max(32, BESIDE // nbytes), power_of_two(accesses), THREADS)
+    while lanes < THREADS and THREADS // lanes * steps > extent:
         lanes *= 2
     return lanes
 

@@ -183,3 +183,17 @@ means(math.sqrt)(_total(math.sqrt, math.inf))
 means(math.fabs)(math.fabs)
 means(math.isnan)(math.isnan)
 means(math.isinf)(math.isinf)
+
+
+def _of_floats(stub: Any) -> None:
+    """``max`` or ``min`` of two floats, as the instruction has it: a NaN operand is ignored, and −0 < +0."""
+
+    @means_by_type(stub)
+    def meaning(signature: Any) -> Callable[[float, float], float]:
+        if len(signature.args) != 2 or any(kind != signature.return_type for kind in signature.args):
+            raise UnknownConstruct(f"{stub.__name__} of {', '.join(map(str, signature.args))}")
+        return lambda a, b: b if a != a else a if b != b else stub(a, b, key=lambda x: (x, math.copysign(1.0, x)))
+
+
+_of_floats(max)
+_of_floats(min)

@@ -7,7 +7,18 @@ longer than 1 need unit stride. ``launch_config`` gives blocks, threads and dyna
 
 from .columns import fold_columns
 from .results import join_parts
-from .rows import fold_rows, fold_short_rows
+from .rows import fold_rows
+from .short import fold_short_rows, fold_staged_rows
 from .spread import find_special, fold_and_spread_rows, spread_columns, spread_rows
 
-__all__ = ["find_special", "fold_and_spread_rows", "fold_columns", "fold_rows", "fold_short_rows", "join_parts", "spread_columns", "spread_rows"]
+__all__ = [
+    "find_special",
+    "fold_and_spread_rows",
+    "fold_columns",
+    "fold_rows",
+    "fold_short_rows",
+    "fold_staged_rows",
+    "join_parts",
+    "spread_columns",
+    "spread_rows",
+]

@@ -11,7 +11,6 @@ from numba.cuda.types import int32, int64, uint32
 from ...device.vector import LOAD_ONCE, LOAD_STREAM
 from ...kernels.elements import place_of
 from ...runtime import jit
-from ..tiling import STEPS
 
 
 @jit.device
@@ -22,14 +21,22 @@ def part_of_block(splits: Any) -> Any:
     return row_block, block - row_block * splits
 
 
+@jit.device
+def lane_of_group(lanes: Any) -> Any:
+    """(group, lane in it) of this thread."""
+    thread = uint32(cuda.threadIdx.x)
+    group = thread // uint32(lanes)
+    return int32(group), int32(thread - group * uint32(lanes))
+
+
 @functools.cache
-def accesses_of(value: str, vector: int, gap: int, dims: int, steps: int = STEPS, again: bool = False) -> tuple[Any, Any]:
+def accesses_of(value: str, vector: int, gap: int, dims: int, steps: int, again: bool = False) -> tuple[Any, Any]:
     """``fetch(x, base, position, shape, strides, batch, at)``: ``steps`` accesses of ``vector`` elements, ``gap`` places apart, to ``batch[at:]``.
 
-    And ``fetch_some(x, base, position, last, …)``: those that begin before ``last``, with zeros in the place of the others; how many there are.
-    ``again`` says that they will be wanted once more.
+    And ``fetch_some(x, base, position, last, spare, …)`` of those that begin before ``last``; how many there are. The others read ``spare``: a load
+    in a branch would be waited for before the next is issued. ``again`` says that they will be wanted once more.
     """
-    load, place, element = (LOAD_ONCE if again else LOAD_STREAM)[vector], place_of(dims), jit.SCALARS[value]
+    load, place = (LOAD_ONCE if again else LOAD_STREAM)[vector], place_of(dims)
 
     @jit.device
     def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any, at: Any) -> None:
@@ -37,15 +44,12 @@ def accesses_of(value: str, vector: int, gap: int, dims: int, steps: int = STEPS
             load(x, base + place(position + s * gap, shape, strides), batch, at + s * vector)
 
     @jit.device
-    def fetch_some(x: Any, base: Any, position: Any, last: Any, shape: Any, strides: Any, batch: Any, at: Any) -> Any:
+    def fetch_some(x: Any, base: Any, position: Any, last: Any, spare: Any, shape: Any, strides: Any, batch: Any, at: Any) -> Any:
         valid = int32(0)
         for s in range(steps):
-            if position + s * gap < last:
-                load(x, base + place(position + s * gap, shape, strides), batch, at + s * vector)
-                valid = int32(s + 1)
-            else:
-                for v in range(vector):
-                    batch[at + s * vector + v] = element(0)
+            inside = position + s * gap < last
+            load(x, base + place(position + s * gap if inside else spare, shape, strides), batch, at + s * vector)
+            valid = int32(valid + int32(inside))
         return valid
 
     return fetch, fetch_some

@@ -9,11 +9,12 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.build import opaque
-from ...kernels.batch import accessors, batch_of, state_kind, states_on
+from ...kernels.batch import accessors, states_on
 from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.tally import tally_of
 from ...runtime import jit
-from ..tiling import STEPS, THREADS
-from .access import accesses_of, part_of_block
+from ..tiling import THREADS, steps_of
+from .access import accesses_of, lane_of_group, part_of_block
 from .results import results_of
 
 
@@ -22,14 +23,19 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     """``fold_rows`` where x is not contiguous along the rows: here they are called columns.
 
     A block has ``lanes`` lanes beside each other, ``vector`` columns each, and THREADS // lanes below each other, which walk down ``chunk`` places,
-    ``STEPS`` accesses in flight; those of a column meet in shared memory, joined as a tree. Bytes and order as ``fold_rows``.
+    several accesses in flight; those of a column meet in shared memory, joined as a tree. Bytes and order as ``fold_rows``.
     """
-    element, kind = jit.SCALARS[value], jit.SCALARS[state_kind(monoid, value)]
-    wide, widen, shifts, states = accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts, states_on(monoid, value)
-    identity, combine, width = states.identity, states.combine, len(states.kinds)
-    depth, (get, put), scalars = THREADS // lanes, accessors(width), width * vector
-    batch_of_steps, write = batch_of(monoid, value, STEPS, 1, vector, depth), results_of(monoid, value, result)
-    column_of, (fetch, fetch_some), size = place_of(kept), accesses_of(value, vector, depth, dims), STEPS * vector
+    element, wide, widen, tally = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], tally_of(monoid, value)
+    depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
+    width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
+    (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
+    take, write, column_of = tally.batch(steps, 1, vector, depth), results_of(monoid, value, result, kept), place_of(kept)
+    (fetch, fetch_some), size, scalars, kept_scalars = (
+        accesses_of(value, vector, depth, dims, steps),
+        steps * vector,
+        width * vector,
+        kept_width * vector,
+    )
     shared, levels = THREADS * scalars if depth > 1 else 1, depth.bit_length() - 1
 
     def fold_columns(
@@ -38,30 +44,33 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     ) -> None:  # fmt: skip
         met = cuda.shared.array(shared, kind)
         batch = cuda.local.array(size, element)
+        tallies = cuda.local.array(kept_scalars, kind)
         state = cuda.local.array(scalars, kind)
-        origins = cuda.local.array(vector, wide)
         if guarded and guard[0] == 0:
             return
         column_block, split = part_of_block(splits)
-        below = int32(cuda.threadIdx.x // lanes)
-        column = (column_block * lanes + (cuda.threadIdx.x - below * lanes)) * vector
+        below, beside = lane_of_group(lanes)
+        column = (column_block * lanes + beside) * vector
+        count, first = int32(0), split * chunk
         for v in range(vector):
-            put(state, v * width, 1, identity())
-        if column < columns:
-            base = column_of(column, kept_shape, x_columns)
-            last = min((split + 1) * chunk, int64(extent))
+            put_tally(tallies, v * kept_width, 1, nothing())
+        base = column_of(min(column, int64(columns - 1)), kept_shape, x_columns)
+        last = min(first + chunk, int64(extent)) if column < columns else int64(0)
+        position = first + below
+        while position + (steps - 1) * depth < last:
+            fetch(x, base, position, shape, x_strides, batch, 0)
             for v in range(vector):
-                origins[v] = widen(x[base + v]) if shifts and split * chunk < last else wide(0)
-            position = split * chunk + below
-            while position + (STEPS - 1) * depth < last:
-                fetch(x, base, position, shape, x_strides, batch, 0)
-                for v in range(vector):
-                    put(state, v * width, 1, combine(get(state, v * width, 1), batch_of_steps(batch, v, position, STEPS, origins[v])))
-                position = opaque(position + STEPS * depth)
-            valid = fetch_some(x, base, position, last, shape, x_strides, batch, 0)
-            if valid > 0:
-                for v in range(vector):
-                    put(state, v * width, 1, combine(get(state, v * width, 1), batch_of_steps(batch, v, position, valid, origins[v])))
+                put_tally(tallies, v * kept_width, 1, take(get_tally(tallies, v * kept_width, 1), batch, v, position, steps, count))
+            count = int32(count + steps)
+            position = opaque(position + steps * depth)
+        if position < last:
+            valid = fetch_some(x, base, position, last, position, shape, x_strides, batch, 0)
+            for v in range(vector):
+                put_tally(tallies, v * kept_width, 1, take(get_tally(tallies, v * kept_width, 1), batch, v, position, valid, count))
+            count = int32(count + valid)
+        for v in range(vector):
+            origin = widen(x[base + v]) if shifts and first < last else wide(0)
+            put(state, v * width, 1, state_of(get_tally(tallies, v * kept_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):
             half = depth >> (level + 1)
@@ -75,6 +84,6 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if below == 0 and column < columns:
             for v in range(vector):
-                write(y, column_of(column + v, kept_shape, y_columns), column + v, parts, split, splits, get(state, v * width, 1), extent, correction)
+                write(y, kept_shape, y_columns, column + v, parts, split, splits, get(state, v * width, 1), extent, correction)
 
     return fold_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)

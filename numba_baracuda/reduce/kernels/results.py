@@ -6,13 +6,15 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import Integer, int32, int64, uint32
+from numba.cuda.types import Integer, int64
 
 from ...device.bits import f32_as_i32, f64_as_i64
-from ...kernels.batch import accessors, monoid_on, over_lanes, state_kind, states_on
+from ...kernels.batch import accessors, monoid_on, state_kind, states_on
 from ...kernels.elements import conversions_of, place_of
+from ...kernels.tally import over_lanes
 from ...runtime import jit
 from ..tiling import THREADS
+from .access import lane_of_group
 
 
 @functools.cache
@@ -26,18 +28,18 @@ def narrow_of(monoid: str, value: str, result: str) -> Any:
 
 
 @functools.cache
-def results_of(monoid: str, value: str, result: str) -> Any:
-    """``write(y, at, row, parts, split, splits, state, extent, correction)``: finishes a state, or keeps it where the row has several parts."""
+def results_of(monoid: str, value: str, result: str, kept: int) -> Any:
+    """``write(y, shape, strides, row, parts, split, splits, state, extent, correction)``: finishes a state, or keeps it as one of several parts."""
     found, kind = monoid_on(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     finish, narrow, (_, put) = jit.device(found.finish), narrow_of(monoid, value, result), accessors(found.width)
-    width, results = found.width, found.results
+    width, results, row_of = found.width, found.results, place_of(kept)
 
     @jit.device
-    def write(y: Any, at: Any, row: Any, parts: Any, split: Any, splits: Any, state: Any, extent: Any, correction: Any) -> None:
+    def write(y: Any, shape: Any, strides: Any, row: Any, parts: Any, split: Any, splits: Any, state: Any, extent: Any, correction: Any) -> None:
         if splits > 1:
             put(parts, (row * splits + split) * width, 1, state)
         else:
-            ended = finish(state, kind(extent - correction), kind(1))
+            ended, at = finish(state, kind(extent - correction), kind(1)), row_of(row, shape, strides)
             if results == 1:
                 y[at] = narrow(ended)
             else:
@@ -48,25 +50,23 @@ def results_of(monoid: str, value: str, result: str) -> Any:
 
 
 @jit.kernel
-def join_parts(*, monoid: str, value: str, result: str, guarded: bool, kept: int) -> Any:
-    """Joins the ``splits`` parts of each row, a warp a row: lane by lane, then over the lanes. Bytes: the parts read, rows · result written."""
+def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int) -> Any:
+    """Joins the ``splits`` parts of each row, ``lanes`` lanes a row: lane by lane, then over the lanes. Bytes: parts read, rows · result written."""
     states, width = states_on(monoid, value), monoid_on(monoid, value).width
-    identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, 32), accessors(width)
-    write, row_of = results_of(monoid, value, result), place_of(kept)
+    identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, lanes), accessors(width)
+    groups, write = THREADS // lanes, results_of(monoid, value, result, kept)
 
     def join_parts(guard: Any, parts: Any, y: Any, rows: Any, splits: Any, extent: Any, correction: Any, kept_shape: Any, y_rows: Any) -> None:
         if guarded and guard[0] == 0:
             return
-        row = int64(cuda.blockIdx.x) * (THREADS // 32) + int32(uint32(cuda.threadIdx.x) >> uint32(5))
-        lane = int32(cuda.laneid)
+        group, lane = lane_of_group(lanes)
+        row = int64(cuda.blockIdx.x) * groups + group
         state = identity()
         if row < rows:
-            split = lane
-            while split < splits:
+            for split in range(lane, splits, lanes):
                 state = combine(state, get(parts, (row * splits + split) * width, 1))
-                split = int32(split + 32)
         state = fold(state)
         if lane == 0 and row < rows:
-            write(y, row_of(row, kept_shape, y_rows), row, parts, 0, 1, state, extent, correction)
+            write(y, kept_shape, y_rows, row, parts, 0, 1, state, extent, correction)
 
-    return join_parts, lambda rows: (-(-rows // (THREADS // 32)), THREADS, 0)
+    return join_parts, lambda rows: (-(-rows // groups), THREADS, 0)

@@ -12,13 +12,16 @@ from ...algebra import monoid_of
 from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM
-from ...gradients import GRADIENTS
-from ...kernels.batch import over_lanes, states_on
+from ...gradients import GRADIENTS, LARGE
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of, place_of
+from ...kernels.tally import tally_of
 from ...runtime import jit
-from ..tiling import STEPS, THREADS
-from .access import accesses_of, part_of_block
+from ..tiling import THREADS, steps_of
+from .access import accesses_of, lane_of_group, part_of_block
 from .rows import lane_of_row
+
+#: numbers that say what a row's elements take
+RULES = 5
 
 
 class _Pull:
@@ -28,7 +31,7 @@ class _Pull:
         rule, wide = GRADIENTS[gradient], accumulator_of(value)
         (widen, narrow), pull, ordinary, as_number = conversions_of(value), jit.device(rule.pull), ordinary_of(value), as_number_of(value)
         has_y, results, guarded, placed, shares = len(rule.segments) > 1, rule.results, rule.guarded, rule.places, rule.shares
-        shifts, self.has_x = bool(rule.fold) and monoid_of(rule.fold).shifts, bool(rule.rows)
+        shifts, self.has_x, prepare, large = bool(rule.fold) and monoid_of(rule.fold).shifts, bool(rule.rows), jit.device(rule.prepare), wide(LARGE)
 
         @jit.device
         def found(held: Any, held_at: Any, y: Any, y_at: Any) -> Any:
@@ -45,14 +48,15 @@ class _Pull:
             return p, q
 
         @jit.device
-        def rules(x: Any, dy: Any, y: Any, x_at: Any, dy_at: Any, y_at: Any, found: Any) -> Any:
-            """(g, y, p, q) of a row, and its origin: what its fold took from every element."""
+        def rules(into: Any, at: Any, x: Any, dy: Any, y: Any, x_at: Any, dy_at: Any, y_at: Any, found: Any) -> None:
+            """To ``into[at:]``: (g, y, p, q) of a row, prepared, and its origin, which its fold took from every element."""
             saved, origin = wide(0), wide(0)
             if has_y:
                 saved = widen(y[y_at])
             if shifts:
                 origin = widen(x[x_at])
-            return widen(dy[dy_at]), saved, found[0], found[1], origin
+            g, saved, p, q = prepare(widen(dy[dy_at]), saved, found[0], found[1], wide(1), large)
+            into[at], into[at + 1], into[at + 2], into[at + 3], into[at + 4] = g, saved, p, q, origin
 
         @jit.device
         def pulled(x: Any, position: Any, share: Any, rules: Any) -> Any:
@@ -67,27 +71,47 @@ class _Pull:
 
 
 @functools.cache
-def part_of_row(gradient: str, value: str, vector: int, lanes: int, dims: int) -> Any:
-    """``give(x, dx, from_x, to_dx, first, last, lane, shape, x_strides, dx_strides, share, rules)``: a group gives a part of a row its gradient."""
-    element, parts, stride, size = jit.SCALARS[value], _Pull(gradient, value), lanes * vector, STEPS * vector
+def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across: bool) -> Any:
+    """``give(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)``: a lane's part of the gradient of rows.
+
+    Its accesses begin at ``position``, ``gap`` apart. ``across``: the ``vector`` elements of an access are of as many rows, else all of one; ``rules``
+    are those of these rows, one behind the other.
+    """
+    element, parts, steps = jit.SCALARS[value], _Pull(gradient, value), steps_of(value, vector)
     pulled, has_x, place, store = parts.pulled, parts.has_x, place_of(dims), STORE_STREAM[vector]
-    _, fetch_some = accesses_of(value, vector, stride, dims)
+    (fetch, fetch_some), size = accesses_of(value, vector, gap, dims, steps), steps * vector
+    along, rule = (0, RULES) if across else (1, 0)
+
+    @jit.device
+    def pull_all(batch: Any, position: Any, share: Any, rules: Any) -> None:
+        for s in range(steps):
+            for v in range(vector):
+                at = v * rule
+                one = rules[at], rules[at + 1], rules[at + 2], rules[at + 3], rules[at + 4]
+                batch[s * vector + v] = pulled(batch[s * vector + v], position + s * gap + v * along, share, one)
 
     @jit.device
     def give(
-        x: Any, dx: Any, from_x: Any, to_dx: Any, first: Any, last: Any, lane: Any,
-        shape: Any, x_strides: Any, dx_strides: Any, share: Any, rules: Any,
-    ) -> None:  # fmt: skip
+        x: Any, dx: Any, from_x: Any, to_dx: Any, position: Any, last: Any, shape: Any, x_strides: Any, dx_strides: Any, share: Any, rules: Any
+    ) -> None:
         batch = cuda.local.array(size, element)
-        position = first + int64(lane) * vector
-        while position < last:
-            fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch, 0)
-            for s in range(STEPS):
-                if position + s * stride < last:
-                    for v in range(vector):
-                        batch[s * vector + v] = pulled(batch[s * vector + v], position + s * stride + v, share, rules)
-                    store(dx, to_dx + place(position + s * stride, shape, dx_strides), batch, s * vector)
-            position = opaque(position + STEPS * stride)
+        if not has_x:
+            for k in range(size):
+                batch[k] = element(0)
+        while position + (steps - 1) * gap < last:
+            if has_x:
+                fetch(x, from_x, position, shape, x_strides, batch, 0)
+            pull_all(batch, position, share, rules)
+            for s in range(steps):
+                store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
+            position = opaque(position + steps * gap)
+        if position < last:
+            if has_x:
+                fetch_some(x, from_x, position, last, position, shape, x_strides, batch, 0)
+            pull_all(batch, position, share, rules)
+            for s in range(steps):
+                if position + s * gap < last:
+                    store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
 
     return give
 
@@ -98,22 +122,23 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
 
     p and q are the results of a fold, side by side. Bytes: rows · extent · value written, and read where the gradient wants x.
     """
-    parts, give = _Pull(gradient, value), part_of_row(gradient, value, vector, lanes, dims)
-    found, rules_of, groups, row_of = parts.found, parts.rules, THREADS // lanes, place_of(kept)
+    parts, give = _Pull(gradient, value), part_of(gradient, value, vector, lanes * vector, dims, False)
+    found, rules_of, groups, row_of, wide = parts.found, parts.rules, THREADS // lanes, place_of(kept), accumulator_of(value)
 
     def spread_rows(
         x: Any, dy: Any, y: Any, held: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, share: Any,
         kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, held_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
     ) -> None:  # fmt: skip
+        rules = cuda.local.array(RULES, wide)
         row_block, split = part_of_block(splits)
-        group = int32(cuda.threadIdx.x // lanes)
+        group, lane = lane_of_group(lanes)
         row = row_block * groups + group
         if row < rows:
             from_x, to_dx, y_at = row_of(row, kept_shape, x_rows), row_of(row, kept_shape, dx_rows), row_of(row, kept_shape, y_rows)
             both = found(held, row_of(row, kept_shape, held_rows), y, y_at)
-            rules = rules_of(x, dy, y, from_x, row_of(row, kept_shape, dy_rows), y_at, both)
+            rules_of(rules, 0, x, dy, y, from_x, row_of(row, kept_shape, dy_rows), y_at, both)
             last = min((split + 1) * chunk, int64(extent))
-            give(x, dx, from_x, to_dx, split * chunk, last, cuda.threadIdx.x - group * lanes, shape, x_strides, dx_strides, share, rules)
+            give(x, dx, from_x, to_dx, split * chunk + lane * vector, last, shape, x_strides, dx_strides, share, rules)
 
     return spread_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
 
@@ -124,29 +149,31 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
 
     Bytes: rows · extent · value read from memory and written, and read once more, as far as rows fit, from the caches.
     """
-    wide, parts, give = accumulator_of(value), _Pull(gradient, value), part_of_row(gradient, value, vector, lanes, dims)
+    wide, parts, give = accumulator_of(value), _Pull(gradient, value), part_of(gradient, value, vector, lanes * vector, dims, False)
     widen, shifts, results = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results
-    fold_lane, fold = lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x), over_lanes(monoid, value, lanes)
-    identity, finish, rules_of = states_on(monoid, value).identity, jit.device(monoid_of(monoid).finish), parts.rules
+    tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x)
+    nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_of(monoid).finish), parts.rules
     groups, row_of = THREADS // lanes, place_of(kept)
 
     def fold_and_spread_rows(
         x: Any, dy: Any, y: Any, dx: Any, rows: Any, extent: Any, correction: Any, share: Any,
         kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
     ) -> None:  # fmt: skip
-        group = int32(cuda.threadIdx.x // lanes)
-        lane = int32(cuda.threadIdx.x - group * lanes)
+        rules = cuda.local.array(RULES, wide)
+        group, lane = lane_of_group(lanes)
         row = int64(cuda.blockIdx.x) * groups + group
         from_x = row_of(min(row, int64(rows - 1)), kept_shape, x_rows)
-        state = identity()
+        made, count, origin = nothing(), int32(0), wide(0)
         if row < rows:
-            origin = widen(x[from_x]) if shifts else wide(0)
-            state = fold_lane(x, from_x, int64(0), int64(extent), lane, shape, x_strides, origin)
-        ended = finish(fold(state), wide(extent - correction), wide(1))
+            made, count = fold_lane(x, from_x, int64(0), int64(extent), lane, shape, x_strides)
+            if shifts:
+                origin = widen(x[from_x])
+        ended = finish(fold(made, count, origin), wide(extent - correction), wide(1))
         if row < rows:
             both = (ended, wide(0)) if results == 1 else ended
-            rules = rules_of(x, dy, y, from_x, row_of(row, kept_shape, dy_rows), row_of(row, kept_shape, y_rows), both)
-            give(x, dx, from_x, row_of(row, kept_shape, dx_rows), int64(0), int64(extent), lane, shape, x_strides, dx_strides, share, rules)
+            rules_of(rules, 0, x, dy, y, from_x, row_of(row, kept_shape, dy_rows), row_of(row, kept_shape, y_rows), both)
+            to_dx = row_of(row, kept_shape, dx_rows)
+            give(x, dx, from_x, to_dx, int64(lane * vector), int64(extent), shape, x_strides, dx_strides, share, rules)
 
     return fold_and_spread_rows, lambda rows: (-(-rows // groups), THREADS, 0)
 
@@ -154,40 +181,26 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
 @jit.kernel
 def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
     """``spread_rows`` where x is not contiguous along the rows: lanes lie as in ``fold_columns``."""
-    element, wide, parts = jit.SCALARS[value], accumulator_of(value), _Pull(gradient, value)
-    found_in, rules_of, pulled, has_x = parts.found, parts.rules, parts.pulled, parts.has_x
-    depth, rule_size, size = THREADS // lanes, 5 * vector, STEPS * vector
-    column_of, place_down, store, (_, fetch_some) = place_of(kept), place_of(dims), STORE_STREAM[vector], accesses_of(value, vector, depth, dims)
+    wide, parts, column_of, depth = accumulator_of(value), _Pull(gradient, value), place_of(kept), THREADS // lanes
+    found, rules_of, rule_sets, give = parts.found, parts.rules, RULES * vector, part_of(gradient, value, vector, depth, dims, True)
 
     def spread_columns(
         x: Any, dy: Any, y: Any, held: Any, dx: Any, columns: Any, extent: Any, chunk: Any, splits: Any, share: Any,
         kept_shape: Any, x_columns: Any, dy_columns: Any, y_columns: Any, held_columns: Any, dx_columns: Any,
         shape: Any, x_strides: Any, dx_strides: Any,
     ) -> None:  # fmt: skip
-        batch = cuda.local.array(size, element)
-        rules = cuda.local.array(rule_size, wide)
+        rules = cuda.local.array(rule_sets, wide)
         column_block, split = part_of_block(splits)
-        below = int32(cuda.threadIdx.x // lanes)
-        column = (column_block * lanes + (cuda.threadIdx.x - below * lanes)) * vector
+        below, beside = lane_of_group(lanes)
+        column = (column_block * lanes + beside) * vector
         if column < columns:
             from_x, to_dx = column_of(column, kept_shape, x_columns), column_of(column, kept_shape, dx_columns)
             for v in range(vector):
                 dy_at, y_at = column_of(column + v, kept_shape, dy_columns), column_of(column + v, kept_shape, y_columns)
-                both = found_in(held, column_of(column + v, kept_shape, held_columns), y, y_at)
-                found = rules_of(x, dy, y, from_x + v, dy_at, y_at, both)
-                for k in range(5):
-                    rules[5 * v + k] = found[k]
+                both = found(held, column_of(column + v, kept_shape, held_columns), y, y_at)
+                rules_of(rules, RULES * v, x, dy, y, from_x + v, dy_at, y_at, both)
             last = min((split + 1) * chunk, int64(extent))
-            position = split * chunk + below
-            while position < last:
-                fetch_some(x, from_x, position, last if has_x else position, shape, x_strides, batch, 0)
-                for s in range(STEPS):
-                    if position + s * depth < last:
-                        for v in range(vector):
-                            one = rules[5 * v], rules[5 * v + 1], rules[5 * v + 2], rules[5 * v + 3], rules[5 * v + 4]
-                            batch[s * vector + v] = pulled(batch[s * vector + v], position + s * depth, share, one)
-                        store(dx, to_dx + place_down(position + s * depth, shape, dx_strides), batch, s * vector)
-                position = opaque(position + STEPS * depth)
+            give(x, dx, from_x, to_dx, split * chunk + below, last, shape, x_strides, dx_strides, share, rules)
 
     return spread_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)
 

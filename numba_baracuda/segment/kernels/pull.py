@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...gradients import GRADIENTS
+from ...gradients import GRADIENTS, LARGE
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of
 from ...runtime import jit
 
@@ -19,7 +19,7 @@ def pull_of(gradient: str, value: str) -> Any:
     """
     rule, wide = GRADIENTS[gradient], accumulator_of(value)
     widen, narrow = conversions_of(value)
-    as_number, pull, ordinary = as_number_of(value), jit.device(rule.pull), ordinary_of(value)
+    as_number, pull, prepare, ordinary, large = as_number_of(value), jit.device(rule.pull), jit.device(rule.prepare), ordinary_of(value), wide(LARGE)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     placed, guarded, results = rule.places, rule.guarded, rule.results
 
@@ -45,6 +45,7 @@ def pull_of(gradient: str, value: str) -> Any:
             p = folded[at * results]
             if results > 1:
                 q = folded[at * results + 1]
+        one_g, one_y, p, q = prepare(one_g, one_y, p, q, wide(1), large)
         return narrow(pull(one_x, one_w, one_g, one_y, p, q, zero))
 
     return pulled

@@ -1,0 +1,204 @@
+"""What a lane keeps of the elements that it has folded so far, for any monoid over any type of elements."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32
+
+from ..algebra import SUM
+from ..device.block import block_reduce, join_warps
+from ..device.warp import states_of, warp_reduce
+from ..runtime import jit
+from .batch import accessors, batch_of, monoid_on, state_kind, states_on
+from .elements import conversions_of
+from .transpose import transposed_choice, transposed_fold
+
+
+def over_lanes(monoid: str, value: str, lanes: int) -> Any:
+    """``fold(state)`` over the lanes of a group, which is a block where there are more than 32; the same in all of them."""
+    kinds = states_on(monoid, value).kinds
+    reduce = warp_reduce if lanes <= 32 else block_reduce
+    return reduce(monoid_on(monoid, value), kinds if len(kinds) > 1 else kinds[0], lanes)
+
+
+class Tally:
+    """A lane's tally is its state; where the monoid has sums about a pivot, it is (pivot, first, second), of ``width`` scalars.
+
+    ``nothing()`` is the tally of no elements, ``state(tally, count, origin)`` the state of ``count``, of which the mean is taken less ``origin``.
+    """
+
+    def __init__(self, monoid: str, value: str) -> None:
+        states = states_on(monoid, value)
+        self._monoid, self._value = monoid, value
+        self.kind: Any = states.kinds[0]
+        self.width: int = len(states.kinds)
+        self.state_width: int = len(states.kinds)
+        self.nothing: Any = states.identity
+        self.state: Any = jit.device(lambda tally, count, origin: tally)
+
+    def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
+        """``take(tally, elements, at, position, valid, count)``: the tally with the first ``valid`` > 0 of ``runs`` runs of ``run`` elements.
+
+        ``count`` elements are in it. Element k of run s is ``elements[at + (s · run + k) · step]``, and its place ``position + s · gap + k``.
+        """
+        batch, combine = batch_of(self._monoid, self._value, runs, run, step, gap), states_on(self._monoid, self._value).combine
+        return jit.device(lambda tally, elements, at, position, valid, count: combine(tally, batch(elements, at, position, valid)))
+
+    def over(self, lanes: int) -> Any:
+        """``fold(tally, count, origin)``: the state of a group of lanes, which is a block where there are more than 32; the same in all of them."""
+        reduce = over_lanes(self._monoid, self._value, lanes)
+        return jit.device(lambda tally, count, origin: reduce(tally))
+
+    def rows(self, runs: int, run: int, gap: int, lanes: int, height: int) -> Any:
+        """``fold(elements, position, valid, lane, extent, out)``: states of ``height`` rows, each dealt to a group of ``lanes`` lanes.
+
+        A lane has ``valid[h]`` of ``runs`` runs of row h, one row behind the other; ``out`` is as :func:`~.transpose.transposed_fold` leaves it.
+        """
+        batch, (_, put), width = batch_of(self._monoid, self._value, runs, run, 1, gap), accessors(self.width), self.width
+        over_lanes, row_size = transposed_fold(states_on(self._monoid, self._value), lanes, height), runs * run
+
+        @jit.device
+        def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
+            for h in range(height):
+                put(out, h * width, 1, batch(elements, h * row_size, position, valid[h]))
+            over_lanes(out, lane)
+
+        return fold
+
+
+class _PivotTally(Tally):
+    def __init__(self, monoid: str, value: str) -> None:
+        super().__init__(monoid, value)
+        found, kind, states = monoid_on(monoid, value), jit.SCALARS[state_kind(monoid, value)], states_on(monoid, value)
+        around, start, shifts = _for_kind(found.around, kind), found.identity[0], found.shifts
+        identity, cast = states.identity, states.cast
+
+        @jit.device
+        def state(tally: Any, count: Any, origin: Any) -> Any:
+            pivot = tally[0]
+            if shifts:
+                pivot -= origin
+            made = cast(around(pivot, tally[1], tally[2], kind(count), kind(1)))
+            return made if count > 0 else identity()
+
+        self.width = 3
+        self.nothing = jit.device(lambda: (kind(start), kind(0), kind(0)))
+        self.state = state
+        self._start, self._shifts, self._widen, self._terms = start, shifts, conversions_of(value)[0], found.terms
+        self._about, self._moved = _for_kind(found.about, kind), _for_kind(found.moved, kind)
+        self._chosen, self._choose = found.pivot is not None, jit.device(found.pivot or _first)
+
+    def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
+        kind, widen, about, moved, chosen, choose = self.kind, self._widen, self._about, self._moved, self._chosen, self._choose
+
+        @jit.device
+        def take(tally: Any, elements: Any, at: Any, position: Any, valid: Any, count: Any) -> Any:
+            pivot, first, second = tally
+            if chosen:
+                for s in range(runs):
+                    if s < valid:
+                        for k in range(run):
+                            pivot = choose(pivot, widen(elements[at + (s * run + k) * step]))
+            elif count == 0:
+                pivot = widen(elements[at])
+            elif count & (count - 1) == 0:
+                pivot += first / kind(count)
+            if pivot != tally[0]:
+                first, second = moved(first, second, kind(count), tally[0], pivot, kind(1))
+            for s in range(runs):
+                if s < valid:
+                    for k in range(run):
+                        one_term, other_term = about(widen(elements[at + (s * run + k) * step]), pivot, kind(1))
+                        first += one_term
+                        second += other_term
+            return pivot, first, second
+
+        return take
+
+    def over(self, lanes: int) -> Any:
+        kind, moved, chosen, choose, state, two = self.kind, self._moved, self._chosen, self._choose, self.state, self._terms > 1
+        group = min(lanes, 32)
+        levels, several = group.bit_length() - 1, lanes > 32
+        join = join_warps(states_on(self._monoid, self._value), lanes)
+
+        @jit.device
+        def fold(tally: Any, count: Any, origin: Any) -> Any:
+            pivot = tally[0]
+            if chosen:
+                for level in range(levels):
+                    pivot = choose(pivot, cuda.shfl_xor_sync(-1, pivot, 1 << level))
+            else:
+                pivot = cuda.shfl_sync(-1, pivot, int32(cuda.laneid) & -group)
+            first, second = moved(tally[1], tally[2], kind(count), tally[0], pivot, kind(1))
+            total = int32(count)
+            for level in range(levels):
+                first += cuda.shfl_xor_sync(-1, first, 1 << level)
+                total += cuda.shfl_xor_sync(-1, total, 1 << level)
+                if two:
+                    second += cuda.shfl_xor_sync(-1, second, 1 << level)
+            made = state((pivot, first, second), total, origin)
+            return join(made) if several else made
+
+        return fold
+
+    def rows(self, runs: int, run: int, gap: int, lanes: int, height: int) -> Any:
+        kind, widen, about, chosen, choose, state, two = (
+            self.kind, self._widen, self._about, self._chosen, self._choose, self.state, self._terms > 1,
+        )  # fmt: skip
+        levels, row_size, left, start, shifts = lanes.bit_length() - 1, runs * run, max(1, height // lanes), self._start, self._shifts
+        add_up, pick = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
+        (_, put), width = accessors(self.state_width), self.state_width
+
+        @jit.device
+        def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
+            pivots = cuda.local.array(height, kind)
+            origins = cuda.local.array(height, kind)
+            firsts = cuda.local.array(height, kind)
+            seconds = cuda.local.array(height, kind)
+            for h in range(height):
+                pivot, first, second = kind(start), kind(0), kind(0)
+                if not chosen:
+                    pivot = widen(elements[h * row_size])
+                    if levels > 0:
+                        pivot = cuda.shfl_sync(-1, pivot, int32(cuda.laneid) & -lanes)
+                origins[h] = pivot if shifts else kind(0)
+                if chosen:
+                    for s in range(runs):
+                        if s < valid[h]:
+                            for k in range(run):
+                                pivot = choose(pivot, widen(elements[h * row_size + s * run + k]))
+                    for level in range(levels):
+                        pivot = choose(pivot, cuda.shfl_xor_sync(-1, pivot, 1 << level))
+                for s in range(runs):
+                    if s < valid[h]:
+                        for k in range(run):
+                            one_term, other_term = about(widen(elements[h * row_size + s * run + k]), pivot, kind(1))
+                            first += one_term
+                            second += other_term
+                pivots[h], firsts[h], seconds[h] = pivot, first, second
+            add_up(firsts, lane)
+            if two:
+                add_up(seconds, lane)
+            pick(pivots, lane)
+            pick(origins, lane)
+            for h in range(left):
+                put(out, h * width, 1, state((pivots[h], firsts[h], seconds[h]), int32(extent), origins[h]))
+
+        return fold
+
+
+def _first(pivot: Any, x: Any) -> Any:
+    return pivot
+
+
+def _for_kind(function: Any, kind: Any) -> Any:
+    return jit.device(function)(kind) if isinstance(function, str) else jit.device(function)
+
+
+@functools.cache
+def tally_of(monoid: str, value: str) -> Tally:
+    """The one :class:`Tally` for these, so that kernels share its functions."""
+    return (_PivotTally if monoid_on(monoid, value).about else Tally)(monoid, value)

@@ -1,0 +1,94 @@
+"""Several states in every lane become one in each: a fold over lanes that halves the states while it doubles the lanes behind them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba.cuda.types import int32
+
+from ..device.warp import States
+from ..runtime import jit
+from .batch import accessors
+
+
+@functools.cache
+def transposed_fold(states: States, lanes: int, height: int) -> Any:
+    """``fold(array, lane)``: ``array`` holds ``height`` states, and each becomes the fold of those in its place over a group of ``lanes`` lanes.
+
+    Afterwards the first max(1, height / lanes) items of a lane are those of the places from :func:`first_place` on. Both numbers are powers of two.
+    Cost: about ``height`` shuffles a scalar, where a butterfly for each state takes height · log₂ lanes. The order over lanes is that of
+    :func:`~..device.warp.warp_reduce`. After the recursive halving of Rabenseifner, "Optimization of collective reduction operations" (2004).
+    """
+    return _levels(lanes, height, lambda level, have: _fold_level(states, level, have))
+
+
+@functools.cache
+def transposed_choice(lanes: int, height: int) -> Any:
+    """``choose(array, lane)``: of ``height`` numbers, those that :func:`transposed_fold` leaves to the lane."""
+    return _levels(lanes, height, _choice_level)
+
+
+@functools.cache
+def first_place(lanes: int, height: int) -> Any:
+    """``place(lane)``: where the states that :func:`transposed_fold` leaves to a lane come from; lanes from ``height`` on repeat those before."""
+    levels = min(lanes, height).bit_length() - 1
+
+    @jit.device
+    def place(lane: Any) -> Any:
+        found = int32(0)
+        for level in range(levels):
+            found += (lane >> level & 1) * (height >> (level + 1))
+        return found
+
+    return place
+
+
+def _levels(lanes: int, height: int, level_of: Any) -> Any:
+    run = jit.device(lambda array, lane: None)
+    for level in range(lanes.bit_length() - 1):
+        run = _then(run, level_of(level, max(1, height >> level)))
+    return run
+
+
+def _then(first: Any, second: Any) -> Any:
+    @jit.device
+    def both(array: Any, lane: Any) -> None:
+        first(array, lane)
+        second(array, lane)
+
+    return both
+
+
+def _fold_level(states: States, level: int, have: int) -> Any:
+    combine, of_partner, width, step = states.combine, states.of_partner, len(states.kinds), 1 << level
+    (get, put), half = accessors(width), have // 2
+
+    @jit.device
+    def halve(array: Any, lane: Any) -> None:
+        upper = lane & step != 0
+        for k in range(half):
+            low, high = get(array, k * width, 1), get(array, (k + half) * width, 1)
+            own = high if upper else low
+            other = of_partner(low if upper else high, int32(step))
+            put(array, k * width, 1, combine(other if upper else own, own if upper else other))
+
+    @jit.device
+    def fold(array: Any, lane: Any) -> None:
+        upper, own = lane & step != 0, get(array, 0, 1)
+        other = of_partner(own, int32(step))
+        put(array, 0, 1, combine(other if upper else own, own if upper else other))
+
+    return halve if half else fold
+
+
+def _choice_level(level: int, have: int) -> Any:
+    step, half = 1 << level, have // 2
+
+    @jit.device
+    def choose(array: Any, lane: Any) -> None:
+        for k in range(half):
+            if lane & step:
+                array[k] = array[k + half]
+
+    return choose
