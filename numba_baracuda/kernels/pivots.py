@@ -12,7 +12,7 @@ from ..device.numbers import exp2_approx
 from ..runtime import jit
 
 _LOG2_E = math.log2(math.e)
-#: for each type of a state, exponents b and u: up to 2ᵇ numbers are squared as they are, beyond that in units of 2ᵘ; no sum of 2³¹ squares leaves the range
+#: for each type of a state, exponents b and u: what is below 2ᵇ is squared as it is, and beyond in units of 2ᵘ no sum of 2³¹ squares overflows
 _BANDS = {"float32": (45, 88), "float64": (450, 600)}
 
 
@@ -31,7 +31,7 @@ def exponential(kind: Any) -> Any:
 
 @functools.cache
 def _units(kind: Any) -> tuple[Any, Any]:
-    """``unit(pivot)``, a power of two near enough to elements up to the pivot that their squares stay in range, and ``inverse(pivot)``, one over it."""
+    """``unit(pivot)``, a power of two in which the squares of elements up to the pivot stay in range, and ``inverse(pivot)``, one over it."""
     bound, exponent = _BANDS[str(kind)]
     least, most, small, large = (kind(2.0**power) for power in (-bound, bound, -exponent, exponent))
     unit = jit.device(lambda pivot: large if pivot >= most else small if pivot < least else kind(1))

@@ -77,16 +77,20 @@ class _PivotTally(Tally):
         identity, cast = states.identity, states.cast
 
         @jit.device
-        def state(tally: Any, count: Any, origin: Any) -> Any:
+        def state_of_some(tally: Any, count: Any, origin: Any) -> Any:
             pivot = tally[0]
             if shifts:
                 pivot -= origin
-            made = cast(around(pivot, tally[1], tally[2], kind(count), kind(1)))
+            return cast(around(pivot, tally[1], tally[2], kind(count), kind(1)))
+
+        @jit.device
+        def state(tally: Any, count: Any, origin: Any) -> Any:
+            made = state_of_some(tally, count, origin)
             return made if count > 0 else identity()
 
         self.width = 3
         self.nothing = jit.device(lambda: (kind(start), kind(0), kind(0)))
-        self.state = state
+        self.state, self._state_of_some = state, state_of_some
         self._start, self._shifts, self._widen, self._terms = start, shifts, conversions_of(value)[0], found.terms
         self._about, self._moved = _for_kind(found.about, kind), _for_kind(found.moved, kind)
         self._chosen, self._choose = found.pivot is not None, jit.device(found.pivot or _first)
@@ -146,7 +150,7 @@ class _PivotTally(Tally):
 
     def rows(self, runs: int, run: int, gap: int, lanes: int, height: int) -> Any:
         kind, widen, about, chosen, choose, state, two = (
-            self.kind, self._widen, self._about, self._chosen, self._choose, self.state, self._terms > 1,
+            self.kind, self._widen, self._about, self._chosen, self._choose, self._state_of_some, self._terms > 1,
         )  # fmt: skip
         levels, row_size, left, start, shifts = lanes.bit_length() - 1, runs * run, max(1, height // lanes), self._start, self._shifts
         add_up, pick = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)

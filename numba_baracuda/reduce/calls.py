@@ -38,33 +38,31 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
-def _plan_of(op: Op, key: Any, describe: Callable[[], ReduceDescriptor], device: int) -> Any:
-    made = _calls.get(key)
-    return made if made is not None else remember(_calls, key, plan.select(describe(), device=device))
-
-
 def forward_function(op: Op) -> Callable[..., Any]:
     """``f(x, axis, keepdims=True)`` of a reduction."""
     x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
 
+    keywords = op.traits["keywords"]
+
     def call(x: Any, axis: Any, keepdims: bool, options: dict[str, Any]) -> Any:
-        view, settings = arrays.read(x, x_place), {_FIELDS.get(name, name): options[name] for name in op.traits["keywords"]}
-
-        def describe() -> ReduceDescriptor:
-            return ReduceDescriptor(op.kind, view.shape, axis, view.element, **settings)
-
-        made = _plan_of(op, (op.name, view.form, _key(axis), *settings.values()), describe, view.device)
-        axes, handle = made.descriptor.axes, streams.stream_handle(options["stream"], view)
-        out = options["out"]
+        view, settings = arrays.read(x, x_place), [options[name] for name in keywords]
+        key = (op.name, view.form, axis if type(axis) is int else _key(axis), *settings)
+        made = _calls.get(key)
+        if made is None:
+            named = {_FIELDS.get(name, name): setting for name, setting in zip(keywords, settings, strict=True)}
+            descriptor = ReduceDescriptor(op.kind, view.shape, axis, view.element, **named)
+            made = remember(_calls, key, plan.select(descriptor, device=view.device))
+        axes, stream, out = made.descriptor.axes, options["stream"], options["out"]
         if out is None:
+            stream = streams.stream_handle(stream, view)
             shape = made.descriptor.output_shape if keepdims else _without(view.shape, axes)
-            out = allocation.empty(view, shape, made.descriptor.result or view.element, handle)
+            out = allocation.empty(view, shape, made.descriptor.result or view.element, stream)
         y = arrays.read(out, y_place)
         if not keepdims:
             if tuple(y.shape) != _without(view.shape, axes):
                 raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(_without(view.shape, axes))} with keepdims=False")
             y = _with_ones(y, axes)
-        made.execute([view, y], handle, options["workspace"])
+        made.execute([view, y], stream, options["workspace"])
         return out
 
     return _function(op, call, {"x": None, "axis": None, "keepdims": True}, ("x", "axis"), {})
@@ -93,10 +91,11 @@ def backward_function(op: Op) -> Callable[..., Any]:
         axes = reduced_axes(op.name, options["axis"], len(shape))
         views = {name: _with_ones(view, axes) if name != "x" and len(view.shape) == len(shape) - len(axes) else view for name, view in views.items()}
 
-        def describe() -> ReduceDescriptor:
-            return ReduceBackwardDescriptor(op.kind, tuple(shape), axes, first.element, **settings)
-
-        made = _plan_of(op, (op.name, tuple(shape), axes, first.element, first.device, *settings.values()), describe, first.device)
+        key = (op.name, tuple(shape), axes, first.element, first.device, *settings.values())
+        made = _calls.get(key)
+        if made is None:
+            descriptor = ReduceBackwardDescriptor(op.kind, tuple(shape), axes, first.element, **settings)
+            made = remember(_calls, key, plan.select(descriptor, device=first.device))
         handle, out = streams.stream_handle(options["stream"], first), options["out"]
         if out is None:
             out = allocation.empty(first, tuple(shape), first.element, handle)
@@ -112,11 +111,14 @@ def _function(op: Op, call: Callable[..., Any], positional: dict[str, Any], need
     plain, named, nothing = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
     parameters = [inspect.Parameter(name, plain, default=nothing if name in needed else default) for name, default in positional.items()]
     parameters += [inspect.Parameter(name, named, default=default) for name, default in keywords.items()]
-    signature, known, most = inspect.Signature(parameters), keywords.keys(), len(positional)
+    signature, known, least, most = inspect.Signature(parameters), keywords.keys(), len(needed), len(positional)
+    rest = tuple(positional.values())
     optional = {name: default for name, default in keywords.items() if default is not nothing}
     complete = len(optional) == len(keywords)
 
     def run(*given: Any, **options: Any) -> Any:
+        if least <= len(given) < most:
+            given += rest[len(given) :]
         if len(given) != most or not options.keys() <= known or not (complete or "axis" in options):
             bound = signature.bind(*given, **options)
             bound.apply_defaults()

@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ..algebra import monoid_of
+from ..algebra import Monoid, monoid_of
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from ..gradients import GRADIENTS, Gradient
 from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..runtime.spec import KernelSpec
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, contiguous
+from .geometry import Geometry
 from .problem import Problem
-from .tiling import (
-    ACROSS,
-    GIVEN_COLUMNS,
-    GIVEN_ROWS,
-    IN_FLIGHT_SHORT,
-    THREADS,
-    column_lanes,
-    join_lanes,
-    row_lanes,
-    short_row,
-    splits_for,
-    staged_lanes,
-    steps_of,
-)
+from .tiling import THREADS, join_lanes, staged_lanes
 
 #: what kernels read and write truth values as
 _BYTES = {"bool": "u8"}
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """How a problem is dealt to blocks."""
-
-    lanes: int
-    blocks: int
-    splits: int
-    chunk: int
-    steps: int = 0  #: of a lane to each short row
-    height: int = 0  #: short rows at a time
-
-    @classmethod
-    def of(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
-        """For a fold: rows that belong to a warp stay whole, others are split if there are few."""
-        lanes, blocks, step = _dealing(problem, value)
-        if not problem.along or lanes == THREADS:
-            return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors))
-        short = () if problem.peeled else short_row(ceil_div(problem.extent, problem.vector), lanes, steps_of(value, problem.vector, IN_FLIGHT_SHORT))
-        return cls(lanes, blocks, 1, problem.extent, *short)
-
-    @classmethod
-    def of_gradient(cls, problem: Problem, value: str) -> Geometry:
-        """Where nothing is folded: small parts, whose loads and stores mix."""
-        lanes, blocks, step = _dealing(problem, value)
-        chunk = step * (GIVEN_ROWS if problem.along else GIVEN_COLUMNS)
-        return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk)
-
-    @property
-    def launch(self) -> tuple[int, int, int]:
-        return self.blocks * self.splits, THREADS, 0
-
-
-def _dealing(problem: Problem, value: str) -> tuple[int, int, int]:
-    """(lanes of a row or beside each other, blocks for all rows, places that a block takes at a time)."""
-    vector, steps = problem.vector, steps_of(value, problem.vector)
-    if problem.along:
-        lanes = row_lanes(ceil_div(problem.extent, vector))
-        return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
-    lanes = column_lanes(problem.contiguous, vector * BY_NAME[value].itemsize, problem.extent, steps)
-    return lanes, ceil_div(problem.rows, lanes * vector), THREADS // lanes * steps
 
 
 def _spec(kernel: str, signature: str, **constants: int | str | bool) -> KernelSpec:
@@ -104,22 +49,11 @@ def fold_steps(
 ) -> tuple[list[Step], list[Slot]]:
     """A fold of ``source`` into ``output``, which lies as ``problem.kept_strides[0]`` says; long rows in parts that a second launch joins."""
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
-    found, size = monoid_of(monoid), BY_NAME[value].itemsize
+    found = monoid_of(monoid)
     state = found.kind or BY_NAME[value].accumulator
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
-        lanes = staged_lanes(problem.extent * size)
-        spec = _spec(
-            "fold_staged_rows",
-            f"*{value} *i32 *{result} *{state} i64 i64 i64 {_tuples(problem, 2, 0)}",
-            **constants,
-            vector=problem.vector,
-            lanes=lanes,
-        )
-        rows = THREADS // lanes
-        config = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * problem.extent * size, 16) * 16
-        numbers = (problem.rows, problem.extent, found.correction)
-        return [Launch(spec, config, (source, guard, output, NULL), (*numbers, problem.kept_shape, problem.kept_strides[0]))], []
+        return [_fold_staged(problem, constants, found, (source, guard, output), state)], []
     geometry = Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
     scalars, parts = (*extents, found.correction), NULL if geometry.splits == 1 else "parts"
@@ -137,6 +71,17 @@ def fold_steps(
     return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]
 
 
+def _fold_staged(problem: Problem, constants: dict[str, Any], found: Monoid, pointers: tuple[str, str, str], state: str) -> Launch:
+    """The launch for rows without gaps that go through shared memory."""
+    value, row_bytes = constants["value"], problem.extent * BY_NAME[constants["value"]].itemsize
+    lanes = staged_lanes(row_bytes)
+    rows = THREADS // lanes
+    signature = f"*{value} *i32 *{constants['result']} *{state} i64 i64 i64 {_tuples(problem, 2, 0)}"
+    spec = _spec("fold_staged_rows", signature, **constants, vector=problem.vector, lanes=lanes)
+    launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
+    return Launch(spec, launch, (*pointers, NULL), (problem.rows, problem.extent, found.correction, problem.kept_shape, problem.kept_strides[0]))
+
+
 def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """A forward op."""
     monoid = descriptor.corrected(op.traits["monoid"])
@@ -151,8 +96,8 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
 
 
 def _across(monoid: str, value: str) -> int:
-    """Bytes of the widest access across rows."""
-    return ACROSS if monoid_of(monoid).about and BY_NAME[value].itemsize < 4 else 16
+    """Bytes of the widest access across rows: sums about a pivot take few rows at a time, but more of each, to move their pivots less often."""
+    return min(8, 2 * BY_NAME[value].itemsize) if monoid_of(monoid).about else 16
 
 
 def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:
@@ -178,12 +123,12 @@ def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layo
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
     whole = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
     geometry = Geometry.of(whole, target.multiprocessors, value)
-    given = Geometry.of_gradient(whole, value)
+    given = Geometry.of_gradient(whole, target.multiprocessors, value)
     if not rule.fold:
         return Recipe((_back(descriptor, whole, given, rule, NULL),))
     monoid, state, steps = descriptor.corrected(rule.fold), BY_NAME[value].accumulator, list[Step]()
-    if whole.along and geometry.splits == 1 and not rule.guarded:
-        return Recipe((_back(descriptor, whole, geometry, rule, NULL, monoid),))
+    if whole.along and geometry.splits == 1:
+        return Recipe((_back(descriptor, whole, given if rule.guarded else geometry, rule, NULL, monoid),))
     problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True, across=_across(monoid, value))
     slots, guard = [Slot("kept", state, problem.rows * monoid_of(monoid).results)], NULL
     if rule.guarded:
@@ -200,7 +145,9 @@ def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launc
     return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), ("y", "guard"), (problem.rows, problem.kept_shape, problem.full_kept[0]))
 
 
-def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "") -> Launch:
+def _back(
+    descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "", padding: int = 0
+) -> Launch:
     """The launch that writes the gradient, of what a fold kept, or with the fold by ``monoid`` in itself."""
     value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, held) = problem.full_kept, problem.full_reduced, problem.kept_strides
@@ -209,9 +156,9 @@ def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geom
     x_name, y_name = "x" if rule.rows or monoid else NULL, "y" if len(rule.segments) > 1 else NULL
     share, along = 1 / problem.extent, (problem.shape, x_reduced, dx_reduced)
     if monoid:
-        signature = f"*{value} *{value} *{value} *{value} i64 i64 i64 {state} {_tuples(problem, 5, 3)}"
+        signature = f"*{value} *{value} *{value} *{value} i64 i64 i64 i64 i64 {state} {_tuples(problem, 5, 3)}"
         spec = _spec("fold_and_spread_rows", signature, monoid=monoid, **constants)
-        scalars = (problem.rows, problem.extent, monoid_of(monoid).correction, share)
+        scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, monoid_of(monoid).correction, share)
         return Launch(spec, geometry.launch, (x_name, "dy", y_name, "dx"), (*scalars, problem.kept_shape, x_kept, dy, y, dx_kept, *along))
     signature = f"*{value} *{value} *{value} *{state} *{value} i64 i64 i64 i64 {state} {_tuples(problem, 6, 3)}"
     spec = _spec(f"spread_{_form(problem)}", signature, **constants)

@@ -7,22 +7,18 @@ from ..dtypes import BY_NAME
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = 256
-#: bytes whose loads a lane issues before it uses the first, of a long row and of several short ones, and the most accesses for them
-IN_FLIGHT = 64
-IN_FLIGHT_SHORT = 64
-MOST_STEPS = 16
+#: bytes whose loads a lane issues before it uses the first, and the most accesses for them
+IN_FLIGHT, MOST_STEPS = 64, 16
 #: bytes that a block reads side by side across rows
 BESIDE = 512
-#: accesses of a lane to its rows before it is done with a gradient, along and across
-GIVEN_ROWS, GIVEN_COLUMNS = 4, 8
-#: bytes of an access across rows where a state of halves takes several numbers for each of them
-ACROSS = 8
-#: passes of so many accesses that a group makes over a row before the row is split, and that make up for the launch that joins the parts
+#: times that a lane issues as many before it is done with a gradient, along rows and across
+GIVEN_ROWS, GIVEN_COLUMNS = 2, 4
+#: times that a group does so over a row before the row is split, which make up for the launch that joins the parts
 PASSES = 4
-#: blocks for each multiprocessor that keep the memory busy
-BLOCKS = 8
-#: a row of so many accesses or fewer belongs to a warp, or to some of its lanes
-WARP_ACCESSES = 512
+#: blocks for each multiprocessor that keep the memory busy, along rows and across, where they have more to do in the end
+BLOCKS_ROWS, BLOCKS_COLUMNS = 16, 8
+#: a row of so many accesses or fewer belongs to a warp where there are as many rows for each multiprocessor
+WARP_ACCESSES, WARP_ROWS = 2048, 32
 #: bytes of rows without gaps that a block keeps in shared memory where accesses to single rows would be narrower than ``STAGED_BELOW``, and elements
 #: that a lane takes from there at a time
 STAGED_BYTES, STAGED_BELOW, STAGED_STEPS = 40 << 10, 8, 8
@@ -32,9 +28,9 @@ PEELED_BYTES = 1 << 10
 JOINED = 4
 
 
-def steps_of(value: str, vector: int, in_flight: int = IN_FLIGHT) -> int:
+def steps_of(value: str, vector: int) -> int:
     """Accesses of so many elements whose loads a lane issues before it uses the first; a power of two."""
-    return max(1, min(MOST_STEPS, in_flight // (vector * BY_NAME[value].itemsize)))
+    return max(1, min(MOST_STEPS, IN_FLIGHT // (vector * BY_NAME[value].itemsize)))
 
 
 def power_of_two(number: int) -> int:
@@ -42,9 +38,10 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def row_lanes(accesses: int) -> int:
-    """Lanes that share out a row of so many accesses: side by side in a warp, and a block where each would have many."""
-    return THREADS if accesses > WARP_ACCESSES else min(32, power_of_two(accesses))
+def row_lanes(accesses: int, steps: int, rows: int, multiprocessors: int) -> int:
+    """Lanes that share out a row of so many accesses: some of a warp, or a block where a warp would take long and other warps have no rows."""
+    alone = accesses <= 32 * steps or (accesses <= WARP_ACCESSES and rows >= WARP_ROWS * multiprocessors)
+    return min(32, power_of_two(accesses)) if alone else THREADS
 
 
 def short_row(accesses: int, lanes: int, most: int) -> tuple[int, int]:
@@ -80,9 +77,9 @@ def column_lanes(accesses: int, nbytes: int, extent: int, steps: int) -> int:
     return lanes
 
 
-def splits_for(blocks: int, extent: int, step: int, multiprocessors: int) -> tuple[int, int]:
-    """(parts of each row, places of a part), a multiple of ``step``: enough for every multiprocessor to be busy, as far as rows are long enough."""
-    wanted = ceil_div(BLOCKS * multiprocessors, max(blocks, 1))
+def splits_for(blocks: int, extent: int, step: int, wanted_blocks: int) -> tuple[int, int]:
+    """(parts of each row, places of a part), a multiple of ``step``: enough for as many blocks as are wanted, as far as rows are long enough."""
+    wanted = ceil_div(wanted_blocks, max(blocks, 1))
     most = max(1, extent // (PASSES * step))
     chunk = ceil_div(ceil_div(extent, min(wanted, most)), step) * step
     return (ceil_div(extent, chunk), chunk) if 0 < chunk < extent else (1, extent)

@@ -29,7 +29,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
     width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
     (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
-    take, write, column_of = tally.batch(steps, 1, vector, depth), results_of(monoid, value, result, kept), place_of(kept)
+    take, (write, keep), column_of = tally.batch(steps, 1, vector, depth), results_of(monoid, value, result), place_of(kept)
     (fetch, fetch_some), size, scalars, kept_scalars = (
         accesses_of(value, vector, depth, dims, steps),
         steps * vector,
@@ -84,6 +84,9 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if below == 0 and column < columns:
             for v in range(vector):
-                write(y, kept_shape, y_columns, column + v, parts, split, splits, get(state, v * width, 1), extent, correction)
+                if splits > 1:
+                    keep(parts, (column + v) * splits + split, get(state, v * width, 1))
+                else:
+                    write(y, column_of(column + v, kept_shape, y_columns), get(state, v * width, 1), extent, correction)
 
     return fold_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)

@@ -28,25 +28,22 @@ def narrow_of(monoid: str, value: str, result: str) -> Any:
 
 
 @functools.cache
-def results_of(monoid: str, value: str, result: str, kept: int) -> Any:
-    """``write(y, shape, strides, row, parts, split, splits, state, extent, correction)``: finishes a state, or keeps it as one of several parts."""
+def results_of(monoid: str, value: str, result: str) -> tuple[Any, Any]:
+    """``write(y, at, state, extent, correction)`` finishes a row; ``keep(parts, part, state)`` puts its state where a later launch finds it."""
     found, kind = monoid_on(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     finish, narrow, (_, put) = jit.device(found.finish), narrow_of(monoid, value, result), accessors(found.width)
-    width, results, row_of = found.width, found.results, place_of(kept)
+    width, results = found.width, found.results
 
     @jit.device
-    def write(y: Any, shape: Any, strides: Any, row: Any, parts: Any, split: Any, splits: Any, state: Any, extent: Any, correction: Any) -> None:
-        if splits > 1:
-            put(parts, (row * splits + split) * width, 1, state)
+    def write(y: Any, at: Any, state: Any, extent: Any, correction: Any) -> None:
+        ended = finish(state, kind(extent - correction), kind(1))
+        if results == 1:
+            y[at] = narrow(ended)
         else:
-            ended, at = finish(state, kind(extent - correction), kind(1)), row_of(row, shape, strides)
-            if results == 1:
-                y[at] = narrow(ended)
-            else:
-                for w in range(results):
-                    y[at * results + w] = narrow(ended[w])
+            for w in range(results):
+                y[at * results + w] = narrow(ended[w])
 
-    return write
+    return write, jit.device(lambda parts, part, state: put(parts, part * width, 1, state))
 
 
 @jit.kernel
@@ -54,7 +51,7 @@ def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: boo
     """Joins the ``splits`` parts of each row, ``lanes`` lanes a row: lane by lane, then over the lanes. Bytes: parts read, rows · result written."""
     states, width = states_on(monoid, value), monoid_on(monoid, value).width
     identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, lanes), accessors(width)
-    groups, write = THREADS // lanes, results_of(monoid, value, result, kept)
+    groups, (write, _), row_of = THREADS // lanes, results_of(monoid, value, result), place_of(kept)
 
     def join_parts(guard: Any, parts: Any, y: Any, rows: Any, splits: Any, extent: Any, correction: Any, kept_shape: Any, y_rows: Any) -> None:
         if guarded and guard[0] == 0:
@@ -67,6 +64,6 @@ def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: boo
                 state = combine(state, get(parts, (row * splits + split) * width, 1))
         state = fold(state)
         if lane == 0 and row < rows:
-            write(y, kept_shape, y_rows, row, parts, 0, 1, state, extent, correction)
+            write(y, row_of(row, kept_shape, y_rows), state, extent, correction)
 
     return join_parts, lambda rows: (-(-rows // groups), THREADS, 0)

@@ -70,7 +70,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     geometry. Bytes: rows · extent · value read, rows · result written.
     """
     wide, widen, shifts = accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
-    tally, groups, row_of, write = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result, kept)
+    tally, groups, row_of, (write, keep) = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result)
     nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
 
     def fold_rows(
@@ -91,6 +91,9 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
                 origin = widen(x[base])
         state = fold(made, count, origin)
         if lane == 0 and row < rows:
-            write(y, kept_shape, y_rows, row, parts, split, splits, state, extent, correction)
+            if splits > 1:
+                keep(parts, row * splits + split, state)
+            else:
+                write(y, row_of(row, kept_shape, y_rows), state, extent, correction)
 
     return fold_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)

@@ -19,6 +19,14 @@ from .access import accesses_of, lane_of_group
 from .results import results_of
 
 
+def below_of(kept: int) -> Any:
+    """``below(base, row, rows, shape, strides)``: the offset of the row that is ``rows`` behind ``row``, which lies at ``base``."""
+    place = place_of(kept)
+    if kept == 1:
+        return jit.device(lambda base, row, rows, shape, strides: base + rows * strides[0])
+    return jit.device(lambda base, row, rows, shape, strides: place(row + rows, shape, strides))
+
+
 @jit.kernel
 def fold_short_rows(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, height: int, full: bool, guarded: bool, kept: int, dims: int
@@ -29,12 +37,13 @@ def fold_short_rows(
     ``fold_rows``.
     """
     element, tally, groups, stride, row_size = jit.SCALARS[value], tally_of(monoid, value), THREADS // lanes, lanes * vector, steps * vector
-    fold, write, row_of, (fetch, fetch_some) = (
+    fold, (write, _), row_of, below = (
         tally.rows(steps, vector, stride, lanes, height),
-        results_of(monoid, value, result, kept),
+        results_of(monoid, value, result),
         place_of(kept),
-        accesses_of(value, vector, stride, dims, steps),
+        below_of(kept),
     )
+    fetch, fetch_some = accesses_of(value, vector, stride, dims, steps)
     size, rows_a_block, left, place_of_lane = height * row_size, groups * height, max(1, height // lanes), first_place(lanes, height)
     kind, width, (get, _) = tally.kind, tally.state_width, accessors(tally.state_width)
     scalars = height * width
@@ -49,23 +58,25 @@ def fold_short_rows(
         if guarded and guard[0] == 0:
             return
         group, lane = lane_of_group(lanes)
-        first = int64(cuda.blockIdx.x) * rows_a_block + group
-        last = row_of(rows - 1, kept_shape, x_rows)
+        first = int64(cuda.blockIdx.x) * rows_a_block
+        here = int32(min(int64(rows_a_block), rows - first))
+        own = first + min(group, int32(here - 1))
+        base = row_of(own, kept_shape, x_rows)
         for h in range(height):
-            base = row_of(first + h * groups, kept_shape, x_rows)
-            base = base if first + h * groups < rows else last
+            at = below(base, own, h * groups, kept_shape, x_rows)
+            at = at if group + h * groups < here else base
             if full:
-                fetch(x, base, lane * vector, shape, x_strides, batch, h * row_size)
+                fetch(x, at, lane * vector, shape, x_strides, batch, h * row_size)
                 valid[h] = int32(steps)
             else:
-                valid[h] = fetch_some(x, base, lane * vector, extent, 0, shape, x_strides, batch, h * row_size)
+                valid[h] = fetch_some(x, at, lane * vector, extent, 0, shape, x_strides, batch, h * row_size)
         fold(batch, int64(lane * vector), valid, lane, extent, states)
-        first += place_of_lane(lane) * groups
-        if lane < height:
+        group = int32(group + place_of_lane(lane) * groups)
+        if lane < height and group < here:
+            base = row_of(first + group, kept_shape, y_rows)
             for h in range(left):
-                row = first + h * groups
-                if row < rows:
-                    write(y, kept_shape, y_rows, row, parts, 0, 1, get(states, h * width, 1), extent, correction)
+                if group + h * groups < here:
+                    write(y, below(base, first + group, h * groups, kept_shape, y_rows), get(states, h * width, 1), extent, correction)
 
     return fold_short_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
@@ -80,7 +91,7 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
     shifts, rows_a_block, stride, steps = monoid_of(monoid).shifts, THREADS // lanes, THREADS * vector, steps_of(value, vector)
     load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
     take, fold, nothing = tally.batch(STAGED_STEPS, 1, 1, lanes), tally.over(lanes), tally.nothing
-    write = results_of(monoid, value, result, kept)
+    (write, _), row_of = results_of(monoid, value, result), place_of(kept)
 
     def fold_staged_rows(x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, correction: Any, kept_shape: Any, y_rows: Any) -> None:
         staged = cuda.shared.array(0, element)
@@ -127,6 +138,6 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
                 origin = widen(staged[begin])
         state = fold(made, count, origin)
         if lane == 0 and row < rows:
-            write(y, kept_shape, y_rows, row, parts, 0, 1, state, extent, correction)
+            write(y, row_of(row, kept_shape, y_rows), state, extent, correction)
 
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)

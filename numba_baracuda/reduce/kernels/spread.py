@@ -74,8 +74,8 @@ class _Pull:
 def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across: bool) -> Any:
     """``give(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)``: a lane's part of the gradient of rows.
 
-    Its accesses begin at ``position``, ``gap`` apart. ``across``: the ``vector`` elements of an access are of as many rows, else all of one; ``rules``
-    are those of these rows, one behind the other.
+    Its accesses begin at ``position``, ``gap`` apart. ``across``: the ``vector`` elements of an access are of as many rows, else all of one;
+    ``rules`` are those of these rows, one behind the other.
     """
     element, parts, steps = jit.SCALARS[value], _Pull(gradient, value), steps_of(value, vector)
     pulled, has_x, place, store = parts.pulled, parts.has_x, place_of(dims), STORE_STREAM[vector]
@@ -145,37 +145,53 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
 
 @jit.kernel
 def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
-    """``fold_rows`` and ``spread_rows`` in one, for whole rows: a group reads its row a second time where the caches still hold it.
+    """``fold_rows`` and ``spread_rows`` in one, for rows that a group folds alone and then reads a second time, where the caches still hold them.
 
+    For a guarded gradient the group folds its row only if that, or another row of the block, wants it, and gives ``chunk`` places their gradient.
     Bytes: rows · extent · value read from memory and written, and read once more, as far as rows fit, from the caches.
     """
-    wide, parts, give = accumulator_of(value), _Pull(gradient, value), part_of(gradient, value, vector, lanes * vector, dims, False)
-    widen, shifts, results = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results
+    wide, parts, guarded = accumulator_of(value), _Pull(gradient, value), GRADIENTS[gradient].guarded
+    give = part_of(gradient, value, vector, lanes * vector, dims, False)
+    widen, shifts, results, ordinary = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results, ordinary_of(value)
     tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x)
     nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_of(monoid).finish), parts.rules
     groups, row_of = THREADS // lanes, place_of(kept)
 
-    def fold_and_spread_rows(
-        x: Any, dy: Any, y: Any, dx: Any, rows: Any, extent: Any, correction: Any, share: Any,
-        kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
-    ) -> None:  # fmt: skip
-        rules = cuda.local.array(RULES, wide)
-        group, lane = lane_of_group(lanes)
-        row = int64(cuda.blockIdx.x) * groups + group
-        from_x = row_of(min(row, int64(rows - 1)), kept_shape, x_rows)
+    @jit.device
+    def fold_whole(x: Any, from_x: Any, there: Any, extent: Any, lane: Any, correction: Any, shape: Any, x_strides: Any) -> Any:
+        """(p, q) of a row, if it is there."""
         made, count, origin = nothing(), int32(0), wide(0)
-        if row < rows:
+        if there:
             made, count = fold_lane(x, from_x, int64(0), int64(extent), lane, shape, x_strides)
             if shifts:
                 origin = widen(x[from_x])
         ended = finish(fold(made, count, origin), wide(extent - correction), wide(1))
-        if row < rows:
-            both = (ended, wide(0)) if results == 1 else ended
-            rules_of(rules, 0, x, dy, y, from_x, row_of(row, kept_shape, dy_rows), row_of(row, kept_shape, y_rows), both)
-            to_dx = row_of(row, kept_shape, dx_rows)
-            give(x, dx, from_x, to_dx, int64(lane * vector), int64(extent), shape, x_strides, dx_strides, share, rules)
+        return (ended, wide(0)) if results == 1 else ended
 
-    return fold_and_spread_rows, lambda rows: (-(-rows // groups), THREADS, 0)
+    def fold_and_spread_rows(
+        x: Any, dy: Any, y: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, correction: Any, share: Any,
+        kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
+    ) -> None:  # fmt: skip
+        rules = cuda.local.array(RULES, wide)
+        row_block, split = part_of_block(splits)
+        group, lane = lane_of_group(lanes)
+        row = row_block * groups + group
+        at = min(row, int64(rows - 1))
+        from_x, y_at = row_of(at, kept_shape, x_rows), row_of(at, kept_shape, y_rows)
+        both = wide(0), wide(-1)
+        if guarded:
+            special = not ordinary(widen(y[y_at]))
+            if cuda.syncthreads_or(int32(special)):
+                found = fold_whole(x, from_x, row < rows, extent, lane, correction, shape, x_strides)
+                both = found if special else both
+        else:
+            both = fold_whole(x, from_x, row < rows, extent, lane, correction, shape, x_strides)
+        if row < rows:
+            rules_of(rules, 0, x, dy, y, from_x, row_of(row, kept_shape, dy_rows), y_at, both)
+            to_dx, last = row_of(row, kept_shape, dx_rows), min((split + 1) * chunk, int64(extent))
+            give(x, dx, from_x, to_dx, split * chunk + lane * vector, last, shape, x_strides, dx_strides, share, rules)
+
+    return fold_and_spread_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
 
 
 @jit.kernel

@@ -1,0 +1,54 @@
+"""How a problem is dealt to blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..axes import ceil_div
+from ..dtypes import BY_NAME
+from .problem import Problem
+from .tiling import BLOCKS_COLUMNS, BLOCKS_ROWS, GIVEN_COLUMNS, GIVEN_ROWS, THREADS, column_lanes, row_lanes, short_row, splits_for, steps_of
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """``blocks`` for all rows, times ``splits`` of ``chunk`` places; ``lanes`` share out a row, or lie beside each other across rows."""
+
+    lanes: int
+    blocks: int
+    splits: int
+    chunk: int
+    steps: int = 0  #: of a lane to each short row
+    height: int = 0  #: short rows at a time
+
+    @classmethod
+    def of(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
+        """For a fold: rows that belong to a warp stay whole, others are split if there are few."""
+        lanes, blocks, step = _dealing(problem, multiprocessors, value)
+        if not problem.along:
+            return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_COLUMNS))
+        if lanes == THREADS:
+            return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_ROWS))
+        accesses = ceil_div(problem.extent, problem.vector)
+        return cls(lanes, blocks, 1, problem.extent, *(() if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))))
+
+    @classmethod
+    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
+        """Where nothing is folded: small parts, whose loads and stores mix."""
+        lanes, blocks, step = _dealing(problem, multiprocessors, value)
+        chunk = step * (GIVEN_ROWS if problem.along else GIVEN_COLUMNS)
+        return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk)
+
+    @property
+    def launch(self) -> tuple[int, int, int]:
+        return self.blocks * self.splits, THREADS, 0
+
+
+def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, int, int]:
+    """(lanes, blocks for all rows, places that a block takes at a time)."""
+    vector, steps = problem.vector, steps_of(value, problem.vector)
+    if problem.along:
+        lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
+        return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
+    lanes = column_lanes(problem.contiguous, vector * BY_NAME[value].itemsize, problem.extent, steps)
+    return lanes, ceil_div(problem.rows, lanes * vector), THREADS // lanes * steps
