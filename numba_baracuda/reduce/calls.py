@@ -117,7 +117,7 @@ def _function(op: Op, call: Callable[..., Any], positional: dict[str, Any], need
     complete = len(optional) == len(keywords)
 
     def run(*given: Any, **options: Any) -> Any:
-        if least <= len(given) < most:
+        if least <= len(given) < most and options.keys() <= known:
             given += rest[len(given) :]
         if len(given) != most or not options.keys() <= known or not (complete or "axis" in options):
             bound = signature.bind(*given, **options)
