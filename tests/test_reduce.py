@@ -284,6 +284,18 @@ def test_norms_of_mixed_sizes(kind: Kind) -> None:
         np.testing.assert_allclose(kind.numpy(nb.reduce_norm2(kind.array(array), axis, False)), wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["norm2", "logsumexp", "var"])
+def test_sizes_that_change_along_the_way(kind: Kind, name: str) -> None:
+    """Every lane has to move its pivot, upwards and downwards."""
+    rising = {"norm2": np.geomspace(1e-35, 1e35, 6000), "logsumexp": np.linspace(-3000, 3000, 6000), "var": np.linspace(0, 1e6, 6000) ** 2}[name]
+    x = np.stack([rising, rising[::-1], np.roll(rising, 3000)]).astype(F)
+    wide = x.astype(np.float64)
+    wanted = {"norm2": np.linalg.norm(wide, axis=1), "logsumexp": np.logaddexp.reduce(wide, axis=1), "var": wide.var(axis=1, ddof=1)}[name]
+    for array, axis in ((x, 1), (x.T.copy(), 0)):
+        got = kind.numpy(getattr(nb, f"reduce_{name}")(kind.array(array), axis, False))
+        np.testing.assert_allclose(got, wanted, rtol=3e-6)
+
+
 def test_infinities_and_nan(kind: Kind) -> None:
     x = np.array([[-INF, -INF], [INF, 1], [NAN, 1], [-INF, 2], [INF, -INF], [88, 88]], F)
     wanted = {

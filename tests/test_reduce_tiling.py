@@ -1,0 +1,137 @@
+"""How reductions are dealt to blocks and lanes, which kernel a layout gets, and the fold of several rows over lanes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from collectives import AFFINE
+from numba import cuda
+from numba.cuda import types
+
+from numba_baracuda import OPS, ReduceDescriptor, ReduceKind
+from numba_baracuda.axes import ceil_div
+from numba_baracuda.device.warp import states_of
+from numba_baracuda.kernels.batch import accessors
+from numba_baracuda.kernels.transpose import first_place, transposed_choice, transposed_fold
+from numba_baracuda.op import Launch, Layout, Target
+from numba_baracuda.reduce import tiling
+from numba_baracuda.reduce.descriptor import contiguous
+from numba_baracuda.runtime import emulator
+
+CARD = Target((9, 0), 132)
+
+
+def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str = "f32", address: int = 0, pad: int = 0) -> list[Launch]:
+    """What reduces an array whose last axis has ``pad`` elements behind it."""
+    descriptor = ReduceDescriptor(ReduceKind.parse(kind), shape, axis, element)
+    strides = contiguous((*shape[:-1], shape[-1] + pad)).strides
+    op = OPS[f"reduce_{kind}"]
+    recipe = op.variants[0].recipe(op, descriptor, {"x": Layout(shape, strides, address), "y": contiguous(descriptor.output_shape)}, CARD)
+    return [step for step in recipe.steps if isinstance(step, Launch)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "options", "kernel", "constants"),
+    [
+        ((1 << 24, 16), 1, {}, "fold_short_rows", {"lanes": 4, "steps": 1, "height": 4, "full": True}),
+        ((1 << 26, 4), 1, {"element": "bf16"}, "fold_short_rows", {"lanes": 1, "vector": 4, "height": 8}),
+        ((1 << 20, 24), 1, {}, "fold_short_rows", {"lanes": 8, "full": False}),
+        ((1 << 20, 37), 1, {}, "fold_staged_rows", {"lanes": 1, "vector": 4}),
+        ((1 << 20, 37), 1, {"address": 4}, "fold_staged_rows", {"vector": 1}),
+        ((1 << 20, 37), 1, {"pad": 1}, "fold_short_rows", {"vector": 1, "lanes": 32}),
+        ((1 << 20, 601), 1, {}, "fold_staged_rows", {"lanes": 16}),
+        ((1 << 14, 701), 1, {}, "fold_rows", {"peeled": True, "lanes": 32}),
+        ((1 << 20, 256), 1, {}, "fold_short_rows", {"lanes": 32, "steps": 2, "height": 2}),
+        ((128, 1024), 1, {}, "fold_rows", {"lanes": 256}),
+        ((1 << 16, 1024), 1, {}, "fold_rows", {"lanes": 32}),
+        ((1 << 14, 1 << 14), 1, {}, "fold_rows", {"lanes": 256, "vector": 4, "peeled": False}),
+        ((1 << 14, 1 << 14), 1, {"address": 4}, "fold_rows", {"vector": 4, "peeled": True}),
+        ((1024,), None, {}, "fold_rows", {"vector": 4, "peeled": False}),
+        ((1 << 14, 1 << 14), 0, {}, "fold_columns", {"lanes": 32, "vector": 4}),
+        ((1 << 14, 1 << 14), 0, {"address": 4}, "fold_columns", {"lanes": 128, "vector": 1}),
+        ((1 << 14, 1 << 14), 0, {"kind": "var"}, "fold_columns", {"lanes": 64, "vector": 2}),
+        ((1 << 14, 1 << 14), 0, {"kind": "var", "element": "bf16"}, "fold_columns", {"lanes": 128, "vector": 2}),
+    ],
+)  # fmt: skip
+def test_kernel_of_a_layout(shape: tuple[int, ...], axis: Any, options: dict[str, Any], kernel: str, constants: dict[str, Any]) -> None:
+    spec = launches(shape, axis, **options)[0].spec
+    assert spec.factory.endswith(f":{kernel}")
+    assert dict(spec.constants) | constants == dict(spec.constants)
+
+
+def test_long_rows_are_joined_in_a_second_launch_and_small_problems_need_one() -> None:
+    assert [step.spec.factory.rpartition(":")[2] for step in launches((4, 1 << 26), 1)] == ["fold_rows", "join_parts"]
+    assert all(len(launches(shape, axis)) == 1 for shape, axis in (((1024,), 0), ((128, 1024), 1), ((1 << 20, 256), 1)))
+
+
+def test_rows_are_covered_once() -> None:
+    for extent in (1, 2, 1000, 4096, 100_000, 1 << 26, (1 << 31) + 5):
+        for blocks in (1, 7, 500):
+            splits, chunk = tiling.splits_for(blocks, extent, 4096, 16 * 132)
+            assert (splits - 1) * chunk < extent <= splits * chunk and (splits == 1 or chunk % 4096 == 0)
+
+
+def test_lanes_of_short_rows_hold_them() -> None:
+    for accesses in range(1, 600):
+        lanes = tiling.row_lanes(accesses, 4, 1 << 20, 132)
+        assert lanes & (lanes - 1) == 0 and lanes <= 32
+        steps, height = tiling.short_row(accesses, lanes, 4)
+        assert (steps == 0) == (accesses > 4 * lanes) and height & (height - 1) == 0
+        assert steps == 0 or ((steps - 1) * lanes < accesses <= steps * lanes and steps * height <= 4 < 2 * steps * height)
+    assert tiling.short_row(0, 1, 4) == (0, 0)
+
+
+def test_staged_rows_fit() -> None:
+    for row_bytes in range(2, 4000, 2):
+        lanes = tiling.staged_lanes(row_bytes)
+        assert lanes == 0 or tiling.THREADS // lanes * row_bytes <= tiling.STAGED_BYTES
+        assert (lanes == 0) == (16 * row_bytes > tiling.STAGED_BYTES)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 8, 32])
+@pytest.mark.parametrize("height", [1, 2, 4, 16])
+def test_transposed_fold(lanes: int, height: int) -> None:
+    """Lanes hold the folds of the places they are said to, in the order of the lanes."""
+    states = states_of(AFFINE, (types.int64, types.int64))
+    fold, choose, place, left = (
+        transposed_fold(states, lanes, height),
+        transposed_choice(lanes, height),
+        first_place(lanes, height),
+        max(1, height // lanes),
+    )
+    (get, put), scalars = accessors(2), 2 * height
+
+    def kernel(x: Any, y: Any, chosen: Any) -> None:
+        kept = cuda.local.array(scalars, types.int64)
+        numbers = cuda.local.array(height, types.int64)
+        thread = types.int32(cuda.threadIdx.x)
+        for h in range(height):
+            put(kept, 2 * h, 1, get(x, 2 * (thread * height + h), 1))
+            numbers[h] = h
+        lane = types.int32(thread % lanes)
+        fold(kept, lane)
+        choose(numbers, lane)
+        for h in range(left):
+            put(y, 2 * (thread * height + place(lane) + h), 1, get(kept, 2 * h, 1))
+            chosen[thread * height + place(lane) + h] = numbers[h]
+
+    rng = np.random.default_rng(height)
+    x = rng.integers(-3, 4, (32, height, 2))
+    y, chosen = np.full((32, height, 2), -99), np.full((32, height), -1)
+    emulator.run(kernel, (types.int64[::1],) * 3, 1, 32, [x.reshape(-1), y.reshape(-1), chosen.reshape(-1)])
+    combine = AFFINE.combine
+    assert callable(combine)
+    held = 0
+    for lane in range(32):
+        group = lane // lanes * lanes
+        for h in range(height):
+            if chosen[lane, h] >= 0:
+                held += 1
+                assert chosen[lane, h] == h
+                assert tuple(y[lane, h]) == functools.reduce(combine, [tuple(x[group + k, h]) for k in range(lanes)])
+    assert held == 32 * left
+    seen = {h for lane in range(lanes) for h in range(height) if chosen[lane, h] >= 0}
+    assert seen == set(range(height)) and ceil_div(height, lanes) == left
