@@ -145,9 +145,7 @@ def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launc
     return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), ("y", "guard"), (problem.rows, problem.kept_shape, problem.full_kept[0]))
 
 
-def _back(
-    descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "", padding: int = 0
-) -> Launch:
+def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "") -> Launch:
     """The launch that writes the gradient, of what a fold kept, or with the fold by ``monoid`` in itself."""
     value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, held) = problem.full_kept, problem.full_reduced, problem.kept_strides
