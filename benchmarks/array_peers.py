@@ -7,7 +7,7 @@ from typing import Any
 
 from . import rescan
 from .case import Case, nbytes
-from .peer import INDEXED, Given, Peer, extreme_given, indexed, native
+from .peer import INDEXED, Given, Peer, extreme_given, indexed, native, packed
 from .reduce_truths import axes_of
 
 
@@ -28,7 +28,9 @@ def _jax_reductions(jax: Any) -> Iterator[Peer]:
         "std": lambda x, axis, keepdims: jnp.std(x, axis=axis, keepdims=keepdims, ddof=1),
     }  # fmt: skip
     for kind, function in functions.items():
-        yield Peer(kind, f"reduce_{kind}", lambda t: (t.x, t.y), lambda x, y, function=function: function(x, axis=axes_of(x, y), keepdims=True))
+        yield Peer(
+            kind, f"reduce_{kind}", lambda t: (t.x, t.y), lambda x, y, function=function: function(x, axis=axes_of(x, y), keepdims=True), packed
+        )
 
 
 def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:

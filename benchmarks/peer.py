@@ -91,6 +91,11 @@ def one_go(case: Case) -> bool:
     return floats(case) and not case.indexed
 
 
+def packed(case: Case) -> bool:
+    """Arrays without gaps, which are the only ones that JAX takes from others."""
+    return getattr(case, "lies", "") != "every_second_row"
+
+
 def native(case: Case) -> bool:
     """Elements that CuPy adds in place."""
     return case.element != "bf16"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import itertools
 import subprocess
 import sys
@@ -397,10 +398,15 @@ def test_on_a_device_one_build_serves_later_processes(folder: Path, monkeypatch:
 
 @contextlib.contextmanager
 def _capturing(stream: Any, mode: str, graphs: list[Any]) -> Iterator[None]:
+    gc.collect()  # what other tests left behind may free memory, which ends a capture of the Global mode
+    gc.disable()
     with stream:
         stream.begin_capture(getattr(cupy.cuda.runtime, f"streamCaptureMode{mode}"))
-        yield
-        graphs.append(stream.end_capture())
+        try:
+            yield
+        finally:
+            gc.enable()
+            graphs.append(stream.end_capture())
 
 
 @gpu

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kinds import KINDS, Kind
+from kinds import KINDS, Kind, Numba
 from samples import name_of
 from test_reduce import OPS, operands, run, truth
 from tolerance import assert_close
@@ -45,7 +45,8 @@ def test_arrays_of_every_framework(op: Op, kind: str) -> None:
         pytest.importorskip("torch")
     made: Kind = KINDS[kind]
     given = operands(op, (16, 24), (1,))
-    got = run(op, {name: made.view(made.array(array)) for name, array in given.items()}, (16, 24), 1)
+    share = made.view if isinstance(made, Numba) else lambda array: array
+    got = run(op, {name: share(made.array(array)) for name, array in given.items()}, (16, 24), 1)
     assert made.owns(got)
     options = {"ties": "all"} if "ties" in op.traits["keywords"] else {}
     assert_close(made.numpy(got), truth(op, given, (16, 24), (1,), **options), "f32", op.name)
