@@ -52,7 +52,7 @@ def uniform(xp: Any, rng: Any, shape: tuple[int, ...], element: str) -> Any:
 
 def factors(xp: Any, rng: Any, shape: tuple[int, ...], element: str, most: int) -> Any:
     """Numbers of either sign of which any ``most`` have a product that neither overflows nor vanishes."""
-    spread = min(0.3, 20 / max(most, 1) ** 0.5)
+    spread = min(0.3, (2 if element == "f16" else 20) / max(most, 1) ** 0.5)
     values = rng.random(shape, dtype=xp.float64 if element == "f64" else xp.float32)
     sign = xp.where(values < 0.5, -1, 1).astype(values.dtype)
     values *= 2  # both halves of [0, 1) become a whole one

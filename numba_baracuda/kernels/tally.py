@@ -95,8 +95,23 @@ class _PivotTally(Tally):
         self._about, self._moved = _for_kind(found.about, kind), _for_kind(found.moved, kind)
         self._chosen, self._choose = found.pivot is not None, jit.device(found.pivot or _first)
 
+    def _first_pivot(self, count: int, step: int) -> Any:
+        """``pivot(elements, at)``: of ``count`` elements one that is neither the least nor the greatest, as far as four of them tell."""
+        widen, apart = self._widen, count // 4 * step
+
+        @jit.device
+        def pivot(elements: Any, at: Any) -> Any:
+            first = widen(elements[at])
+            if apart == 0:
+                return first
+            second, third, fourth = widen(elements[at + apart]), widen(elements[at + 2 * apart]), widen(elements[at + 3 * apart])
+            return max(min(first, second), min(third, fourth))
+
+        return pivot
+
     def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
         kind, widen, about, moved, chosen, choose = self.kind, self._widen, self._about, self._moved, self._chosen, self._choose
+        first_pivot = self._first_pivot(runs * run, step)
 
         @jit.device
         def take(tally: Any, elements: Any, at: Any, position: Any, valid: Any, count: Any) -> Any:
@@ -107,7 +122,7 @@ class _PivotTally(Tally):
                         for k in range(run):
                             pivot = choose(pivot, widen(elements[at + (s * run + k) * step]))
             elif count == 0:
-                pivot = widen(elements[at])
+                pivot = first_pivot(elements, at)
             elif count & (count - 1) == 0:
                 pivot += first / kind(count)
             if pivot != tally[0]:
@@ -153,11 +168,13 @@ class _PivotTally(Tally):
             self.kind, self._widen, self._about, self._chosen, self._choose, self._state_of_some, self._terms > 1,
         )  # fmt: skip
         levels, row_size, left, start, shifts = lanes.bit_length() - 1, runs * run, max(1, height // lanes), self._start, self._shifts
+        first_pivot = self._first_pivot(row_size, 1)
         add_up, pick = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
         (_, put), width = accessors(self.state_width), self.state_width
 
         @jit.device
         def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
+            leader = int32(cuda.laneid) & -lanes
             pivots = cuda.local.array(height, kind)
             origins = cuda.local.array(height, kind)
             firsts = cuda.local.array(height, kind)
@@ -165,10 +182,17 @@ class _PivotTally(Tally):
             for h in range(height):
                 pivot, first, second = kind(start), kind(0), kind(0)
                 if not chosen:
-                    pivot = widen(elements[h * row_size])
+                    pivot = first_pivot(elements, h * row_size)
+                    if row_size < 4 <= lanes:
+                        pivot = min(pivot, cuda.shfl_xor_sync(-1, pivot, 1))
+                        pivot = max(pivot, cuda.shfl_xor_sync(-1, pivot, 2))
                     if levels > 0:
-                        pivot = cuda.shfl_sync(-1, pivot, int32(cuda.laneid) & -lanes)
-                origins[h] = pivot if shifts else kind(0)
+                        pivot = cuda.shfl_sync(-1, pivot, leader)
+                origins[h] = kind(0)
+                if shifts:
+                    origins[h] = widen(elements[h * row_size])
+                    if levels > 0:
+                        origins[h] = cuda.shfl_sync(-1, origins[h], leader)
                 if chosen:
                     for s in range(runs):
                         if s < valid[h]:
