@@ -59,20 +59,21 @@ def truth(xp: Any, op: str, operands: Mapping[str, Any]) -> Truth:
 
 
 def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str:
-    """What is wrong with a result, or nothing: the tolerance is :meth:`~numba_baracuda.dtypes.Element.tolerance`·Σ |terms|.
+    """What is wrong with a result, or nothing: the tolerance is :meth:`~numba_baracuda.dtypes.Element.tolerance`·Σ |terms|, or a subnormal step.
 
     ``conventions``: whether it is judged where only a convention says what is right.
     """
     if got.shape != wanted.value.shape:
         return f"is of shape {got.shape}, wants {wanted.value.shape}"
     terms = xp.broadcast_to(xp.asarray(wanted.terms, xp.float64), (len(got),))
-    factor = column(dtypes.element(got.dtype).tolerance(terms), got)
+    kind = dtypes.element(got.dtype)
+    factor, step = column(kind.tolerance(terms), got), kind.tiny * kind.eps if kind.eps else 0.0
     wrong, worst = 0, 0.0
     for rows in slabs(got):
         found, value = wide(xp, got[rows]), wanted.value[rows]
         with np.errstate(invalid="ignore"):
             error = xp.where(found == value, 0.0, abs(found - value))  # also where both are infinite
-        allowed = 0.0 if wanted.scale is None else factor[rows] * wanted.scale[rows]
+        allowed = 0.0 if wanted.scale is None else xp.maximum(factor[rows] * wanted.scale[rows], step)
         if not conventions:
             error = xp.where(column(terms[rows], got) == 0, 0.0, error)
             error = error if wanted.free is None else xp.where(wanted.free[rows], 0.0, error)
