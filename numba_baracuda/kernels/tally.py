@@ -58,18 +58,20 @@ class Tally:
         A lane has ``valid[h]`` of ``runs`` runs of row h, one row behind the other; ``out`` is as :func:`~.transpose.transposed_fold` leaves it.
         """
         batch, (_, put), width = batch_of(self._monoid, self._value, runs, run, 1, gap), accessors(self.width), self.width
-        over_lanes, row_size = transposed_fold(states_on(self._monoid, self._value), lanes, height), runs * run
+        transposed, row_size = transposed_fold(states_on(self._monoid, self._value), lanes, height), runs * run
 
         @jit.device
         def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
             for h in range(height):
                 put(out, h * width, 1, batch(elements, h * row_size, position, valid[h]))
-            over_lanes(out, lane)
+            transposed(out, lane)
 
         return fold
 
 
 class _PivotTally(Tally):
+    """Of sums about a pivot: a batch moves it where it has to, and lanes, or rows of a group at once, agree on one before they add up."""
+
     def __init__(self, monoid: str, value: str) -> None:
         super().__init__(monoid, value)
         found, kind, states = monoid_on(monoid, value), jit.SCALARS[state_kind(monoid, value)], states_on(monoid, value)
