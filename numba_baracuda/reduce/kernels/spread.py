@@ -83,12 +83,11 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
     along, rule = (0, RULES) if across else (1, 0)
 
     @jit.device
-    def pull_all(batch: Any, position: Any, share: Any, rules: Any) -> None:
-        for s in range(steps):
-            for v in range(vector):
-                at = v * rule
-                one = rules[at], rules[at + 1], rules[at + 2], rules[at + 3], rules[at + 4]
-                batch[s * vector + v] = pulled(batch[s * vector + v], position + s * gap + v * along, share, one)
+    def pull_one(batch: Any, s: Any, position: Any, share: Any, rules: Any) -> None:
+        for v in range(vector):
+            at = v * rule
+            one = rules[at], rules[at + 1], rules[at + 2], rules[at + 3], rules[at + 4]
+            batch[s * vector + v] = pulled(batch[s * vector + v], position + v * along, share, one)
 
     @jit.device
     def give(
@@ -101,16 +100,23 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
         while position + (steps - 1) * gap < last:
             if has_x:
                 fetch(x, from_x, position, shape, x_strides, batch, 0)
-            pull_all(batch, position, share, rules)
             for s in range(steps):
-                store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
+                pull_one(batch, s, position + s * gap, share, rules)
+                if not has_x:  # a batch of one number many times would be kept in memory
+                    store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
+            if has_x:
+                for s in range(steps):
+                    store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
             position = opaque(position + steps * gap)
         if position < last:
             if has_x:
                 fetch_some(x, from_x, position, last, position, shape, x_strides, batch, 0)
-            pull_all(batch, position, share, rules)
+                for s in range(steps):
+                    pull_one(batch, s, position + s * gap, share, rules)
             for s in range(steps):
                 if position + s * gap < last:
+                    if not has_x:
+                        pull_one(batch, s, position + s * gap, share, rules)
                     store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
 
     return give
