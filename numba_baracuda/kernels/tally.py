@@ -111,30 +111,46 @@ class _PivotTally(Tally):
 
         return pivot
 
-    def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
-        kind, widen, about, moved, chosen, choose = self.kind, self._widen, self._about, self._moved, self._chosen, self._choose
-        first_pivot = self._first_pivot(runs * run, step)
+    def _over_runs(self, runs: int, run: int, step: int) -> tuple[Any, Any]:
+        """``choose_all(pivot, elements, at, valid)``, the pivot of that and the runs, and ``add_all(first, second, pivot, …)``, with their terms."""
+        kind, widen, about, choose = self.kind, self._widen, self._about, self._choose
 
         @jit.device
-        def take(tally: Any, elements: Any, at: Any, position: Any, valid: Any, count: Any) -> Any:
-            pivot, first, second = tally
-            if chosen:
-                for s in range(runs):
-                    if s < valid:
-                        for k in range(run):
-                            pivot = choose(pivot, widen(elements[at + (s * run + k) * step]))
-            elif count == 0:
-                pivot = first_pivot(elements, at)
-            elif count & (count - 1) == 0:
-                pivot += first / kind(count)
-            if pivot != tally[0]:
-                first, second = moved(first, second, kind(count), tally[0], pivot, kind(1))
+        def choose_all(pivot: Any, elements: Any, at: Any, valid: Any) -> Any:
+            for s in range(runs):
+                if s < valid:
+                    for k in range(run):
+                        pivot = choose(pivot, widen(elements[at + (s * run + k) * step]))
+            return pivot
+
+        @jit.device
+        def add_all(first: Any, second: Any, pivot: Any, elements: Any, at: Any, valid: Any) -> Any:
             for s in range(runs):
                 if s < valid:
                     for k in range(run):
                         one_term, other_term = about(widen(elements[at + (s * run + k) * step]), pivot, kind(1))
                         first += one_term
                         second += other_term
+            return first, second
+
+        return choose_all, add_all
+
+    def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
+        kind, moved, chosen, first_pivot = self.kind, self._moved, self._chosen, self._first_pivot(runs * run, step)
+        choose_all, add_all = self._over_runs(runs, run, step)
+
+        @jit.device
+        def take(tally: Any, elements: Any, at: Any, position: Any, valid: Any, count: Any) -> Any:
+            pivot, first, second = tally
+            if chosen:
+                pivot = choose_all(pivot, elements, at, valid)
+            elif count == 0:
+                pivot = first_pivot(elements, at)
+            elif count & (count - 1) == 0:
+                pivot += first / kind(count)
+            if pivot != tally[0]:
+                first, second = moved(first, second, kind(count), tally[0], pivot, kind(1))
+            first, second = add_all(first, second, pivot, elements, at, valid)
             return pivot, first, second
 
         return take
@@ -166,11 +182,9 @@ class _PivotTally(Tally):
         return fold
 
     def rows(self, runs: int, run: int, gap: int, lanes: int, height: int) -> Any:
-        kind, widen, about, chosen, choose, state, two = (
-            self.kind, self._widen, self._about, self._chosen, self._choose, self._state_of_some, self._terms > 1,
-        )  # fmt: skip
+        kind, widen, chosen, choose, state, two = self.kind, self._widen, self._chosen, self._choose, self._state_of_some, self._terms > 1
         levels, row_size, left, start, shifts = lanes.bit_length() - 1, runs * run, max(1, height // lanes), self._start, self._shifts
-        first_pivot = self._first_pivot(row_size, 1)
+        first_pivot, (choose_all, add_all) = self._first_pivot(row_size, 1), self._over_runs(runs, run, 1)
         add_up, pick = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
         (_, put), width = accessors(self.state_width), self.state_width
 
@@ -196,18 +210,10 @@ class _PivotTally(Tally):
                     if levels > 0:
                         origins[h] = cuda.shfl_sync(-1, origins[h], leader)
                 if chosen:
-                    for s in range(runs):
-                        if s < valid[h]:
-                            for k in range(run):
-                                pivot = choose(pivot, widen(elements[h * row_size + s * run + k]))
+                    pivot = choose_all(pivot, elements, h * row_size, valid[h])
                     for level in range(levels):
                         pivot = choose(pivot, cuda.shfl_xor_sync(-1, pivot, 1 << level))
-                for s in range(runs):
-                    if s < valid[h]:
-                        for k in range(run):
-                            one_term, other_term = about(widen(elements[h * row_size + s * run + k]), pivot, kind(1))
-                            first += one_term
-                            second += other_term
+                first, second = add_all(first, second, pivot, elements, h * row_size, valid[h])
                 pivots[h], firsts[h], seconds[h] = pivot, first, second
             add_up(firsts, lane)
             if two:

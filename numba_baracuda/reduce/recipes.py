@@ -65,8 +65,8 @@ def fold_steps(
         return steps, []
     signature = f"*i32 *{state} *{result} i64 i64 i64 i64 {_tuples(problem, 2, 0)}"
     numbers = (problem.rows, geometry.splits, problem.extent, found.correction)
-    spec = _spec("join_parts", signature, **constants, lanes=join_lanes(geometry.splits))
-    launch = (ceil_div(problem.rows, THREADS // join_lanes(geometry.splits)), THREADS, 0)
+    lanes = join_lanes(geometry.splits)
+    spec, launch = _spec("join_parts", signature, **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
     steps.append(Launch(spec, launch, (guard, parts, output), (*numbers, problem.kept_shape, problem.kept_strides[0])))
     return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]
 
@@ -122,10 +122,10 @@ def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layo
     rule, value, held = rule_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
     whole = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
-    geometry = Geometry.of(whole, target.multiprocessors, value)
     given = Geometry.of_gradient(whole, target.multiprocessors, value)
     if not rule.fold:
         return Recipe((_back(descriptor, whole, given, rule, NULL),))
+    geometry = Geometry.of(whole, target.multiprocessors, value)
     monoid, state, steps = descriptor.corrected(rule.fold), BY_NAME[value].accumulator, list[Step]()
     if whole.along and geometry.splits == 1:
         return Recipe((_back(descriptor, whole, given if rule.guarded else geometry, rule, NULL, monoid),))

@@ -70,6 +70,9 @@ class _Pull:
         self.found, self.rules, self.pulled = found, rules, pulled
 
 
+_pull_of = functools.cache(_Pull)
+
+
 @functools.cache
 def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across: bool) -> Any:
     """``give(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)``: a lane's part of the gradient of rows.
@@ -77,7 +80,7 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
     Its accesses begin at ``position``, ``gap`` apart. ``across``: the ``vector`` elements of an access are of as many rows, else all of one;
     ``rules`` are those of these rows, one behind the other.
     """
-    element, parts, steps = jit.SCALARS[value], _Pull(gradient, value), steps_of(value, vector)
+    element, parts, steps = jit.SCALARS[value], _pull_of(gradient, value), steps_of(value, vector)
     pulled, has_x, place, store = parts.pulled, parts.has_x, place_of(dims), STORE_STREAM[vector]
     (fetch, fetch_some), size = accesses_of(value, vector, gap, dims, steps), steps * vector
     along, rule = (0, RULES) if across else (1, 0)
@@ -128,7 +131,7 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
 
     p and q are the results of a fold, side by side. Bytes: rows · extent · value written, and read where the gradient wants x.
     """
-    parts, give = _Pull(gradient, value), part_of(gradient, value, vector, lanes * vector, dims, False)
+    parts, give = _pull_of(gradient, value), part_of(gradient, value, vector, lanes * vector, dims, False)
     found, rules_of, groups, row_of, wide = parts.found, parts.rules, THREADS // lanes, place_of(kept), accumulator_of(value)
 
     def spread_rows(
@@ -156,7 +159,7 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
     For a guarded gradient the group folds its row only if that, or another row of the block, wants it, and gives ``chunk`` places their gradient.
     Bytes: rows · extent · value read from memory and written, and read once more, as far as rows fit, from the caches.
     """
-    wide, parts, guarded = accumulator_of(value), _Pull(gradient, value), GRADIENTS[gradient].guarded
+    wide, parts, guarded = accumulator_of(value), _pull_of(gradient, value), GRADIENTS[gradient].guarded
     give = part_of(gradient, value, vector, lanes * vector, dims, False)
     widen, shifts, results, ordinary = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results, ordinary_of(value)
     tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x)
@@ -203,7 +206,7 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
 @jit.kernel
 def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
     """``spread_rows`` where x is not contiguous along the rows: lanes lie as in ``fold_columns``."""
-    wide, parts, column_of, depth = accumulator_of(value), _Pull(gradient, value), place_of(kept), THREADS // lanes
+    wide, parts, column_of, depth = accumulator_of(value), _pull_of(gradient, value), place_of(kept), THREADS // lanes
     found, rules_of, rule_sets, give = parts.found, parts.rules, RULES * vector, part_of(gradient, value, vector, depth, dims, True)
 
     def spread_columns(
