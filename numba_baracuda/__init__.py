@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     from .reduce.descriptor import ReduceBackwardDescriptor as ReduceBackwardDescriptor
     from .reduce.descriptor import ReduceDescriptor as ReduceDescriptor
     from .registry import OPS as OPS
+    from .scan import cummax as cummax
+    from .scan import cummin as cummin
+    from .scan import cumprod as cumprod
+    from .scan import cumsum as cumsum
+    from .scan import logcumsumexp as logcumsumexp
+    from .scan.descriptor import ScanDescriptor as ScanDescriptor
     from .segment import segment_logsumexp as segment_logsumexp
     from .segment import segment_logsumexp_backward as segment_logsumexp_backward
     from .segment import segment_max as segment_max
@@ -115,6 +121,8 @@ _HOMES = {
     ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
     "registry": "OPS",
+    "scan": "cummax cummin cumprod cumsum logcumsumexp",
+    "scan.descriptor": "ScanDescriptor",
     "segment.descriptor": "SegmentDescriptor",
     "segment.index": "SegmentIndex",
     "segment": " ".join(
@@ -126,7 +134,7 @@ _HOMES = {
     "vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("device", "reduce", "segment")
+_SUBPACKAGES = ("device", "reduce", "scan", "segment")
 __all__ = sorted([*_HOME_OF, *_SUBPACKAGES])
 
 

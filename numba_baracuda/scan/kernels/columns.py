@@ -28,7 +28,7 @@ def scan_columns(*, monoid: str, value: str, vector: int, lanes: int, threads: i
     (widen, narrow), lift, finish = conversions_of(value), jit.device(found.lift), jit.device(found.finish)
     identity, combine, cast = states.identity, states.combine, states.cast
     (get, put), column_of, load, store = accessors(width), place_of(kept), LOAD_STREAM[vector], STORE_STREAM[vector]
-    depth, size, scalars, step_scalars = threads // lanes, steps * vector, vector * width, steps * vector * width
+    depth, size, scalars = threads // lanes, steps * vector, vector * width
     shared, tile = threads * scalars, depth * steps
 
     def scan_columns(
@@ -36,7 +36,6 @@ def scan_columns(*, monoid: str, value: str, vector: int, lanes: int, threads: i
     ) -> None:
         met = cuda.shared.array(shared, kind)
         batch = cuda.local.array(size, element)
-        scanned = cuda.local.array(step_scalars, kind)
         carry = cuda.local.array(scalars, kind)
         thread = uint32(cuda.threadIdx.x)
         below, beside = int32(thread // uint32(lanes)), int32(thread % uint32(lanes))
@@ -62,7 +61,6 @@ def scan_columns(*, monoid: str, value: str, vector: int, lanes: int, threads: i
                 for s in range(steps):
                     if start + s < extent:
                         total = combine(total, cast(lift(widen(batch[s * vector + v]), kind(1), kind(1))))
-                    put(scanned, (s * vector + v) * width, 1, total)
                 put(met, v * width * threads + cuda.threadIdx.x, threads, total)
             cuda.syncthreads()
             for v in range(vector):
@@ -75,10 +73,9 @@ def scan_columns(*, monoid: str, value: str, vector: int, lanes: int, threads: i
                     ended = combine(ended, total)
                 put(carry, v * width, 1, ended)
                 for s in range(steps):
-                    right = combine(left, get(scanned, (s * vector + v) * width, 1))
-                    if exclusive:
-                        right = combine(left, get(scanned, ((s - 1) * vector + v) * width, 1)) if s > 0 else left
-                    batch[s * vector + v] = narrow(finish(right, kind(1), kind(1)))
+                    after = combine(left, cast(lift(widen(batch[s * vector + v]), kind(1), kind(1))))
+                    batch[s * vector + v] = narrow(finish(left if exclusive else after, kind(1), kind(1)))
+                    left = after
             for s in range(steps):
                 at = start + s
                 if there and at < extent:

@@ -22,8 +22,8 @@ def scan_rows(*, monoid: str, value: str, vector: int, lanes: int, reverse: bool
     """``y[o, r] = finish(initial ⊕ lift(x[o, 0]) ⊕ … ⊕ lift(x[o, r]))``; ``exclusive`` leaves x[o, r] out, ``reverse`` counts r from the end.
 
     A group of ``lanes`` lanes, which is a block where there are more than 32, walks its row in tiles of ``steps`` accesses a lane. An access is
-    scanned in registers, the totals of the lanes of a warp by shuffles, the strips of a warp one after the other, and warps through shared memory; the
-    tiles follow each other with a carry. The order is fixed by the geometry. Bytes: rows · extent · value read and written.
+    folded in registers, the totals of the lanes of a warp are scanned by shuffles, the strips of a warp one after the other, and warps through shared
+    memory; the tiles follow each other with a carry. The order is fixed by the geometry. Bytes: rows · extent · value read and written.
     """
     element, kind, states = jit.SCALARS[value], jit.SCALARS[state_kind(monoid, value)], states_on(monoid, value)
     found, steps, width = monoid_on(monoid, value), steps_of(value, vector), len(states.kinds)
@@ -34,14 +34,12 @@ def scan_rows(*, monoid: str, value: str, vector: int, lanes: int, reverse: bool
     kinds: Any = states.kinds if width > 1 else states.kinds[0]
     over_lanes, over_block = warp_scan(found, kinds, group_lanes), block_scan(found, kinds, THREADS, exclusive=True)
     strip, size = group_lanes * vector, steps * vector
-    scalars, tile, strips = size * width, lanes * steps * vector, steps * width
+    scalars, tile = steps * width, lanes * steps * vector
 
-    def scan_rows(
-        x: Any, y: Any, rows: Any, extent: Any, initial: Any, kept_shape: Any, x_rows: Any, y_rows: Any, x_step: Any, y_step: Any
-    ) -> None:
+    def scan_rows(x: Any, y: Any, rows: Any, extent: Any, initial: Any, kept_shape: Any, x_rows: Any, y_rows: Any, x_step: Any, y_step: Any) -> None:
         batch = cuda.local.array(size, element)
-        scanned = cuda.local.array(scalars, kind)
-        before = cuda.local.array(strips, kind)
+        totals = cuda.local.array(scalars, kind)
+        before = cuda.local.array(scalars, kind)
         thread = uint32(cuda.threadIdx.x)
         group = int32(thread // uint32(lanes))
         lane, warp = int32(thread % uint32(group_lanes)), int32(thread % uint32(lanes) // uint32(32))
@@ -65,10 +63,10 @@ def scan_rows(*, monoid: str, value: str, vector: int, lanes: int, reverse: bool
                     if start + s * strip < extent:
                         one = batch[s * vector + (vector - 1 - v if reverse else v)]
                         total = combine(total, cast(lift(widen(one), kind(1), kind(1))))
-                    put(scanned, (s * vector + v) * width, 1, total)
+                put(totals, s * width, 1, total)
             ahead = identity()
             for s in range(steps):
-                through = over_lanes(get(scanned, (s * vector + vector - 1) * width, 1))
+                through = over_lanes(get(totals, s * width, 1))
                 lower = of_lower(through, int32(1))
                 put(before, s * width, 1, combine(ahead, lower) if lane > 0 else ahead)
                 ahead = combine(ahead, of_lane(through, (int32(cuda.laneid) & -group_lanes) + group_lanes - 1))
@@ -79,13 +77,12 @@ def scan_rows(*, monoid: str, value: str, vector: int, lanes: int, reverse: bool
                 own, ended = combine(carry, prefix), combine(carry, total)
             for s in range(steps):
                 at = start + s * strip
-                left = combine(own, get(before, s * width, 1))
+                state = combine(own, get(before, s * width, 1))
                 for v in range(vector):
-                    place = vector - 1 - v if reverse else v
-                    right = combine(left, get(scanned, (s * vector + v) * width, 1))
-                    if exclusive:
-                        right = combine(left, get(scanned, (s * vector + v - 1) * width, 1)) if v > 0 else left
-                    batch[s * vector + place] = narrow(finish(right, kind(1), kind(1)))
+                    place = s * vector + (vector - 1 - v if reverse else v)
+                    after = combine(state, cast(lift(widen(batch[place]), kind(1), kind(1))))
+                    batch[place] = narrow(finish(state if exclusive else after, kind(1), kind(1)))
+                    state = after
                 if there and at < extent:
                     store(y, to_y + (extent - vector - at if reverse else at) * y_step, batch, s * vector)
             carry = ended
