@@ -51,10 +51,16 @@ if TYPE_CHECKING:
     from .reduce.descriptor import ReduceDescriptor as ReduceDescriptor
     from .registry import OPS as OPS
     from .scan import cummax as cummax
+    from .scan import cummax_backward as cummax_backward
     from .scan import cummin as cummin
+    from .scan import cummin_backward as cummin_backward
     from .scan import cumprod as cumprod
+    from .scan import cumprod_backward as cumprod_backward
     from .scan import cumsum as cumsum
+    from .scan import cumsum_backward as cumsum_backward
     from .scan import logcumsumexp as logcumsumexp
+    from .scan import logcumsumexp_backward as logcumsumexp_backward
+    from .scan.descriptor import ScanBackwardDescriptor as ScanBackwardDescriptor
     from .scan.descriptor import ScanDescriptor as ScanDescriptor
     from .segment import segment_logsumexp as segment_logsumexp
     from .segment import segment_logsumexp_backward as segment_logsumexp_backward
@@ -121,8 +127,8 @@ _HOMES = {
     ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
     "registry": "OPS",
-    "scan": "cummax cummin cumprod cumsum logcumsumexp",
-    "scan.descriptor": "ScanDescriptor",
+    "scan": " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
+    "scan.descriptor": "ScanBackwardDescriptor ScanDescriptor",
     "segment.descriptor": "SegmentDescriptor",
     "segment.index": "SegmentIndex",
     "segment": " ".join(

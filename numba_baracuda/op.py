@@ -8,6 +8,7 @@ from typing import Any
 
 from .dtypes import BY_NAME
 from .runtime.spec import KernelSpec
+from .views import c_strides
 from .vocabulary import Named, OpCategory
 
 #: a pointer parameter that the kernel does not use
@@ -110,6 +111,16 @@ class Layout:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     address: int = 0
+
+
+def contiguous(shape: tuple[int, ...], address: int = 0) -> Layout:
+    """The layout in C order."""
+    return Layout(shape, c_strides(shape), address)
+
+
+def transposed(shape: tuple[int, ...], gap: int = 1) -> Layout:
+    """The layout with all axes in reverse, its elements ``gap`` apart."""
+    return Layout(shape, tuple(gap * stride for stride in c_strides(shape[::-1])[::-1]))
 
 
 @dataclass(frozen=True)

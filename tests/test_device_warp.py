@@ -185,8 +185,8 @@ WRONG = {
     "too narrow a kind": (lambda: device.warp_reduce(ARGMAX, "f32"), r"kind is f32, wants a tuple of 2 for monoid argmax"),
     "identity": (lambda: device.warp_reduce(ARGMAX, ("i32", "i64")), r"the identity of monoid argmax holds -inf, wants a value of int32"),
     "fraction": (lambda: device.warp_reduce(Monoid("odd", (0.5,), max), "i32"), r"holds 0.5, wants a value of int32"),
-    "no tuple": (lambda: device.warp_reduce(Monoid("odd", 0, max), "i32"), r"identity of monoid odd is 0, wants a tuple of 1 to 3 numbers"),
-    "width": (lambda: device.warp_reduce(Monoid("odd", (0,) * 4, max), ("i32",) * 4), r"wants a tuple of 1 to 3 numbers"),
+    "no tuple": (lambda: device.warp_reduce(Monoid("odd", 0, max), "i32"), r"identity of monoid odd is 0, wants a tuple of 1 to 4 numbers"),
+    "width": (lambda: device.warp_reduce(Monoid("odd", (0,) * 5, max), ("i32",) * 5), r"wants a tuple of 1 to 4 numbers"),
 }
 
 

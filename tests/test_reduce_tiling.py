@@ -16,9 +16,8 @@ from numba_baracuda.axes import ceil_div
 from numba_baracuda.device.warp import states_of
 from numba_baracuda.kernels.batch import accessors
 from numba_baracuda.kernels.transpose import first_place, transposed_choice, transposed_fold
-from numba_baracuda.op import Launch, Layout, Target
+from numba_baracuda.op import Launch, Layout, Target, contiguous
 from numba_baracuda.reduce import tiling
-from numba_baracuda.reduce.descriptor import contiguous
 from numba_baracuda.runtime import emulator
 
 CARD = Target((9, 0), 132)

@@ -33,7 +33,9 @@ def _item(width: int) -> Any:
         return jit.device(lambda arrays, at: arrays[0][at])
     if width == 2:
         return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at]))
-    return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at]))
+    if width == 3:
+        return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at]))
+    return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at], arrays[3][at]))
 
 
 def _exchange(kinds: tuple[Any, ...], slots: int, read: Any) -> Any:
@@ -42,7 +44,7 @@ def _exchange(kinds: tuple[Any, ...], slots: int, read: Any) -> Any:
     Each scalar of a state has an array of its own. The first barrier waits for the readers of an earlier call, the second for the writers.
     """
     width = len(kinds)
-    first, second, third = (*kinds, *kinds[:1] * 2)[:3]
+    first, second, third, fourth = (*kinds, *kinds[:1] * 3)[:4]
 
     @jit.device
     def through(arrays: Any, gives: Any, slot: Any, state: Any) -> Any:
@@ -53,8 +55,10 @@ def _exchange(kinds: tuple[Any, ...], slots: int, read: Any) -> Any:
             else:
                 arrays[0][slot] = state[0]
                 arrays[1][slot] = state[1]
-                if width == 3:
+                if width > 2:
                     arrays[2][slot] = state[2]
+                if width > 3:
+                    arrays[3][slot] = state[3]
         cuda.syncthreads()
         return read(arrays)
 
@@ -66,7 +70,10 @@ def _exchange(kinds: tuple[Any, ...], slots: int, read: Any) -> Any:
         b = cuda.shared.array(slots, second)
         if width == 2:
             return through((a, b), gives, slot, state)
-        return through((a, b, cuda.shared.array(slots, third)), gives, slot, state)
+        c = cuda.shared.array(slots, third)
+        if width == 3:
+            return through((a, b, c), gives, slot, state)
+        return through((a, b, c, cuda.shared.array(slots, fourth)), gives, slot, state)
 
     return exchange
 
@@ -137,6 +144,25 @@ def join_warps(states: States, threads: int) -> Any:
     return jit.device(lambda state: exchange(cuda.threadIdx.x & 31 == 0, cuda.threadIdx.x >> 5, state))
 
 
+@functools.cache
+def scan_warps(states: States, threads: int) -> Any:
+    """``scan(gives, state)`` = (fold of the warps before the caller's, fold of all), of the state that one thread of each warp gives."""
+    identity, combine, warps, get = states.identity, states.combine, -(-threads // 32), _item(len(states.kinds))
+
+    @jit.device
+    def read(totals: Any) -> tuple[Any, Any]:
+        before = identity()
+        total = get(totals, 0)
+        for warp in range(1, warps):
+            if cuda.threadIdx.x >> 5 == warp:
+                before = total
+            total = combine(total, get(totals, warp))
+        return before, total
+
+    exchange = _exchange(states.kinds, warps, read)
+    return jit.device(lambda gives, state: exchange(gives, cuda.threadIdx.x >> 5, state))
+
+
 def block_scan(monoid: Monoid, kind: Any, threads: int, exclusive: bool = False) -> Any:
     """``f(state)`` = (state₀ ⊕ … ⊕ stateₖ, total) in thread k of a 1-D block; ``exclusive`` leaves stateₖ out: thread 0 has the identity.
 
@@ -155,30 +181,16 @@ def block_scan(monoid: Monoid, kind: Any, threads: int, exclusive: bool = False)
 @functools.cache
 def _block_scan(states: States, threads: int, exclusive: bool) -> Any:
     cast, identity, combine, of_lane, of_lower = states.cast, states.identity, states.combine, states.of_lane, states.of_lower
-    warps, last = -(-threads // 32), threads - 1
-    several = warps > 1
-    scan = scan_of(states, 32 if several else 1 << last.bit_length())
-    get = _item(len(states.kinds))
-
-    @jit.device
-    def read(totals: Any) -> tuple[Any, Any]:
-        """The fold of the warps before the caller's, and of all."""
-        before = identity()
-        total = get(totals, 0)
-        for warp in range(1, warps):
-            if cuda.threadIdx.x >> 5 == warp:
-                before = total
-            total = combine(total, get(totals, warp))
-        return before, total
-
-    exchange = _exchange(states.kinds, warps, read)
+    last = threads - 1
+    several = threads > 32
+    scan, exchange = scan_of(states, 32 if several else 1 << last.bit_length()), scan_warps(states, threads)
 
     @jit.device
     def block_scan(state: Any) -> tuple[Any, Any]:
         prefix = scan(cast(state))
         lane = cuda.threadIdx.x & 31
         if several:
-            before, total = exchange(lane == 31 or cuda.threadIdx.x == last, cuda.threadIdx.x >> 5, prefix)
+            before, total = exchange(lane == 31 or cuda.threadIdx.x == last, prefix)
         else:
             before, total = identity(), of_lane(prefix, int32(last))
         if exclusive:

@@ -2,7 +2,7 @@
 
 Each function here is a factory, called where kernels are defined, never inside one. It gives a device function, always inlined; equal arguments give
 the same function. ``monoid`` is a :class:`~numba_baracuda.algebra.Monoid`; ``kind`` is the numba type of its state (``types.float32``, or a short
-name as ``"f32"``), a tuple of 2 or 3 such types if its state has as many scalars. A state is a scalar or a tuple, given and returned; what is given
+name as ``"f32"``), a tuple of 2 to 4 such types if its state has as many scalars. A state is a scalar or a tuple, given and returned; what is given
 is cast to ``kind`` first.
 
 All lanes of a warp call a collective together. Lanes that the block's size leaves out of its last warp count as ended. The order of the operands is
@@ -35,8 +35,8 @@ def kinds_of(where: str, monoid: Any, kind: Any) -> tuple[Any, ...]:
     for each in given:
         if str(each) not in _BY_NAME:
             raise InvalidProblem(f"{where}: kind is {each}, wants one of {', '.join(KINDS)} or their numba types; widen smaller ones to these")
-    if not isinstance(monoid.identity, tuple) or not 1 <= monoid.width <= 3:
-        raise InvalidProblem(f"{where}: the identity of monoid {monoid.name} is {monoid.identity!r}, wants a tuple of 1 to 3 numbers")
+    if not isinstance(monoid.identity, tuple) or not 1 <= monoid.width <= 4:
+        raise InvalidProblem(f"{where}: the identity of monoid {monoid.name} is {monoid.identity!r}, wants a tuple of 1 to 4 numbers")
     if len(given) != monoid.width:
         wants = "one type" if monoid.width == 1 else f"a tuple of {monoid.width}"
         raise InvalidProblem(f"{where}: kind is {_listed(given)}, wants {wants} for monoid {monoid.name}")
@@ -65,8 +65,13 @@ def each_scalar(functions: tuple[Any, ...]) -> Any:
     if len(functions) == 2:
         first, second = functions
         return jit.device(lambda state, operand: (first(state[0], operand), second(state[1], operand)))
-    first, second, third = functions
-    return jit.device(lambda state, operand: (first(state[0], operand), second(state[1], operand), third(state[2], operand)))
+    if len(functions) == 3:
+        first, second, third = functions
+        return jit.device(lambda state, operand: (first(state[0], operand), second(state[1], operand), third(state[2], operand)))
+    first, second, third, fourth = functions
+    return jit.device(
+        lambda state, operand: (first(state[0], operand), second(state[1], operand), third(state[2], operand), fourth(state[3], operand))
+    )
 
 
 def _caster(kind: Any) -> Any:

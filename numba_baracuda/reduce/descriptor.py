@@ -10,7 +10,7 @@ from typing import Any
 
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
-from ..op import MAX_RANK, Layout, Op
+from ..op import MAX_RANK, Layout, Op, contiguous, transposed
 from ..views import c_strides
 from ..vocabulary import ReduceKind
 
@@ -153,11 +153,3 @@ class ReduceBackwardDescriptor(ReduceDescriptor):
         super().check(op)
         if self.ties not in TIES:
             raise InvalidProblem(f"{op.name}: ties is {self.ties!r}, wants one of {', '.join(map(repr, TIES))}")
-
-
-def contiguous(shape: tuple[int, ...], address: int = 0) -> Layout:
-    return Layout(shape, c_strides(shape), address)
-
-
-def transposed(shape: tuple[int, ...], gap: int = 1) -> Layout:
-    return Layout(shape, tuple(gap * stride for stride in c_strides(shape[::-1])[::-1]))

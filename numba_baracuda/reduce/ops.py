@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import FLOATS, NUMBERS
-from ..op import Layout, Op, Operand, Variant
+from ..op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..registry import OPS
 from ..vocabulary import OpCategory, ReduceKind
 from . import recipes
 from .calls import backward_function, forward_function
-from .descriptor import RESULTS, ReduceBackwardDescriptor, ReduceDescriptor, contiguous, op_name, transposed
+from .descriptor import RESULTS, ReduceBackwardDescriptor, ReduceDescriptor, op_name
 
 X, DX = Operand("x", ("input_shape",)), Operand("dx", ("input_shape",), output=True)
 Y, SAVED, DY = Operand("y", ("output_shape",), output=True), Operand("y", ("output_shape",)), Operand("dy", ("output_shape",))

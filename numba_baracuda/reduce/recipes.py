@@ -8,9 +8,9 @@ from ..algebra import Monoid, monoid_of
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from ..gradients import GRADIENTS, Gradient
-from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..runtime.spec import KernelSpec
-from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, contiguous
+from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .problem import Problem
 from .tiling import THREADS, join_lanes, staged_lanes

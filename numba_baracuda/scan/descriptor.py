@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
-from ..op import MAX_RANK, Layout, Op
-from ..reduce.descriptor import contiguous, transposed
+from ..op import MAX_RANK, Layout, Op, Operand, contiguous, transposed
 from ..views import c_strides
 from ..vocabulary import ScanKind
 
@@ -20,6 +19,9 @@ _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
 BEGINNING = {
     ScanKind.CUMSUM: 0.0, ScanKind.CUMPROD: 1.0, ScanKind.CUMMAX: -math.inf, ScanKind.CUMMIN: math.inf, ScanKind.LOG_CUMSUM_EXP: -math.inf,
 }  # fmt: skip
+#: kinds whose results are elements, so that there are places of them, and the dtypes of these
+PLACED, INDICES = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
+PLACES = Operand("indices", ("input_shape",), index=True, output=True)
 
 
 def op_name(kind: Any) -> str:
@@ -34,7 +36,8 @@ def scanned_axis(where: str, given: Any, rank: int) -> int:
         raise InvalidProblem(f"{where}: axis is {given!r}, wants a whole number")
     axis = int(given)
     if not -rank <= axis < rank:
-        raise InvalidProblem(f"{where}: axis is {axis}, wants a number from {-rank} to {rank - 1} for {rank} axes")
+        wants = f"wants a number from {-rank} to {rank - 1} for {rank} axes" if rank else "wants an array of at least one axis"
+        raise InvalidProblem(f"{where}: axis is {axis}, {wants}")
     return axis % rank
 
 
@@ -42,7 +45,8 @@ def scanned_axis(where: str, given: Any, rank: int) -> int:
 class ScanDescriptor:
     """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it goes, ``reverse`` from its end.
 
-    ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element.
+    ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, int64 or int32, cummax and
+    cummin have a second result, ``indices``.
     """
 
     kind: ScanKind | str | int
@@ -52,14 +56,19 @@ class ScanDescriptor:
     element: str = "f32"
     exclusive: bool = False
     initial: float | None = None
+    index: str = ""
     op_name: str = field(init=False)
-    indexed = index_name = ""
+    indexed = ""
 
     def __post_init__(self) -> None:
-        name, set_field = op_name(self.kind), object.__setattr__
+        self._settle(op_name(self.kind))
+
+    def _settle(self, name: str) -> None:
+        set_field = object.__setattr__
         set_field(self, "op_name", name)
         set_field(self, "kind", ScanKind.parse(self.kind))
         set_field(self, "element", element(self.element).name)
+        set_field(self, "index", element(self.index).name if self.index else "")
         for extent in self.input_shape:
             if not isinstance(extent, numbers.Integral) or isinstance(extent, bool):
                 raise InvalidProblem(f"{name}: input_shape is {self.input_shape!r}, wants whole numbers")
@@ -79,9 +88,19 @@ class ScanDescriptor:
         return BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else self.initial
 
     @property
+    def extent(self) -> int:
+        """Elements along the axis."""
+        return self.input_shape[self.scan_axis]
+
+    @property
     def element_name(self) -> str:
         """Short name of the dtype of the values."""
         return self.element
+
+    @property
+    def index_name(self) -> str:
+        """Short name of the dtype of indices, "" without them."""
+        return self.index
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
@@ -92,10 +111,13 @@ class ScanDescriptor:
                 raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
+        if self.index and (self.kind not in PLACED or self.index not in INDICES):
+            wants = f"wants one of {', '.join(INDICES)}" if self.kind in PLACED else "wants none: its results are no elements"
+            raise Unsupported(f"{op.name}: index is {self.index}, {wants}")
 
     def specialise(self, op: Op) -> Op:
-        """The op itself: no argument brings others along."""
-        return op
+        """The op, with a second result where there are indices."""
+        return replace(op, operands=(*op.operands, PLACES)) if self.index else op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
         """Operands at every alignment, transposed ones, and both with gaps."""
@@ -105,3 +127,22 @@ class ScanDescriptor:
         for gap in (1, 2):
             yield {name: transposed(self.input_shape, gap) for name in names}
         yield {name: Layout(self.input_shape, tuple(2 * stride for stride in c_strides(self.input_shape))) for name in names}
+
+
+@dataclass(frozen=True)
+class ScanBackwardDescriptor(ScanDescriptor):
+    """The gradient of a scan, described as that is."""
+
+    @property
+    def beginning(self) -> float:
+        """What stands before the first element of the scan, or of its gradient where that is a sum."""
+        return 0.0 if self.kind == ScanKind.CUMSUM else super().beginning
+
+    def __post_init__(self) -> None:
+        self._settle(f"{op_name(self.kind)}_backward")
+
+    def check(self, op: Op) -> None:
+        """Raises for what no variant of the op could serve."""
+        super().check(op)
+        if self.index:
+            raise Unsupported(f"{op.name}: index is {self.index}, wants none: a gradient has no indices")

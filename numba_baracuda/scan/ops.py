@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import FLOATS
-from ..op import Layout, Op, Operand, Variant
-from ..reduce.descriptor import contiguous, transposed
+from ..op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..registry import OPS
 from ..vocabulary import OpCategory, ScanKind
 from . import recipes
-from .calls import forward_function
-from .descriptor import ScanDescriptor, op_name
+from .calls import backward_function, forward_function
+from .descriptor import INDICES, PLACED, ScanBackwardDescriptor, ScanDescriptor, op_name
 
-X, Y = Operand("x", ("input_shape",)), Operand("y", ("input_shape",), output=True)
+
+def _operand(name: str, output: bool = False) -> Operand:
+    return Operand(name, ("input_shape",), output=output)
+
+
+X, DY, SAVED = _operand("x"), _operand("dy"), _operand("y")
+Y, DX = _operand("y", output=True), _operand("dx", output=True)
 SCAN = Variant("scan", True, recipes.scan)
 
 
@@ -25,46 +30,70 @@ class Row:
 
     kind: str
     formula: str
-    monoid: str
+    gradient: str
+    given: tuple[Operand, ...]
     notes: str
 
 
-_ORDERED = "NaN wins and −0 < +0."
-TABLE = (
-    Row("cumsum", "y[i] = Σ x[j]", "sum", "NaN and infinities follow IEEE arithmetic."),
-    Row("cumprod", "y[i] = Π x[j]", "prod", "NaN and infinities follow IEEE arithmetic."),
-    Row("cummax", "y[i] = max x[j]", "max", _ORDERED),
-    Row("cummin", "y[i] = min x[j]", "min", _ORDERED),
-    Row("log_cumsum_exp", "y[i] = log Σ exp x[j]", "logsumexp", "NaN propagates; of nothing but −∞ it is −∞, and from any +∞ on +∞."),
+_IEEE = "NaN and infinities follow IEEE arithmetic."
+_WINNERS = (
+    "NaN wins and −0 < +0; infinities are values. The gradient goes to the first winner in the order of the scan, where that is NaN to the first NaN; "
+    "``initial`` gets none."
 )
+_PLACES = " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
+_ENDS = "The gradient is exact where elements are 0, one or many: a zero ends what comes from behind it."
+TABLE = (
+    Row("cumsum", "y[i] = Σ x[j]", "dx[j] = Σ dy[i]", (DY,), _IEEE),
+    Row("cumprod", "y[i] = Π x[j]", "dx[j] = Σ dy[i] · Π of the elements of y[i] other than x[j]", (DY, X, SAVED), f"{_IEEE} {_ENDS}"),
+    Row("cummax", "y[i] = max x[j]", "dx[j] = Σ dy[i] where x[j] is y[i]", (DY, X), _WINNERS),
+    Row("cummin", "y[i] = min x[j]", "dx[j] = Σ dy[i] where x[j] is y[i]", (DY, X), _WINNERS),
+    Row(
+        "log_cumsum_exp", "y[i] = log Σ exp x[j]", "dx[j] = Σ dy[i] · exp(x[j] − y[i])", (DY, X, SAVED),
+        "NaN propagates; of nothing but −∞ it is −∞, and the gradient 0; from any +∞ on +∞. Off by 4 ulp times 1 + |max x| + log n at most.",
+    ),
+)  # fmt: skip
 
 #: shapes, each with the axis to scan, that together meet every kernel
-_SHAPES = (((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0), ((1 << 20, 256), 1), ((1 << 22, 16), 1), ((64, 8192, 512), 1), ((999, 1000, 37), 2))
+_SHAPES = (
+    ((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0), ((1 << 20, 256), 1), ((1 << 22, 16), 1), ((64, 8192, 512), 1), ((999, 1000, 37), 2),
+    ((7, (1 << 25) + 3), 1), ((1, 1 << 28), 1), ((1 << 20, 24), 0),
+)  # fmt: skip
 
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
-    """The shapes in float32, two of them in the other types, and the other directions."""
+    """The shapes in float32, two of them in the other types, the other directions, and with indices."""
+    made = ScanBackwardDescriptor if op.traits["backward"] else ScanDescriptor
 
     def problem(shape: tuple[int, ...], axis: int, lay: Callable[..., Layout] = contiguous, **options: Any) -> tuple[Any, dict[str, Layout]]:
-        return ScanDescriptor(op.kind, shape, axis, **options), {operand.name: lay(shape) for operand in op.operands}
+        descriptor = made(op.kind, shape, axis, **options)
+        return descriptor, {operand.name: lay(shape) for operand in descriptor.specialise(op).operands}
 
     for shape, axis in _SHAPES:
         yield problem(shape, axis)
     for element in op.elements:
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, element=element)
-    for options in ({"reverse": True}, {"exclusive": True}):
+    for options in ({"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices]):
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, **options)
     yield problem((100, 70, 50), 1, transposed)
 
 
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
-    name, traits = op_name(row.kind), {"monoid": row.monoid, "notes": row.notes, "keywords": (), "backward": False}
-    added = OPS.add(
-        Op(name, ScanKind.parse(row.kind), OpCategory.SCAN, "scan", row.formula, (X, Y), (SCAN,), FLOATS, (), traits=traits, samples=_samples)
-    )
-    return {name: forward_function(added)}
+    """A scan and its gradient."""
+    name, kind = op_name(row.kind), ScanKind.parse(row.kind)
+    placed = kind in PLACED
+
+    def add(name: str, formula: str, operands: tuple[Operand, ...], indices: tuple[str, ...], back: str | None) -> Op:
+        notes = row.notes + (_PLACES if indices else "")
+        traits = {"notes": notes, "backward": back is None, "placed": placed}
+        return OPS.add(
+            Op(name, kind, OpCategory.SCAN, "scan", formula, operands, (SCAN,), FLOATS, indices, backward=back, traits=traits, samples=_samples)
+        )
+
+    forward = add(name, row.formula, (X, Y), INDICES if placed else (), f"{name}_backward")
+    backward = add(f"{name}_backward", row.gradient, (*row.given, DX), (), None)
+    return {name: forward_function(forward), backward.name: backward_function(backward)}
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}

@@ -3,50 +3,107 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 from ..axes import ceil_div, merge_axes
 from ..dtypes import BY_NAME
-from ..op import Launch, Layout, Op, Recipe, Target
+from ..op import NULL, Launch, Layout, Op, Recipe, Target
 from ..runtime.spec import KernelSpec
-from .descriptor import ScanDescriptor
-from .tiling import COLUMN_LANES, COLUMN_THREADS, THREADS, row_lanes, steps_of
+from .descriptor import ScanBackwardDescriptor, ScanDescriptor
+from .rules import INITIAL, NOTHING, Rule, rule_of
+from .tiling import COLUMN_THREADS, HELD_COLUMNS, HELD_ROWS, PEELED_BYTES, column_lanes, dealt_row, steps_of
+
+Strides = tuple[int, ...]
 
 
-def _width(axis: int, layouts: list[Layout], element: str, line: int) -> int:
-    """Elements of the widest access to whose multiples all operands lie along an axis of unit stride; ``line`` is its extent."""
-    size = BY_NAME[element].itemsize
-    if any(layout.strides[axis] != 1 for layout in layouts):
-        return 1
-    vector = 16 // size
-    while vector > 1 and any(layout.address % (vector * size) for layout in layouts):
-        vector //= 2
-    others = [step for layout in layouts for k, step in enumerate(layout.strides) if k != axis and layout.shape[k] > 1]
-    return math.gcd(vector, line, *others)
+@dataclass(frozen=True)
+class Problem:
+    """Operands as rows along the scanned axis: the axes that are kept in as few as they are, in the order of the first operand's strides.
+
+    ``vector`` is the number of elements of the widest access that fits all operands, along the rows or across; ``skew`` the elements by which the
+    first of ``peeled`` rows lies behind a multiple of it, as far as addresses tell.
+    """
+
+    shape: Strides
+    kept: list[Strides]
+    gaps: Strides
+    extent: int
+    along: bool
+    vector: int
+    peeled: bool
+    skew: int
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape)
+
+    @classmethod
+    def of(cls, axis: int, operands: list[Layout], elements: list[str]) -> Problem:
+        first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
+        extent = first.shape[axis]
+        chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
+        shape, kept = merge_axes([first.shape[k] for k in chosen], *[[each.strides[k] for k in chosen] for each in operands])
+        nearest = min((abs(step) for count, step in zip(shape, kept[0], strict=True) if count > 1), default=math.inf)
+        gaps = tuple(each.strides[axis] for each in operands)
+        along = extent > 1 and abs(gaps[0]) <= nearest
+        widest = 16 // sizes[0]
+        aligned, line = widest, (gaps if along else tuple(strides[-1] for strides in kept))
+        if any(step != 1 for step in line):
+            return cls(shape, kept, gaps, extent, along, 1, False, 0)
+        for each, size in zip(operands, sizes, strict=True):
+            while aligned > 1 and each.address % min(16, aligned * size):
+                aligned //= 2
+        others = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1 and step != 1] if not along else []
+        others += list(gaps) if not along else [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
+        vector = math.gcd(aligned, extent if along else shape[-1], *others)
+        skews = {(each.address // size) % widest for each, size in zip(operands, sizes, strict=True)}
+        alike = len(skews) == 1 and all(len({step % widest for step in steps}) == 1 for steps in zip(*kept, strict=True))
+        if along and vector < widest and alike and len(set(sizes)) == 1 and extent * sizes[0] > PEELED_BYTES:
+            return cls(shape, kept, gaps, extent, along, widest, True, skews.pop())
+        return cls(shape, kept, gaps, extent, along, vector, False, 0)
+
+
+def _name(op: Op, descriptor: ScanDescriptor) -> str:
+    return f"{op.name}_places" if descriptor.index else op.name
+
+
+def _reversed(op: Op, descriptor: ScanDescriptor, rule: Rule) -> bool:
+    """Whether the kernel walks from the axis's end: gradients that sum up what comes later go the other way."""
+    return descriptor.reverse != (isinstance(descriptor, ScanBackwardDescriptor) and not rule.scatters)
 
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """A forward op."""
+    """One launch."""
     if 0 in descriptor.input_shape:
         return Recipe(())
-    x, y, axis, value = layouts["x"], layouts["y"], descriptor.scan_axis, descriptor.element
-    rank, extent = len(x.shape), x.shape[axis]
-    kept = sorted((k for k in range(rank) if k != axis), key=lambda k: -abs(x.strides[k]))
-    shape, (from_x, to_y) = merge_axes([x.shape[k] for k in kept], [x.strides[k] for k in kept], [y.strides[k] for k in kept])
-    rows, state = math.prod(shape), BY_NAME[value].accumulator
-    nearest = min((abs(x.strides[k]) for k in kept if x.shape[k] > 1), default=math.inf)
-    along = abs(x.strides[axis]) <= nearest or extent == 1
-    constants = {"monoid": op.traits["monoid"], "value": value, "reverse": descriptor.reverse, "exclusive": descriptor.exclusive, "kept": len(shape)}
-    tuples = " ".join([f"{len(shape)}xi64"] * 3)
-    signature = f"*{value} *{value} i64 i64 {state} {tuples} i64 i64"
-    scalars = (rows, extent, descriptor.beginning, shape, from_x, to_y, x.strides[axis], y.strides[axis])
-    if along:
-        vector = _width(axis, [x, y], value, extent)
-        lanes = row_lanes(ceil_div(extent, vector), steps_of(value, vector))
-        constants |= {"vector": vector, "lanes": lanes}
-        spec = KernelSpec("numba_baracuda.scan.kernels:scan_rows", tuple(sorted(constants.items())), signature, THREADS, 0)
-        return Recipe((Launch(spec, (ceil_div(rows, THREADS // lanes), THREADS, 0), ("x", "y"), scalars),))
-    inner = kept[-1]
-    vector = _width(inner, [x, y], value, shape[-1]) if from_x[-1] == to_y[-1] == 1 else 1
-    constants |= {"vector": vector, "lanes": COLUMN_LANES, "threads": COLUMN_THREADS}
-    spec = KernelSpec("numba_baracuda.scan.kernels:scan_columns", tuple(sorted(constants.items())), signature, COLUMN_THREADS, 0)
-    return Recipe((Launch(spec, (ceil_div(rows, COLUMN_LANES * vector), COLUMN_THREADS, 0), ("x", "y"), scalars),))
+    name, value = _name(op, descriptor), descriptor.element
+    rule = rule_of(name, descriptor.exclusive)
+    output = op.operands[-2 if descriptor.index else -1].name
+    names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if descriptor.index else output]
+    problem = Problem.of(
+        descriptor.scan_axis, [layouts[each] for each in names], [value] * 5 if not descriptor.index else [value] * 4 + [descriptor.index]
+    )
+    constants: dict[str, Any] = {
+        "rule": name, "value": value, "result": descriptor.index, "vector": problem.vector, "reverse": _reversed(op, descriptor, rule),
+        "exclusive": descriptor.exclusive, "place": "i32" if problem.extent < 1 << 30 else "i64", "kept": len(problem.shape),
+    }  # fmt: skip
+    pointers = tuple(each if k < len(rule.reads) or k == 3 or (k == 4 and descriptor.index) else NULL for k, each in enumerate(names))
+    origin, state = NOTHING if descriptor.initial is None else INITIAL, BY_NAME[value].accumulator
+    dims = len(problem.shape)
+    head = " ".join([*[f"*{value}"] * 4, f"*{descriptor.index or value}", "i64", "i64", state, "i64"])
+    tuples = " ".join([f"{dims}xi64"] * 6 + ["5xi64"])
+    scalars = (problem.rows, problem.extent, descriptor.beginning, origin)
+    strides = (problem.shape, *problem.kept, problem.gaps)
+    if problem.along:
+        accesses = ceil_div(problem.extent, problem.vector) + problem.peeled
+        lanes, steps, threads = dealt_row(accesses, steps_of(HELD_ROWS, value, problem.vector, rule.items))
+        constants |= {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
+        spec = KernelSpec("numba_baracuda.scan.kernels:scan_rows", tuple(sorted(constants.items())), f"{head} i64 {tuples}", threads, 0)
+        blocks = ceil_div(problem.rows, threads // lanes)
+        return Recipe((Launch(spec, (blocks, threads, 0), pointers, (*scalars, problem.skew, *strides)),))
+    steps = steps_of(HELD_COLUMNS, value, problem.vector, rule.items)
+    lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * BY_NAME[value].itemsize)
+    constants |= {"lanes": lanes, "steps": steps, "threads": COLUMN_THREADS}
+    spec = KernelSpec("numba_baracuda.scan.kernels:scan_columns", tuple(sorted(constants.items())), f"{head} {tuples}", COLUMN_THREADS, 0)
+    return Recipe((Launch(spec, (ceil_div(problem.rows, lanes * problem.vector), COLUMN_THREADS, 0), pointers, (*scalars, *strides)),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numba import cuda
@@ -9,78 +10,225 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
 from ...device.vector import LOAD_STREAM, STORE_STREAM
-from ...kernels.batch import accessors, monoid_on, state_kind, states_on
-from ...kernels.elements import conversions_of, place_of
+from ...kernels.elements import place_of
 from ...runtime import jit
-from ..tiling import steps_of
+from .law import Law, law_of
+
+
+class Stack:
+    """What a lane does with ``steps`` neighbouring places of ``vector`` columns; element v of place s is item s · vector + v.
+
+    ``fetch`` fills three arrays with what the rule makes of the elements, ``fold`` gives the fold of one column's, and ``give`` writes results.
+    """
+
+    def __init__(self, law: Law, vector: int, steps: int, reverse: bool, result: str) -> None:
+        self.size = steps * vector
+        self._law, self._vector, self._steps, self._reverse, self._result = law, vector, steps, reverse, result
+        self._place = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
+        self.fetch, self.fold, self.give = self._fetch(), self._fold(), self._give()
+
+    def _fetch(self) -> Any:
+        law, vector, steps, place = self._law, self._vector, self._steps, self._place
+        element, widen, prepare, wide, size, load = law.element, law.widen, law.prepare, law.wide, self.size, LOAD_STREAM[self._vector]
+        reads, items, near = len(law.rule.reads), law.rule.items, law.rule.near
+        size_a, size_b, size_c = (size if k < reads else 1 for k in range(3))
+        size_near = vector if near else 1
+
+        @jit.device
+        def read(array: Any, base: Any, gap: Any, start: Any, extent: Any, raw: Any) -> None:
+            for s in range(steps):
+                load(array, base + place(min(start + s, extent - 1), extent) * gap, raw, s * vector)
+
+        @jit.device
+        def fetch(arrays: Any, bases: Any, gaps: Any, start: Any, extent: Any, initial: Any, made: Any) -> None:
+            raw_a = cuda.local.array(size_a, element)
+            raw_b = cuda.local.array(size_b, element)
+            raw_c = cuda.local.array(size_c, element)
+            beside = cuda.local.array(size_near, element)
+            read(arrays[0], bases[0], gaps[0], start, extent, raw_a)
+            if reads > 1:
+                read(arrays[1], bases[1], gaps[1], start, extent, raw_b)
+            if reads > 2:
+                read(arrays[2], bases[2], gaps[2], start, extent, raw_c)
+            if near != 0:
+                at = min(start + steps, extent - 1) if near > 0 else max(min(start, extent) - 1, int64(0))
+                load(arrays[2], bases[2] + place(at, extent) * gaps[2], beside, 0)
+            for s in range(steps):
+                for v in range(vector):
+                    k = s * vector + v
+                    a = widen(raw_a[k])
+                    b = widen(raw_b[k]) if reads > 1 else a
+                    c = widen(raw_c[k]) if reads > 2 else a
+                    other = c
+                    if near > 0:
+                        other = widen(beside[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])
+                        if start + s + 1 >= extent:
+                            other = wide(initial)
+                    if near < 0:
+                        other = widen(beside[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])
+                        if start + s <= 0:
+                            other = c
+                    p, q, r = prepare(a, b, c, other)
+                    made[0][k] = p
+                    if items > 1:
+                        made[1][k] = q
+                    if items > 2:
+                        made[2][k] = r
+
+        return fetch
+
+    def _taken(self) -> Any:
+        """``lift(made, at, position)``: the state of an element."""
+        lift, items = self._law.lift, self._law.rule.items
+        return jit.device(lambda made, at, position: lift(made[0][at], made[1][at] if items > 1 else made[0][at], position))
+
+    def _fold(self) -> Any:
+        law, vector, steps, lifted = self._law, self._vector, self._steps, self._taken()
+        identity, combine = law.states.identity, law.states.combine
+
+        @jit.device
+        def fold(made: Any, v: Any, start: Any, extent: Any) -> Any:
+            total = identity()
+            for s in range(steps):
+                if start + s < extent:
+                    total = combine(total, lifted(made, s * vector + v, start + s))
+            return total
+
+        return fold
+
+    def _give(self) -> Any:
+        if self._law.rule.scatters:
+            return self._give_scattered()
+        law, vector, steps, reverse, place = self._law, self._vector, self._steps, self._reverse, self._place
+        combine, get, lifted, emit, narrow = law.states.combine, law.get, self._taken(), law.emit, law.narrow
+        element, size, items, placed, store = law.element, self.size, law.rule.items, self._result != "", STORE_STREAM[vector]
+        result = jit.SCALARS[self._result] if placed else element
+        exclusive, run = law.exclusive, vector // max(1, vector * result.bitwidth // 128) if placed else vector
+        size_places, store_places = size if placed else 1, STORE_STREAM[run]
+
+        @jit.device
+        def give(y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, made: Any, start: Any, extent: Any, before: Any) -> None:
+            values = cuda.local.array(size, element)
+            places = cuda.local.array(size_places, result)
+            for v in range(vector):
+                state = get(before, v)
+                for s in range(steps):
+                    k = s * vector + v
+                    after = combine(state, lifted(made, k, start + s))
+                    values[k] = narrow(emit(state, after, made[0][k], made[2][k] if items > 2 else made[0][k]))
+                    if placed:
+                        winner = state[1] if exclusive else after[1]
+                        places[k] = result(extent - 1 - winner if reverse and winner >= 0 else max(winner, -1))
+                    state = after
+            for s in range(steps):
+                if start + s < extent:
+                    store(y, to_y + place(start + s, extent) * y_gap, values, s * vector)
+                    if placed:
+                        for k in range(0, vector, run):
+                            store_places(z, to_z + place(start + s, extent) * z_gap + k, places, s * vector + k)
+
+        return give
+
+    def _give_scattered(self) -> Any:
+        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the column ends."""
+        law, vector, steps, place = self._law, self._vector, self._steps, self._place
+        combine, get, lifted, emit, narrow = law.states.combine, law.get, self._taken(), law.emit, law.narrow
+        element, wide, store = law.element, law.wide, STORE_STREAM[vector]
+
+        @jit.device
+        def give(y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, made: Any, start: Any, extent: Any, before: Any) -> None:
+            zeros = cuda.local.array(vector, element)
+            winners = cuda.local.array(steps, int32)
+            for v in range(vector):
+                zeros[v] = narrow(wide(0))
+            for s in range(steps):
+                winners[s] = int32(0)
+            for v in range(vector):
+                state = get(before, v)
+                for s in range(steps):
+                    k, position = s * vector + v, start + s
+                    if position < extent:
+                        after = combine(state, lifted(made, k, position))
+                        if after[1] == position:
+                            winners[s] |= int32(1 << v)
+                            if state[1] >= 0:
+                                y[to_y + v + place(state[1], extent) * y_gap] = narrow(emit(state, after, made[0][k], made[0][k]))
+                        if position == extent - 1 and after[1] >= 0:
+                            y[to_y + v + place(after[1], extent) * y_gap] = narrow(after[2])
+                        state = after
+            for s in range(steps):
+                if start + s < extent:
+                    at = to_y + place(start + s, extent) * y_gap
+                    if winners[s] == 0:
+                        store(y, at, zeros, 0)
+                    else:
+                        for v in range(vector):
+                            if winners[s] >> v & 1 == 0:
+                                y[at + v] = zeros[0]
+
+        return give
+
+
+@functools.cache
+def stack_of(law: Law, vector: int, steps: int, reverse: bool, result: str) -> Stack:
+    """The one :class:`Stack` for these."""
+    return Stack(law, vector, steps, reverse, result)
 
 
 @jit.kernel
-def scan_columns(*, monoid: str, value: str, vector: int, lanes: int, threads: int, reverse: bool, exclusive: bool, kept: int) -> Any:
+def scan_columns(
+    *, rule: str, value: str, result: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool, place: str, kept: int
+) -> Any:
     """``scan_rows`` where x is not contiguous along the rows: here they are called columns.
 
-    A block has ``lanes`` lanes beside each other, ``vector`` columns each, and threads // lanes below each other, which take ``steps`` neighbouring
-    places each of a tile. Their totals meet in shared memory, where every lane folds those above its own; the last of all is the carry of the
-    next tile. Bytes and order as ``scan_rows``.
+    A block has ``lanes`` lanes beside each other, ``vector`` columns each, and threads / lanes below each other, which take ``steps`` neighbouring
+    places each of a tile. Their folds meet in shared memory, where a thread for each column turns them into what lies before each, and keeps the
+    carry of the next tile. Bytes and order as ``scan_rows``.
     """
-    element, kind, states = jit.SCALARS[value], jit.SCALARS[state_kind(monoid, value)], states_on(monoid, value)
-    found, steps, width = monoid_on(monoid, value), steps_of(value, vector), len(states.kinds)
-    (widen, narrow), lift, finish = conversions_of(value), jit.device(found.lift), jit.device(found.finish)
-    identity, combine, cast = states.identity, states.combine, states.cast
-    (get, put), column_of, load, store = accessors(width), place_of(kept), LOAD_STREAM[vector], STORE_STREAM[vector]
-    depth, size, scalars = threads // lanes, steps * vector, vector * width
-    shared, tile = threads * scalars, depth * steps
+    law = law_of(rule, value, exclusive, place)
+    stack, states, wide = stack_of(law, vector, steps, reverse, result), law.states, law.wide
+    fetch, fold, give, begin, combine, get, put = stack.fetch, stack.fold, stack.give, law.begin, states.combine, law.get, law.put
+    depth, columns_a_block, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
+    pitch, tile = columns_a_block + (lanes if lanes < 32 else 0), depth * steps
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
+    (few_0, few_1, few_2, few_3), size_q, size_r = law.sizes(vector), size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1
 
     def scan_columns(
-        x: Any, y: Any, columns: Any, extent: Any, initial: Any, kept_shape: Any, x_columns: Any, y_columns: Any, x_step: Any, y_step: Any
-    ) -> None:
-        met = cuda.shared.array(shared, kind)
-        batch = cuda.local.array(size, element)
-        carry = cuda.local.array(scalars, kind)
+        a: Any, b: Any, c: Any, y: Any, z: Any, columns: Any, extent: Any, initial: Any, origin: Any, kept_shape: Any,
+        a_columns: Any, b_columns: Any, c_columns: Any, y_columns: Any, z_columns: Any, gaps: Any,
+    ) -> None:  # fmt: skip
+        made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+        met = (
+            cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2), cuda.shared.array(size_3, kind_3),
+        )  # fmt: skip
+        before = (
+            cuda.local.array(few_0, kind_0), cuda.local.array(few_1, kind_1), cuda.local.array(few_2, kind_2), cuda.local.array(few_3, kind_3),
+        )  # fmt: skip
         thread = uint32(cuda.threadIdx.x)
         below, beside = int32(thread // uint32(lanes)), int32(thread % uint32(lanes))
         column = (int64(cuda.blockIdx.x) * lanes + beside) * vector
         there = column < columns
-        from_x, to_y = int64(0), int64(0)
-        if there:
-            from_x, to_y = column_of(column, kept_shape, x_columns), column_of(column, kept_shape, y_columns)
-        for v in range(vector):
-            put(carry, v * width, 1, cast(lift(kind(initial), kind(1), kind(1))))
-        first = int64(0)
-        while first < extent:
+        column = min(column, int64(columns - vector))
+        bases = column_of(column, kept_shape, a_columns), column_of(column, kept_shape, b_columns), column_of(column, kept_shape, c_columns)
+        to_y, to_z = column_of(column, kept_shape, y_columns), column_of(column, kept_shape, z_columns)
+        carry, first, end, own = begin(initial, origin), int64(0), int64(extent), below * pitch + beside
+        while first < end:
             start = first + below * steps
-            for s in range(steps):
-                at = start + s
-                if there and at < extent:
-                    load(x, from_x + (extent - 1 - at if reverse else at) * x_step, batch, s * vector)
-                else:
-                    for v in range(vector):
-                        batch[s * vector + v] = element(0)
+            fetch((a, b, c), bases, gaps, start, end, initial, made)
             for v in range(vector):
-                total = identity()
-                for s in range(steps):
-                    if start + s < extent:
-                        total = combine(total, cast(lift(widen(batch[s * vector + v]), kind(1), kind(1))))
-                put(met, v * width * threads + cuda.threadIdx.x, threads, total)
+                put(met, own + v * lanes, fold(made, v, start, end))
+            cuda.syncthreads()
+            if thread < columns_a_block:
+                for d in range(depth):
+                    total = get(met, d * pitch + thread)
+                    put(met, d * pitch + thread, carry)
+                    carry = combine(carry, total)
             cuda.syncthreads()
             for v in range(vector):
-                left = get(carry, v * width, 1)
-                ended = left
-                for above in range(depth):
-                    total = get(met, v * width * threads + above * lanes + beside, threads)
-                    if above < below:
-                        left = combine(left, total)
-                    ended = combine(ended, total)
-                put(carry, v * width, 1, ended)
-                for s in range(steps):
-                    after = combine(left, cast(lift(widen(batch[s * vector + v]), kind(1), kind(1))))
-                    batch[s * vector + v] = narrow(finish(left if exclusive else after, kind(1), kind(1)))
-                    left = after
-            for s in range(steps):
-                at = start + s
-                if there and at < extent:
-                    store(y, to_y + (extent - 1 - at if reverse else at) * y_step, batch, s * vector)
+                put(before, v, get(met, own + v * lanes))
             cuda.syncthreads()
+            if there:
+                give(y, z, to_y, to_z, gaps[3], gaps[4], made, start, end, before)
             first = opaque(first + tile)
 
-    return scan_columns, lambda columns: (-(-columns // (lanes * vector)), threads, 0)
+    return scan_columns, lambda columns: (-(-columns // columns_a_block), threads, 0)

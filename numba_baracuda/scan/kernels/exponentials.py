@@ -1,0 +1,94 @@
+"""Sums of exponentials as exp(m)·s, m the greatest exponent: functions that give what the rules want for the accumulator's type.
+
+In float32 powers and logarithms are those of the machine, to base 2: off by 2 ulp, and by half an ulp of the exponent; float64 takes the library's.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from numba.cuda.types import float32
+
+from ...device.numbers import exp2_approx, log2_approx
+from ...runtime import jit
+
+_LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
+
+
+@functools.cache
+def _functions(kind: Any) -> tuple[Any, Any]:
+    """exp and log."""
+    if kind == float32:
+        return jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))), jit.device(lambda x: log2_approx(x) * float32(_LN_2))
+    return jit.device(lambda x: math.exp(x)), jit.device(lambda x: math.log(x))
+
+
+@functools.cache
+def joined(kind: Any) -> Any:
+    """``combine(a, b)`` after Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Equal infinities are one; NaN enters s."""
+    power, _ = _functions(kind)
+
+    @jit.device
+    def combine(a: Any, b: Any) -> Any:
+        greater = a[0] > b[0]
+        most, more, less = a[0] if greater else b[0], a[1] if greater else b[1], b[1] if greater else a[1]
+        scaled = less * power(b[0] - a[0] if greater else a[0] - b[0])
+        return most, more + (less if a[0] == b[0] else scaled)
+
+    return combine
+
+
+@functools.cache
+def _logarithm(kind: Any) -> Any:
+    _, log = _functions(kind)
+    return jit.device(lambda state: state[0] + log(state[1]))
+
+
+@functools.cache
+def logarithm_after(kind: Any) -> Any:
+    """``emit``: log Σ exp x up to the element."""
+    log = _logarithm(kind)
+    return jit.device(lambda before, after, p, r, one: log(after))
+
+
+@functools.cache
+def logarithm_before(kind: Any) -> Any:
+    """``emit``: log Σ exp x before the element."""
+    log = _logarithm(kind)
+    return jit.device(lambda before, after, p, r, one: log(before))
+
+
+@functools.cache
+def _share(kind: Any) -> Any:
+    """``share(part, whole)`` = exp(part − whole) for part ≤ whole, 1 for equal infinities."""
+    power, _ = _functions(kind)
+    return jit.device(lambda part, whole, one: one if part == whole else power(part - whole))
+
+
+@functools.cache
+def _weight(kind: Any) -> Any:
+    """``weight(x, whole)`` = exp(x − whole), at most 1; of nothing, whose logarithm is −∞, 0."""
+    power, _ = _functions(kind)
+
+    @jit.device
+    def weight(x: Any, whole: Any, one: Any) -> Any:
+        apart = x - whole
+        return one - one if whole == -math.inf else one if apart > 0 else power(apart)
+
+    return weight
+
+
+@functools.cache
+def shares_ahead(kind: Any) -> Any:
+    """``prepare`` where c is the logarithm of the sum with the element and ``near`` the one without: what of the sum was there, and is the element."""
+    share, weight = _share(kind), _weight(kind)
+    return jit.device(lambda a, b, c, near, one: (a, share(near, c, one), weight(b, c, one)))
+
+
+@functools.cache
+def shares_behind(kind: Any) -> Any:
+    """``prepare`` where c is the logarithm of the sum without the element and ``near`` the one with it."""
+    share, weight = _share(kind), _weight(kind)
+    return jit.device(lambda a, b, c, near, one: (a, share(c, near, one), weight(b, near, one)))

@@ -1,0 +1,234 @@
+"""What scans do to elements, as plain functions of scalars: without an index, a direction or a dtype.
+
+A scan walks its elements in an order of its own and keeps the fold of those behind it. ``prepare(a, b, c, near, one)`` makes (p, q, r) of what is
+read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, one)`` the result of the states before and after
+the element, and ``begin(initial, place, one)`` the state before the first. As in :mod:`~numba_baracuda.algebra` there are no other literals, and
+what needs numba is named as ``"package.module:function"``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..algebra import MAX, MIN, PROD, SUM, Monoid
+
+INF = math.inf
+#: places that no element has: of ``initial``, and of nothing at all
+INITIAL, NOTHING = -1, -2
+
+
+
+class ByType(str):
+    """The name of what gives a function for the accumulator's type."""
+
+
+Function = Callable[..., Any] | ByType
+
+
+def _alone(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
+    return a, a, a
+
+
+def _element(p: Any, q: Any, place: Any, one: Any) -> Any:
+    return p
+
+
+def _number(initial: Any, place: Any, one: Any) -> Any:
+    return initial
+
+
+def _after(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return after
+
+
+def _before(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return before
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A scan. ``reads`` names the operands that give a, b and c, ``items`` says how many of p, q and r are told apart.
+
+    ``near`` is the c of the next element in the scan's order (1) or of the one before (−1). Where there is none, that is ``initial`` or the
+    element's own. ``kinds`` has a letter for each scalar of a state: ``a`` for the accumulator's type, ``p`` for that of places. The second scalar
+    of a state with places is the place of its winner: with ``scatters`` every element gets 0 but for winners, each of which gets what is emitted
+    where the next one takes over.
+    """
+
+    monoid: Monoid
+    lift: Function = _element
+    begin: Function = _number
+    emit: Function = _after
+    prepare: Function = _alone
+    reads: tuple[str, ...] = ("x",)
+    items: int = 1
+    near: int = 0
+    kinds: str = "a"
+    scatters: bool = False
+
+
+# ---------------------------------------------------------------- exponentials
+
+
+def _exponential(p: Any, q: Any, place: Any, one: Any) -> Any:
+    return p, one
+
+
+def _one_exponential(initial: Any, place: Any, one: Any) -> Any:
+    return initial, one
+
+
+def _exponentials(name: str) -> ByType:
+    return ByType(f"numba_baracuda.scan.kernels.exponentials:{name}")
+
+
+# ---------------------------------------------------------------- extremes with their places
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    """A later element takes over where it is greater, or the first NaN."""
+    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    return b[0] if later else a[0], b[1] if later else a[1]
+
+
+def _least(a: Any, b: Any) -> Any:
+    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    return b[0] if later else a[0], b[1] if later else a[1]
+
+
+def _placed(p: Any, q: Any, place: Any, one: Any) -> Any:
+    return p, place
+
+
+def _at(initial: Any, place: Any, one: Any) -> Any:
+    return initial, place
+
+
+def _value_after(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return after[0]
+
+
+def _value_before(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return before[0]
+
+
+# ---------------------------------------------------------------- gradients of extremes: sums over runs of one winner
+
+
+def _run_of_greatest(a: Any, b: Any) -> Any:
+    """(winner, its place, what it has got since it took over, what all elements of the run had to give)."""
+    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    return b[0] if later else a[0], b[1] if later else a[1], b[2] if later else a[2] + b[3], a[3] + b[3]
+
+
+def _run_of_least(a: Any, b: Any) -> Any:
+    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    return b[0] if later else a[0], b[1] if later else a[1], b[2] if later else a[2] + b[3], a[3] + b[3]
+
+
+def _gradient_and_element(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
+    return a, b, a
+
+
+def _run(p: Any, q: Any, place: Any, one: Any) -> Any:
+    return q, place, p, p
+
+
+def _run_behind(p: Any, q: Any, place: Any, one: Any) -> Any:
+    return q, place, one - one, p
+
+
+def _no_run(initial: Any, place: Any, one: Any) -> Any:
+    return initial, place, one - one, one - one
+
+
+def _ended_run(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return before[2]
+
+
+def _ended_run_and_own(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return before[2] + p
+
+
+# ---------------------------------------------------------------- gradients of products and of exponentials: affine maps
+
+
+def _compose(a: Any, b: Any) -> Any:
+    """s → c·s + d, first a, then b. A zero ends what comes from behind it, even if that has left the range."""
+    scaled = a[0] * b[0] if (a[0] != 0) & (b[0] != 0) else a[0] if a[0] == 0 else b[0]
+    return scaled, b[1] + b[0] * a[1] if (b[0] != 0) & (a[1] != 0) else b[1]
+
+
+def _scaled_gradient(p: Any, q: Any, place: Any, one: Any) -> Any:
+    return q, q * p
+
+
+def _gradient(p: Any, q: Any, place: Any, one: Any) -> Any:
+    return q, p
+
+
+def _from_nothing(initial: Any, place: Any, one: Any) -> Any:
+    return one, one - one
+
+
+def _own_and_behind(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return r * (p + before[1])
+
+
+def _behind(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+    return r * before[1]
+
+
+def _factor_and_product_before(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
+    return a, b, near
+
+
+def _factor_and_product(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
+    return a, b, c
+
+
+_MONOIDS = {
+    "cumsum": SUM,
+    "cumprod": PROD,
+    "cummax": MAX,
+    "cummin": MIN,
+    "logcumsumexp": Monoid("logcumsumexp", (-INF, 0.0), _exponentials("joined")),
+}
+_PLACED = {
+    "cummax": Monoid("placed_max", (-INF, NOTHING), _greatest),
+    "cummin": Monoid("placed_min", (INF, NOTHING), _least),
+}
+_RUNS = {
+    "cummax": Monoid("run_of_max", (-INF, NOTHING, 0.0, 0.0), _run_of_greatest),
+    "cummin": Monoid("run_of_min", (INF, NOTHING, 0.0, 0.0), _run_of_least),
+}
+_AFFINE = Monoid("affine", (1.0, 0.0), _compose)
+
+
+@functools.cache
+def rule_of(name: str, exclusive: bool) -> Rule:
+    """The rule of ``cumsum``, of ``cummax_places``, which emits the winners' places too, or of ``cumprod_backward``."""
+    kind, _, more = name.partition("_")
+    if more == "places":
+        return Rule(_PLACED[kind], _placed, _at, _value_before if exclusive else _value_after, kinds="ap")
+    if not more:
+        if kind == "logcumsumexp":
+            emit = _exponentials("logarithm_before" if exclusive else "logarithm_after")
+            return Rule(_MONOIDS[kind], _exponential, _one_exponential, emit, kinds="aa")
+        return Rule(_MONOIDS[kind], emit=_before if exclusive else _after)
+    if kind == "cumsum":
+        return Rule(SUM, emit=_before if exclusive else _after, reads=("dy",))
+    if kind in _RUNS:
+        lift, emit = (_run_behind, _ended_run_and_own) if exclusive else (_run, _ended_run)
+        return Rule(_RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True)
+    lift, emit = (_gradient, _behind) if exclusive else (_scaled_gradient, _own_and_behind)
+    prepare: Function
+    if kind == "cumprod":
+        prepare, near = (_factor_and_product, 0) if exclusive else (_factor_and_product_before, 1)
+    else:
+        prepare, near = _exponentials("shares_behind" if exclusive else "shares_ahead"), -1 if exclusive else 1
+    return Rule(_AFFINE, lift, _from_nothing, emit, prepare, ("dy", "x", "y"), 3, near, "aa")
