@@ -8,11 +8,14 @@ from typing import Any
 
 from ..axes import ceil_div, merge_axes
 from ..dtypes import BY_NAME
-from ..op import NULL, Launch, Layout, Op, Recipe, Target
+from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target
 from ..runtime.spec import KernelSpec
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .rules import INITIAL, NOTHING, Rule, rule_of
-from .tiling import COLUMN_THREADS, HELD_COLUMNS, HELD_ROWS, PEELED_BYTES, column_lanes, dealt_row, steps_of
+from .tiling import (
+    BUSY_ROWS, COLUMN_THREADS, FEW_THREADS, FEW_TILES, GROUP, HELD_COLUMNS, HELD_ROWS, LONG_THREADS, LONG_TILES, PEELED_BYTES, column_lanes, dealt_row,
+    steps_of, words_of,
+)  # fmt: skip
 
 Strides = tuple[int, ...]
 
@@ -73,37 +76,58 @@ def _reversed(op: Op, descriptor: ScanDescriptor, rule: Rule) -> bool:
     return descriptor.reverse != (isinstance(descriptor, ScanBackwardDescriptor) and not rule.scatters)
 
 
-def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """One launch."""
+def _scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, stable: bool) -> Recipe:
     if 0 in descriptor.input_shape:
         return Recipe(())
     name, value = _name(op, descriptor), descriptor.element
-    rule = rule_of(name, descriptor.exclusive)
+    rule, size = rule_of(name, descriptor.exclusive), BY_NAME[value].itemsize
     output = op.operands[-2 if descriptor.index else -1].name
     names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if descriptor.index else output]
-    problem = Problem.of(
-        descriptor.scan_axis, [layouts[each] for each in names], [value] * 5 if not descriptor.index else [value] * 4 + [descriptor.index]
-    )
+    problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], [value] * 4 + [descriptor.index or value])
+    dims, place = len(problem.shape), "i32" if problem.extent < 1 << 30 else "i64"
     constants: dict[str, Any] = {
         "rule": name, "value": value, "result": descriptor.index, "vector": problem.vector, "reverse": _reversed(op, descriptor, rule),
-        "exclusive": descriptor.exclusive, "place": "i32" if problem.extent < 1 << 30 else "i64", "kept": len(problem.shape),
+        "exclusive": descriptor.exclusive, "place": place, "kept": dims,
     }  # fmt: skip
     pointers = tuple(each if k < len(rule.reads) or k == 3 or (k == 4 and descriptor.index) else NULL for k, each in enumerate(names))
     origin, state = NOTHING if descriptor.initial is None else INITIAL, BY_NAME[value].accumulator
-    dims = len(problem.shape)
-    head = " ".join([*[f"*{value}"] * 4, f"*{descriptor.index or value}", "i64", "i64", state, "i64"])
-    tuples = " ".join([f"{dims}xi64"] * 6 + ["5xi64"])
-    scalars = (problem.rows, problem.extent, descriptor.beginning, origin)
-    strides = (problem.shape, *problem.kept, problem.gaps)
-    if problem.along:
-        accesses = ceil_div(problem.extent, problem.vector) + problem.peeled
-        lanes, steps, threads = dealt_row(accesses, steps_of(HELD_ROWS, value, problem.vector, rule.items))
-        constants |= {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
-        spec = KernelSpec("numba_baracuda.scan.kernels:scan_rows", tuple(sorted(constants.items())), f"{head} i64 {tuples}", threads, 0)
-        blocks = ceil_div(problem.rows, threads // lanes)
-        return Recipe((Launch(spec, (blocks, threads, 0), pointers, (*scalars, problem.skew, *strides)),))
-    steps = steps_of(HELD_COLUMNS, value, problem.vector, rule.items)
-    lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * BY_NAME[value].itemsize)
-    constants |= {"lanes": lanes, "steps": steps, "threads": COLUMN_THREADS}
-    spec = KernelSpec("numba_baracuda.scan.kernels:scan_columns", tuple(sorted(constants.items())), f"{head} {tuples}", COLUMN_THREADS, 0)
-    return Recipe((Launch(spec, (ceil_div(problem.rows, lanes * problem.vector), COLUMN_THREADS, 0), pointers, (*scalars, *strides)),))
+    types = [*[f"*{value}"] * 4, f"*{descriptor.index or value}"]
+    scalars, kinds = (problem.rows, problem.extent, descriptor.beginning, origin), ["i64", "i64", state, "i64"]
+    strides, tuples = (problem.shape, *problem.kept, problem.gaps), [f"{dims}xi64"] * 6 + ["5xi64"]
+
+    def launch(kernel: str, types: list[str], pointers: tuple[str, ...], blocks: int, scalars: tuple[Any, ...], **dealt: Any) -> Launch:
+        threads, signature = dealt["threads"], " ".join(types + kinds + ["i64"] * (len(scalars) - len(kinds)) + tuples)
+        spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}", tuple(sorted((constants | dealt).items())), signature, threads, 0)
+        return Launch(spec, (blocks, threads, 0), pointers, (*scalars, *strides))
+
+    if not problem.along:
+        steps = steps_of(HELD_COLUMNS, value, problem.vector, max(rule.items, len(rule.kinds), 2 if descriptor.index else 1))
+        lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * size)
+        blocks = ceil_div(problem.rows, lanes * problem.vector)
+        dealt = {"lanes": lanes, "steps": steps, "threads": COLUMN_THREADS}
+        return Recipe((launch("scan_columns", types, pointers, blocks, scalars, **dealt),))
+    steps = steps_of(HELD_ROWS, value, problem.vector, 2 if rule.items > 1 or descriptor.index else 1)
+    threads, group = (FEW_THREADS, FEW_TILES) if target.emulated else (LONG_THREADS, GROUP)
+    tile, longest = threads * steps * problem.vector, problem.extent + (problem.vector - 1 if problem.peeled else 0)
+    scalars = (*scalars, problem.skew)
+    if problem.rows < BUSY_ROWS * target.multiprocessors and longest > LONG_TILES * tile:
+        tiles, slot = ceil_div(longest, tile), "words"
+        bits = [8 * BY_NAME[place if letter == "p" else state].itemsize for letter in rule.kinds]
+        scan = launch(
+            "scan_long_rows", [*types, "*i64"], (*pointers, slot), problem.rows * tiles, (*scalars, tiles), steps=steps,
+            threads=threads, peeled=problem.peeled, group=group if stable else 0,
+        )  # fmt: skip
+        return Recipe((Clear(slot), scan), (Slot(slot, "i64", words_of(bits, problem.rows, tiles, group if stable else 0)),))
+    lanes, steps, threads = dealt_row(ceil_div(longest, problem.vector), steps)
+    dealt = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
+    return Recipe((launch("scan_rows", types, pointers, ceil_div(problem.rows, threads // lanes), scalars, **dealt),))
+
+
+def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """One launch, and before it the clearing of a workspace where rows are shared out to blocks."""
+    return _scan(op, descriptor, layouts, target, True)
+
+
+def scan_early(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """``scan``, but that the tiles of long rows are joined in the order in which they are done."""
+    return _scan(op, descriptor, layouts, target, False)

@@ -11,10 +11,12 @@ from typing import Any
 
 from numba.cuda.types import float32
 
-from ...device.numbers import exp2_approx, log2_approx
+from ...device.numbers import exp2_approx, log2_approx, maximum
 from ...runtime import jit
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
+#: exp(−x) is 0
+_FAR = {"float32": 200.0, "float64": 2000.0}
 
 
 @functools.cache
@@ -27,15 +29,18 @@ def _functions(kind: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def joined(kind: Any) -> Any:
-    """``combine(a, b)`` after Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). Equal infinities are one; NaN enters s."""
+    """``combine(a, b)`` after Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+
+    The distance of equal infinities is NaN, which ``min`` passes over: they are as far apart as numbers whose sum is the greater one. NaN stays in m.
+    """
     power, _ = _functions(kind)
+    far = kind(_FAR[str(kind)])
 
     @jit.device
     def combine(a: Any, b: Any) -> Any:
-        greater = a[0] > b[0]
-        most, more, less = a[0] if greater else b[0], a[1] if greater else b[1], b[1] if greater else a[1]
-        scaled = less * power(b[0] - a[0] if greater else a[0] - b[0])
-        return most, more + (less if a[0] == b[0] else scaled)
+        apart = a[0] - b[0]
+        more, less = a[1] if apart > 0 else b[1], b[1] if apart > 0 else a[1]
+        return maximum(a[0], b[0]), more + less * power(-min(abs(apart), far))
 
     return combine
 

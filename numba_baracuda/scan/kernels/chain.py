@@ -1,0 +1,173 @@
+"""Tiles of a row that blocks scan at the same time: what comes before each, by words that blocks leave for one another.
+
+A state travels in 64-bit pieces, each in one 128-bit word with a flag, so that no fence is needed. Tiles are numbered by a counter in the order in
+which blocks begin, so that whatever a tile waits for is running or done.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import float32, float64, int32, int64, uint32
+
+from ...device.bits import f32_as_u32, f64_as_i64, i64_as_f64, u32_as_f32
+from ...device.order import load_relaxed_2, store_relaxed_2
+from ...device.warp import States, fold_of
+from ...runtime import jit
+from ..tiling import HEAD, pieces_of
+
+#: flags: the fold of a tile, and that of all tiles up to it
+TILE, ALL = 1, 2
+
+
+def _bits(kind: Any) -> tuple[Any, Any]:
+    """To and from the low bits of an int64."""
+    if kind == float32:
+        return jit.device(lambda x: int64(f32_as_u32(x))), jit.device(lambda bits: u32_as_f32(uint32(bits)))
+    if kind == float64:
+        return jit.device(lambda x: f64_as_i64(x)), jit.device(lambda bits: i64_as_f64(bits))
+    if kind == int32:
+        return jit.device(lambda x: int64(uint32(x))), jit.device(lambda bits: int32(bits))
+    return jit.device(lambda x: int64(x)), jit.device(lambda bits: int64(bits))
+
+
+@functools.cache
+def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
+    """How many 64-bit pieces a state has, ``pack(state, piece)``, and ``unpack(pieces, at, step)``."""
+    width, places = len(kinds), pieces_of([kind.bitwidth for kind in kinds])
+    (piece_0, shift_0), (piece_1, shift_1), (piece_2, shift_2), (piece_3, shift_3) = (*places, *[(-1, 0)] * 3)[:4]
+    (to_0, from_0), (to_1, from_1), (to_2, from_2), (to_3, from_3) = (_bits(kind) for kind in (*kinds, *[kinds[0]] * 3)[:4])
+
+    @jit.device
+    def pack(state: Any, piece: Any) -> Any:
+        bits = int64(0)
+        if width == 1:
+            return to_0(state)
+        if piece == piece_0:
+            bits |= to_0(state[0]) << shift_0
+        if piece == piece_1:
+            bits |= to_1(state[1]) << shift_1
+        if width > 2:
+            if piece == piece_2:
+                bits |= to_2(state[2]) << shift_2
+            if piece == piece_3:
+                bits |= to_3(state[3]) << shift_3
+        return bits
+
+    @jit.device
+    def unpack(pieces: Any, at: Any, step: Any) -> Any:
+        first = from_0(pieces[at + piece_0 * step] >> shift_0)
+        if width == 1:
+            return first
+        second = from_1(pieces[at + piece_1 * step] >> shift_1)
+        if width == 2:
+            return first, second
+        return first, second, from_2(pieces[at + piece_2 * step] >> shift_2), from_3(pieces[at + piece_3 * step] >> shift_3)
+
+    return places[-1][0] + 1, pack, unpack
+
+
+class Chain:
+    """``publish(words, at, state, flag)`` leaves a state as item ``at``, ``before(...)`` is what comes before a tile of a row, for all lanes of a warp.
+
+    The items begin ``HEAD`` words behind the first: one for each tile of all rows, then one for each ``group`` of tiles of each row, if there are groups.
+    """
+
+    def __init__(self, states: States, group: int) -> None:
+        self._states, self._group = states, group
+        self.pieces, pack, unpack = packing_of(states.kinds)
+        pieces = self.pieces
+
+        @jit.device
+        def publish(words: Any, at: Any, state: Any, flag: Any) -> None:
+            word = cuda.local.array(2, int64)
+            for piece in range(pieces):
+                word[0], word[1] = pack(state, piece), int64(flag)
+                store_relaxed_2(words, HEAD + (int64(at) * pieces + piece) * 2, word, 0)
+
+        @jit.device
+        def peek(words: Any, at: Any, into: Any, slot: Any) -> Any:
+            """Reads an item into ``into[slot:]``; its flag, 0 while it is not whole."""
+            flag = int64(0)
+            for piece in range(pieces):
+                load_relaxed_2(words, HEAD + (int64(at) * pieces + piece) * 2, into, slot + 2 * piece)
+                flag = into[slot + 2 * piece + 1] if piece == 0 or flag == into[slot + 2 * piece + 1] else int64(0)
+            return flag
+
+        self.publish, self._peek, self._unpack = publish, peek, unpack
+        self.before = self._stable_before() if group else self._early_before()
+
+    def _stable_before(self) -> Any:
+        """In a fixed order: the tiles of its group before it, and what comes before the group, which the last tile of the group before leaves."""
+        states, publish, peek, unpack, pieces = self._states, self.publish, self._peek, self._unpack, self.pieces
+        identity, combine, fold, group, loads = states.identity, states.combine, fold_of(states, 32), self._group, self._group // 32
+        room = 2 * pieces * loads
+
+        @jit.device
+        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any) -> Any:
+            found = cuda.local.array(room, int64)
+            lane, place, groups = int32(cuda.laneid), int32(tile % group), (tiles + group - 1) // group
+            own, carries = row * tiles + tile, rows * tiles + row * groups + tile // group
+            if lane == 0 and tile < tiles - 1:
+                publish(words, own, total, TILE)
+            waits = True
+            while waits:
+                waits = False
+                for k in range(loads):
+                    ahead = lane * loads + k < place
+                    flag = peek(words, own - place + lane * loads + k if ahead else own, found, 2 * pieces * k)
+                    waits |= ahead & (flag == 0)
+            state = identity()
+            for k in range(loads):
+                if lane * loads + k < place:
+                    state = combine(state, unpack(found, 2 * pieces * k, 2))
+            state = fold(state)
+            if tile >= group:
+                while peek(words, carries - 1, found, 0) == 0:
+                    pass
+                begin = unpack(found, 0, 2)
+            state = combine(begin, state)
+            if lane == 0 and place == group - 1:
+                publish(words, carries, combine(state, total), ALL)
+            return state
+
+        return before
+
+    def _early_before(self) -> Any:
+        """As soon as anything is known that reaches back to the row's beginning, after Merrill and Garland (2016)."""
+        states, publish, peek, unpack, pieces = self._states, self.publish, self._peek, self._unpack, self.pieces
+        identity, combine, fold, room = states.identity, states.combine, fold_of(states, 32), 2 * pieces
+
+        @jit.device
+        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any) -> Any:
+            found = cuda.local.array(room, int64)
+            lane, own, last = int32(cuda.laneid), row * tiles + tile, tile
+            if lane == 0 and tile < tiles - 1:
+                publish(words, own, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
+            if tile == 0:
+                return begin
+            behind, seeks = identity(), True
+            while seeks:
+                at = last - 32 + lane
+                flag = int64(0)
+                while flag == 0:
+                    flag = peek(words, row * tiles + max(at, int64(0)), found, 0)
+                ends = cuda.ballot_sync(-1, flag == ALL)
+                nearest = 31 - cuda.clz(int32(ends))
+                state = unpack(found, 0, 2)
+                behind = combine(fold(state if lane >= nearest and at >= 0 else identity()), behind)
+                seeks = nearest < 0
+                last -= 32
+            if lane == 0 and tile < tiles - 1:
+                publish(words, own, combine(behind, total), ALL)
+            return behind
+
+        return before
+
+
+@functools.cache
+def chain_of(states: States, group: int) -> Chain:
+    """The one :class:`Chain` for these."""
+    return Chain(states, group)
