@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import sysconfig
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from rich.console import Console
 
 import numba_baracuda as nb
 from numba_baracuda import cli
-from numba_baracuda.demo import attention, segments, sizes
+from numba_baracuda.demo import attention, inequality, segments, sizes
 from numba_baracuda.demo.attention import FEATURES, HEADS, SLOPE, Layer, attend, attend_float64, draw_layer
 from numba_baracuda.demo.imports import ImportGraph, build_graph, find_modules, resolve, standard_library
 from numba_baracuda.demo.pagerank import DAMPING, pagerank_float64
@@ -201,8 +202,7 @@ def test_attention_prints_whom_a_module_attends_to(xp: ModuleType, monkeypatch: 
     weights, _ = attention_by_loops(draw_layer(SMALL), SMALL)
     into_hub = [2, 3, 4]
     first = max(into_hub, key=lambda edge: weights[edge, 0])
-    row = next(line for line in printed.splitlines() if " hub " in line)
-    assert [cell.strip() for cell in row.strip("│").split("│")] == ["hub", "3", SMALL.names[SMALL.sources[first]], f"{weights[first, 0]:.3f}"]
+    assert _row(printed, "hub") == ["hub", "3", SMALL.names[SMALL.sources[first]], f"{weights[first, 0]:.3f}"]
 
 
 @pytest.mark.parametrize("name", ["segment_softmax", "segment_sum"])
@@ -233,11 +233,18 @@ def _packages(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _sized(root: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, str]:
-    monkeypatch.setattr(sizes.sysconfig, "get_paths", lambda: {"stdlib": str(root)})
+def _told(section: ModuleType, root: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, str]:
+    """What a section on files returns and prints for the tree at ``root``."""
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(root)})
     printed = io.StringIO()
-    right = sizes.run(Console(file=printed, width=120), xp, True)
+    right = section.run(Console(file=printed, width=120), xp, True)
     return right, printed.getvalue()
+
+
+def _row(printed: str, first: str) -> list[str]:
+    """The cells of the table row that begins with ``first``."""
+    rows = ([cell.strip() for cell in line.strip("│").split("│")] for line in printed.splitlines())
+    return next(row for row in rows if row[0] == first)
 
 
 def test_sizes_of_files(tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,24 +252,108 @@ def test_sizes_of_files(tmp_path: Path, xp: ModuleType, monkeypatch: pytest.Monk
     packages, measured = sizes.largest_files(find_modules(root))
     assert packages == ["large", "many"]
     np.testing.assert_array_equal(measured, [[5000 + 100 * k for k in range(8)], [100 * k + 1 for k in range(2, 10)]])
-    right, printed = _sized(root, xp, monkeypatch)
+    right, printed = _told(sizes, root, xp, monkeypatch)
     assert right and " within the tolerance" in printed
-    row = next(line for line in printed.splitlines() if " large " in line)
     mean, std = 5350, measured[0].astype(np.float64).std(ddof=1)
-    assert [cell.strip() for cell in row.strip("│").split("│")] == ["large", "42,800", f"{mean:,}", f"{std:,.0f}", f"{np.log(42800):.2f}"]
+    assert _row(printed, "large") == ["large", "42,800", f"{mean:,}", f"{std:,.0f}", f"{np.log(42800):.2f}"]
 
 
 @pytest.mark.parametrize("factor", [1.001, float("nan")])
 def test_wrong_sizes_are_told(factor: float, tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     std = sizes.FUNCTIONS["reduce_std"]
     monkeypatch.setitem(sizes.FUNCTIONS, "reduce_std", lambda *arguments, **options: std(*arguments, **options) * xp.float32(factor))
-    right, printed = _sized(_packages(tmp_path), xp, monkeypatch)
+    right, printed = _told(sizes, _packages(tmp_path), xp, monkeypatch)
     assert not right and "NOT WITHIN the tolerance" in printed
 
 
 def test_sizes_of_no_files(tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, printed = _sized(tmp_path, xp, monkeypatch)
+    right, printed = _told(sizes, tmp_path, xp, monkeypatch)
     assert right and "nothing" not in printed and "no sizes to reduce" in printed
+
+
+#: bytes of each module's source; "b" and "d" are records, and so is "a", as the first; 100 bytes in all
+FILE_SIZES = {"a": 5, "b": 15, "c": 10, "c.inner": 15, "d": 55, "e": 0}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "c").mkdir()
+    for name, size in FILE_SIZES.items():
+        path = tmp_path / ("c/__init__.py" if name == "c" else f"{name.replace('.', '/')}.py")
+        path.write_bytes(b"#" * size)
+    (tmp_path / "dangling.py").symlink_to(tmp_path / "nowhere.py")
+    return tmp_path
+
+
+def test_file_sizes_are_in_order_of_name(files: Path) -> None:
+    names, measured = inequality.file_sizes(reversed(list(find_modules(files))))
+    assert names == list(FILE_SIZES) and measured.tolist() == list(FILE_SIZES.values())
+
+
+@pytest.mark.parametrize(
+    ("measured", "index", "shares"),
+    [
+        ([7] * 20, 0.0, np.arange(1, 11) / 10),
+        ([0, 0, 8, 0], 0.75, [0, 0, 0, 0, 0, 0, 0, 0.2, 0.6, 1]),
+        ([4, 2, 3, 1], 0.25, [0.04, 0.08, 0.14, 0.22, 0.30, 0.42, 0.54, 0.68, 0.84, 1]),
+        ([9], 0.0, np.arange(1, 11) / 10),
+    ],
+)
+def test_inequality_of_few_files(measured: list[int], index: float, shares: Any, xp: ModuleType) -> None:
+    sums = inequality.scans(xp, np.array(measured, np.float32))["cumsum"]
+    np.testing.assert_allclose(inequality.lorenz(sums), shares, atol=1e-7)
+    assert inequality.gini(sums) == pytest.approx(index, abs=1e-7)
+
+
+def test_gini_is_half_the_relative_mean_difference() -> None:
+    measured = np.random.default_rng(3).integers(0, 1000, 60).astype(np.float32)
+    difference = np.abs(measured[:, None] - measured).mean(dtype=np.float64)
+    assert inequality.gini(inequality.scans_float64(measured)["cumsum"]) == pytest.approx(difference / (2 * measured.mean(dtype=np.float64)))
+
+
+@pytest.mark.parametrize(
+    ("measured", "places"),
+    [([5, 15, 10, 15, 55, 0], [0, 1, 4]), ([3, 3, 2], [0]), ([0, 0, 1], [0, 2]), ([1, 2, 3], [0, 1, 2])],
+)
+def test_records_of_few_files(measured: list[int], places: list[int], xp: ModuleType) -> None:
+    assert inequality.records(inequality.scans(xp, np.array(measured, np.float32))["cummax"]).tolist() == places
+
+
+def test_inequality_of_files(files: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, printed = _told(inequality, files, xp, monkeypatch)
+    assert right and " within the tolerance" in printed
+    assert "the 6 files of the standard library share its 100 bytes" in printed
+    assert "Gini index 0.517 " in printed  # (7 − 2·(0 + 5 + 15 + 30 + 45 + 100)/100)/6
+    assert _row(printed, "50%") == ["50%", "15.0%", "━" * 6]
+    assert _row(printed, "90%") == ["90%", "67.0%", "━" * 26 + "╸"]
+    assert _row(printed, "100%") == ["100%", "100.0%", "━" * 40]
+    recorded = [line for line in printed.partition("Record sizes")[2].splitlines() if line.startswith("│")]
+    assert [tuple(line.strip("│").split()) for line in recorded] == [("a", "│", "5"), ("b", "│", "15"), ("d", "│", "55")]
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cummax"])
+@pytest.mark.parametrize("factor", [1.001, float("nan")])
+def test_wrong_scans_are_told(name: str, factor: float, files: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = inequality.FUNCTIONS[name]
+    monkeypatch.setitem(inequality.FUNCTIONS, name, lambda *arguments: scan(*arguments) * xp.float32(factor))
+    right, printed = _told(inequality, files, xp, monkeypatch)
+    assert not right and "NOT WITHIN the tolerance" in printed
+
+
+@pytest.mark.parametrize("sources", [(), ("empty.py",)])
+def test_inequality_of_no_bytes(sources: tuple[str, ...], tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in sources:
+        (tmp_path / name).touch()
+    right, printed = _told(inequality, tmp_path, xp, monkeypatch)
+    assert right and "no sizes to scan" in printed
+
+
+def test_inequality_in_ascii(files: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(files)})
+    with io.TextIOWrapper(io.BytesIO(), "ascii") as printed:
+        assert inequality.run(Console(file=printed, width=120), xp, True)
+        printed.seek(0)
+        assert f"| {'-' * 40} |" in printed.read()
 
 
 def test_graph_is_read_once_for_all_sections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -282,5 +373,5 @@ def test_whole_demo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         most = np.argsort(-np.bincount(graph.targets), kind="stable")[:10]
         for module in most:
             assert f" {graph.names[module]} " in printed
-        assert printed.count(" within the tolerance") == 3
+        assert printed.count(" within the tolerance") == 4
     assert "emulator" in printed or "The kernels ran on" in printed

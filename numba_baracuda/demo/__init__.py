@@ -12,10 +12,11 @@ from types import ModuleType
 
 from rich.console import Console
 
-from . import attention, rates, segments, sizes
+from . import attention, inequality, rates, segments, sizes
 
 Section = Callable[[Console, ModuleType, bool], bool]
-SECTIONS: tuple[Section, ...] = (segments.run, attention.run, sizes.run, rates.run)  #: in the order they are printed; a family adds its own here
+#: in the order they are printed; a family adds its own here
+SECTIONS: tuple[Section, ...] = (segments.run, attention.run, sizes.run, inequality.run, rates.run)
 
 
 def array_library() -> ModuleType:
