@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import rescan
 from .case import Case, nbytes
-from .peer import INDEXED, Given, Peer, extreme_given, indexed, native, packed
+from .peer import INDEXED, Given, Peer, along, extreme_given, indexed, native, packed
 from .reduce_truths import axes_of
 
 
@@ -17,6 +19,7 @@ def jax_peers(jax: Any) -> Iterator[Peer]:
     yield from _jax_indexed(jax)
     yield Peer("sum", "row_sum", lambda t: (t.x,), lambda x: jax.numpy.sum(x, axis=1))
     yield from _jax_reductions(jax)
+    yield from _jax_scans(jax)
 
 
 def _jax_reductions(jax: Any) -> Iterator[Peer]:
@@ -31,6 +34,20 @@ def _jax_reductions(jax: Any) -> Iterator[Peer]:
         yield Peer(
             kind, f"reduce_{kind}", lambda t: (t.x, t.y), lambda x, y, function=function: function(x, axis=axes_of(x, y), keepdims=True), packed
         )
+
+
+def _jax_scans(jax: Any) -> Iterator[Peer]:
+    """A gradient is what ``vjp`` makes of a forward pass that is over when the clock starts."""
+    names = {kind: kind for kind in ("cumsum", "cumprod", "cummax", "cummin")} | {"logcumsumexp": "cumlogsumexp"}
+    for (kind, name), axis, reverse in itertools.product(names.items(), range(3), (False, True)):
+        scan = functools.partial(getattr(jax.lax, name), axis=axis, reverse=reverse)
+        forward = jax.jit(lambda x, scan=scan: jax.vjp(scan, x)[1])
+
+        def given(t: Given, forward: Callable[..., Any] = forward) -> tuple[Any, ...]:
+            return forward(t.x if "x" in t else t.dx), t.dy
+
+        yield Peer(name, kind, lambda t: (t.x,), scan, along(axis, reverse))
+        yield Peer("vjp", f"{kind}_backward", given, lambda pull, dy: pull(dy)[0], along(axis, reverse))
 
 
 def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
@@ -133,6 +150,16 @@ def cupy_peers(xp: Any) -> Iterator[Peer]:
         lambda dy, ids, counts, dx: xp.take(dy / counts, ids, 0, dx),
     )
     yield Peer("sum", "row_sum", lambda t: (t.x, t.y), lambda x, y: x.sum(axis=1, out=y))
+    yield from _cupy_scans(xp)
+
+
+def _cupy_scans(xp: Any) -> Iterator[Peer]:
+    def fits(axis: int) -> Callable[[Case], bool]:
+        return lambda case: along(axis)(case) and native(case)
+
+    for kind, axis in itertools.product(("cumsum", "cumprod"), range(3)):
+        scan = functools.partial(getattr(xp, kind), axis=axis)
+        yield Peer(kind, kind, lambda t: (t.x, t.y), lambda x, y, scan=scan: scan(x, out=y), fits(axis))
 
 
 def kernel_peers(xp: Any) -> Iterator[Peer]:

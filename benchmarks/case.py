@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from numba_baracuda.dtypes import BY_NAME
 
+from .checks import Truth
+
 Arrays = dict[str, Any]
 #: from one set of operands to the call that is timed
 Bind = Callable[[Mapping[str, Any]], Callable[[], None]]
@@ -63,6 +65,9 @@ class Case(Protocol):
 
     def make(self, xp: Any) -> Arrays:
         """The operands, the same ones every time; outputs are not initialised."""
+
+    def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
+        """What is right, the output among the operands for its shape only."""
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
         """Who runs it, by name, and how: through the public API, with ``out=`` and ``workspace=`` given."""

@@ -9,14 +9,18 @@ import fnmatch
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from numba_baracuda import OPS
+
 from .case import Case
 from .kernel_cases import RowSumCase
 from .peer import INDEXED
 from .reduce_cases import ReduceCase
+from .scan_cases import ScanCase
 from .segment_cases import SegmentCase
 
 MILLION = 1_000_000
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
+Along = tuple[tuple[int, ...], int]
 Extents = tuple[str, int, int, int]  #: distribution of ids, rows, columns, segments
 
 WIDE: Extents = ("uniform", 2 * MILLION, 128, 100_000)
@@ -107,12 +111,42 @@ def reduce_cases() -> Iterator[Case]:
             yield ReduceCase(f"reduce_{kind}_backward", shape, axes)
 
 
+#: shapes, and the axis of the scan: long rows, short ones, middling ones, columns, columns in the middle; and rows so long that many blocks share one
+ROWS: Along = ((16384, 16384), 1)
+COLUMNS: Along = ((16384, 16384), 0)
+ENDLESS: tuple[Along, ...] = (((1, 1 << 28), 1), ((7, (1 << 25) + 3), 1))
+SCANS: tuple[Along, ...] = (
+    ROWS, ((1 << 20, 256), 1), ((32, 2048, 4096), 2), COLUMNS, ((64, 8192, 512), 1), ((32, 2048, 4096), 1), *ENDLESS,
+)  # fmt: skip
+#: what is scanned in other elements than float32, forward and backward
+_HALVES = (ROWS, COLUMNS, ENDLESS[0])
+FORWARD: dict[str, tuple[Along, ...]] = {"bf16": _HALVES, "f16": _HALVES, "f64": (((8192, 16384), 1), ((8192, 16384), 0))}
+BACKWARD: dict[str, tuple[Along, ...]] = {"bf16": (ROWS, COLUMNS)}
+
+
+def scan_cases() -> Iterator[Case]:
+    """Scans along an axis, and their gradients; endless rows once more where a variant gives other bits in every run."""
+    for name, op in OPS.items():
+        if op.family != "scan":
+            continue
+        backward = op.traits["backward"]
+        for shape, axis in SCANS:
+            yield ScanCase(name, shape, axis)
+        if not all(variant.deterministic for variant in op.variants):
+            for shape, axis in ENDLESS[:1] if backward else ENDLESS:
+                yield ScanCase(name, shape, axis, deterministic=False)
+        for element, problems in (BACKWARD if backward else FORWARD).items():
+            for shape, axis in problems:
+                yield ScanCase(name, shape, axis, element)
+    yield ScanCase("cumsum", *ROWS, reverse=True)
+
+
 def kernel_cases() -> Iterator[Case]:
     """Kernels that are not ops."""
     yield RowSumCase(16384, 16384)
 
 
-FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, kernel_cases)
+FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, scan_cases, kernel_cases)
 
 
 def matching(op: str = "*", case: str = "*") -> list[Case]:

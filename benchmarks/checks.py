@@ -18,7 +18,7 @@ _SLAB = 1 << 24  #: elements in float64 at a time, to spare memory
 
 @dataclass(frozen=True)
 class Truth:
-    """``value``, and what a rounding error is measured by: ``scale`` = Σ |terms|, and how many ``terms`` each row folds.
+    """``value``, and what a rounding error is measured by: ``scale`` = Σ |terms|, and how many ``terms`` each row folds, or each element.
 
     Without a scale the value must be met exactly. Conventions differ on rows of no terms, and on the elements of ``free``, which broadcasts against
     the value: no peer is judged there.
@@ -41,21 +41,16 @@ def column(each: Any, like: Any) -> Any:
     return each.reshape(-1, *[1] * (like.ndim - 1))
 
 
+def spread(xp: Any, each: Any, like: Any) -> Any:
+    """One number for all, one a row, or one an element, in the shape of ``like`` and in no more memory."""
+    return xp.broadcast_to(column(each, like) if each.ndim == 1 else each, like.shape)
+
+
 def row_sum(xp: Any, operands: Mapping[str, Any]) -> Truth:
     x = operands["x"]
     parts = [(x[rows].sum(axis=1, dtype=xp.float64), abs(x[rows]).sum(axis=1, dtype=xp.float64)) for rows in slabs(x)]
     value, scale = (xp.concatenate(list(each)) for each in zip(*parts, strict=True))
     return Truth(value, scale, x.shape[1])
-
-
-def truth(xp: Any, op: str, operands: Mapping[str, Any]) -> Truth:
-    """The truth of an op, its output among the operands for its shape only."""
-    from .reduce_truths import reduce_truth
-    from .segment_truths import segment_truth
-
-    if op == "row_sum":
-        return row_sum(xp, operands)
-    return (reduce_truth if op.startswith("reduce_") else segment_truth)(xp, op, operands)
 
 
 def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str:
@@ -65,9 +60,9 @@ def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str
     """
     if got.shape != wanted.value.shape:
         return f"is of shape {got.shape}, wants {wanted.value.shape}"
-    terms = xp.broadcast_to(xp.asarray(wanted.terms, xp.float64), (len(got),))
-    kind = dtypes.element(got.dtype)
-    factor, step = column(kind.tolerance(terms), got), kind.tiny * kind.eps if kind.eps else 0.0
+    each, kind = xp.asarray(wanted.terms, xp.float64), dtypes.element(got.dtype)
+    terms, factor = spread(xp, each, got), spread(xp, kind.tolerance(each), got)
+    step = kind.tiny * kind.eps if kind.eps else 0.0
     wrong, worst = 0, 0.0
     for rows in slabs(got):
         found, value = wide(xp, got[rows]), wanted.value[rows]
@@ -75,7 +70,7 @@ def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str
             error = xp.where(found == value, 0.0, abs(found - value))  # also where both are infinite
         allowed = 0.0 if wanted.scale is None else xp.maximum(factor[rows] * wanted.scale[rows], step)
         if not conventions:
-            error = xp.where(column(terms[rows], got) == 0, 0.0, error)
+            error = xp.where(terms[rows] == 0, 0.0, error)
             error = error if wanted.free is None else xp.where(wanted.free[rows], 0.0, error)
         wrong += int((~(error <= allowed)).sum())  # a NaN is wrong
         worst = max(worst, float(error.max())) if error.size else worst

@@ -9,6 +9,7 @@ from typing import Any
 from numba_baracuda import arrays
 
 from .case import Arrays, Bind, Spec
+from .checks import Truth, row_sum
 from .values import empty, uniform
 
 
@@ -41,6 +42,9 @@ class RowSumCase:
     def make(self, xp: Any) -> Arrays:
         x = uniform(xp, xp.random.default_rng(7), self.specs["x"].shape, self.element)
         return {"x": x, "y": empty(xp, self.specs["y"].shape, self.element)}
+
+    def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
+        return row_sum(xp, operands)
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
         from numba import cuda

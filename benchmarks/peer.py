@@ -96,6 +96,11 @@ def packed(case: Case) -> bool:
     return getattr(case, "lies", "") != "every_second_row"
 
 
+def along(axis: int, reverse: bool = False) -> Callable[[Case], bool]:
+    """Scans along one axis in one direction, both of which a compiler must know beforehand."""
+    return lambda case: (getattr(case, "axis", None), getattr(case, "reverse", None)) == (axis, reverse)
+
+
 def native(case: Case) -> bool:
     """Elements that CuPy adds in place."""
     return case.element != "bf16"

@@ -11,6 +11,7 @@ from numba_baracuda import OPS, ReduceBackwardDescriptor, ReduceDescriptor, sele
 from numba_baracuda.dtypes import BY_NAME
 
 from .case import Arrays, Bind, Spec
+from .checks import Truth
 from .reduce_truths import reduce_truth
 from .values import cast, empty, factors, uniform
 
@@ -79,6 +80,9 @@ class ReduceCase:
         if "x" in made:
             made["x"] = LAYOUTS[self.lies](xp, made["x"])
         return {name: made[name] for name in specs}
+
+    def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
+        return reduce_truth(xp, self.op, operands)
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
         plan = select(self._descriptor)

@@ -11,7 +11,8 @@ from numba_baracuda.dtypes import numpy_dtype
 from numba_baracuda.plan import Plan, target_of
 
 from .case import Arrays, Bind, Spec, short
-from .checks import truth
+from .checks import Truth
+from .segment_truths import segment_truth
 from .values import cast, empty, factors, uniform
 
 #: element of the permutation of a ``SegmentIndex``
@@ -114,7 +115,7 @@ class SegmentCase:
     def _saved(self, xp: Any, rng: Any, made: Arrays) -> Any:
         """What a forward op left for its gradient."""
         given = {"input": uniform(xp, rng, made["d_output"].shape, self.element), **made, "output": made["d_output"]}
-        return cast(xp, truth(xp, self.op.removesuffix("_backward"), given).value, self.element)
+        return cast(xp, segment_truth(xp, self.op.removesuffix("_backward"), given).value, self.element)
 
     def _plan(self) -> Any:
         indexed = "permuted" if self.indexed else ""
@@ -125,6 +126,9 @@ class SegmentCase:
         variant = next(each for each in op.variants if each.name == self.variant)
         needed = max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
         return Plan(op, descriptor, variant, target, needed)
+
+    def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
+        return segment_truth(xp, self.op, operands)
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
         plan = self._plan()

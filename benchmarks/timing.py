@@ -16,6 +16,8 @@ Call = Callable[[], Any]
 SHORT, TOGETHER = 20.0, 100.0
 #: device time that one measurement may take, unless the fewest samples take longer (microseconds)
 BUDGET, FEWEST = 1e6, 5
+#: longer than a call keeps the host, unless it waits for the device (nanoseconds)
+WAIT = 1e7
 #: most operand sets, for operands far smaller than the cache
 MOST_SETS = 128
 _HOLD = """
@@ -80,15 +82,19 @@ class Events:
         return over
 
     def __call__(self, calls: Sequence[Call], repeats: int) -> Timing:
-        """Times ``calls`` in turn, which do the same on operand sets of their own, after two rounds of warming up."""
+        """Times ``calls`` in turn, which do the same on operand sets of their own, after two rounds of warming up.
+
+        A queue cannot be held back from calls that wait for the device themselves; they are timed as they come.
+        """
         for call in [*calls, *calls]:
             call()
         self._cuda.Device().synchronize()
+        waits = self._waits(calls[0])
         pair, host = self._sample(itertools.cycle(calls), len(calls))
         estimate = self._elapsed([pair])[0] / len(calls)
         samples, each = plan_samples(estimate, repeats)
-        hold = 1.5e9 * host / len(calls) * samples * each + 1e6
-        for _ in range(3):
+        hold = 0.0 if waits else 1.5e9 * host / len(calls) * samples * each + 1e6
+        for _ in range(1 if waits else 3):
             turns = itertools.cycle(calls)
             over = self._held(min(hold, 2e9))
             start = time.perf_counter()
@@ -99,6 +105,14 @@ class Events:
             if not dry:
                 break
         return Timing(tuple(microseconds / each for microseconds in elapsed), dry)
+
+    def _waits(self, call: Call) -> bool:
+        """Whether a call comes back no sooner than the device has run what was queued before it."""
+        over = self._held(WAIT)
+        call()
+        waited = bool(over.done)
+        self._cuda.Device().synchronize()
+        return waited
 
     def _sample(self, turns: Any, calls: int) -> tuple[tuple[Any, Any], float]:
         """Queues calls between two events; the events, and the seconds it took the host."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .peer import INDEXED, Given, Peer, extreme_given, floats, indexed, one_go
+from .case import Case
+from .peer import INDEXED, Given, Peer, along, always, extreme_given, floats, indexed, one_go
 from .reduce_truths import axes_of
 
 #: kind → the name of its reduction, and what an output is filled with before it is scattered to
@@ -21,11 +24,24 @@ def torch_peers(torch: Any) -> Iterator[Peer]:
     yield from _softmaxes(torch)
     yield from _gradients(torch)
     yield from _reductions(torch)
+    yield from _scans(torch)
     yield Peer("sum", "row_sum", lambda t: (t.x, t.y), lambda x, y: torch.sum(x, 1, out=y))
 
 
+def _autograd(torch: Any, op: str, forward: Callable[[Any, Any], Any], fits: Callable[[Case], bool] = always) -> Peer:
+    """What autograd makes of the graph of ``forward(x, dy)``, where dy tells no more than its shape; the graph is ready."""
+
+    def graph(t: Given) -> tuple[Any, ...]:
+        leaf = (t.x if "x" in t else t.dx).detach().requires_grad_()
+        return forward(leaf, t.dy), leaf, t.dy
+
+    def gradient(y: Any, x: Any, dy: Any) -> Any:
+        return torch.autograd.grad(y, x, dy, retain_graph=True)[0]
+
+    return Peer("autograd", f"{op}_backward", graph, gradient, fits)
+
+
 def _reductions(torch: Any) -> Iterator[Peer]:
-    """Along axes; a gradient is what autograd makes of a graph that is ready."""
     functions: dict[str, Callable[..., Any]] = {
         "sum": torch.sum,
         "mean": torch.mean,
@@ -41,19 +57,24 @@ def _reductions(torch: Any) -> Iterator[Peer]:
     def fold(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, y: function(x, dim=axes_of(x, y), keepdim=True)
 
-    def graph(function: Callable[..., Any]) -> Callable[[Given], tuple[Any, ...]]:
-        def given(t: Given) -> tuple[Any, ...]:
-            leaf = (t.x if "x" in t else t.dx).detach().requires_grad_()
-            return fold(function)(leaf, t.dy), leaf, t.dy
-
-        return given
-
-    def gradient(y: Any, x: Any, dy: Any) -> Any:
-        return torch.autograd.grad(y, x, dy, retain_graph=True)[0]
-
     for kind, function in functions.items():
         yield Peer(kind, f"reduce_{kind}", lambda t: (t.x, t.y), fold(function))
-        yield Peer("autograd", f"reduce_{kind}_backward", graph(function), gradient)
+        yield _autograd(torch, f"reduce_{kind}", fold(function))
+
+
+def _scans(torch: Any) -> Iterator[Peer]:
+    functions: dict[str, Callable[..., Any]] = {
+        "cumsum": torch.cumsum,
+        "cumprod": torch.cumprod,
+        "cummax": lambda x, dim: torch.cummax(x, dim).values,
+        "cummin": lambda x, dim: torch.cummin(x, dim).values,
+        "logcumsumexp": torch.logcumsumexp,
+    }
+    for (kind, function), axis in itertools.product(functions.items(), range(3)):
+        scan = functools.partial(function, dim=axis)
+        yield Peer(kind, kind, lambda t: (t.x,), scan, along(axis))
+        yield _autograd(torch, kind, lambda x, dy, scan=scan: scan(x), along(axis))  # type: ignore[misc]
+    yield Peer("flip + cumsum + flip", "cumsum", lambda t: (t.x,), lambda x: x.flip(1).cumsum(1).flip(1), along(1, reverse=True))
 
 
 def _wide(t: Given) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import itertools
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,17 +19,25 @@ from tolerance import allowed
 sys.path.insert(0, str(Path(__file__).parents[1]))
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of a source distribution")
 
-from benchmarks import cases, checks, host, peer, peers, report, results, run, segment_cases, segment_truths, sweep, timing, values
+from benchmarks import cases, checks, host, peer, peers, report, results, run, scan_truths, segment_cases, segment_truths, sweep, timing, values
 from benchmarks.case import Case, nbytes, output_of
 from benchmarks.reduce_cases import LAYOUTS, ReduceCase
+from benchmarks.scan_cases import ScanCase
 from benchmarks.segment_cases import SegmentCase
 from numba_baracuda import OPS, SegmentIndex
 from numba_baracuda.dtypes import numpy_dtype
 
-#: float32 stands for the other elements at most shapes of a reduction
-CASES = [case for case in cases.matching() if case.element == "f32" or not isinstance(case, ReduceCase) or (case.shape, case.axes) in cases.SQUARE]
-#: one case for each kind of truth
-KINDS = list({case.op.removeprefix("unsorted_"): case for case in CASES}.values())
+
+def typical(case: Case) -> bool:
+    """float32 stands for the other elements at most shapes of a reduction, and at all but one of a scan."""
+    if isinstance(case, ReduceCase):
+        return case.element == "f32" or (case.shape, case.axes) in cases.SQUARE
+    return case.element == "f32" or not isinstance(case, ScanCase) or (case.shape[1:], case.axis) == (cases.ROWS[0][1:], 1)
+
+
+CASES = [case for case in cases.matching() if typical(case)]
+#: one case for each kind of truth, of elements in which a small error is none of rounding
+KINDS = list({case.op.removeprefix("unsorted_"): case for case in CASES if case.element != "bf16"}.values())
 
 
 def name_of(case: Any) -> str:
@@ -43,7 +52,7 @@ def xp(kind: Any) -> Any:
 def ready(xp: Any, case: Case) -> tuple[dict[str, Any], Any, checks.Truth]:
     """Operands, the call on them, and the truth."""
     operands = case.make(xp)
-    return operands, case.prepare(xp)[1](operands), checks.truth(xp, case.op, operands)
+    return operands, case.prepare(xp)[1](operands), case.truth(xp, operands)
 
 
 def test_copies_lie_as_the_original(xp: Any) -> None:
@@ -76,8 +85,10 @@ def test_planted_errors_are_found(xp: Any, case: Case) -> None:
     tiny = case.tiny()
     operands, call, wanted = ready(xp, tiny)
     output = operands[output_of(tiny)]
-    filled = int(xp.flatnonzero(xp.broadcast_to(xp.asarray(wanted.terms), (len(output),)))[-1])
-    for added in (0.01, np.nan):
+    terms = checks.spread(xp, xp.asarray(wanted.terms), output)
+    filled = int(xp.flatnonzero(terms.reshape(len(output), -1)[:, 0])[-1])
+    size = 1.0 if wanted.scale is None else float(xp.maximum(wanted.scale, 1.0)[filled : filled + 1].reshape(-1)[0])
+    for added in (0.01 * size, np.nan):
 
         def spoiled(added: float = added) -> None:
             call()
@@ -147,6 +158,73 @@ def test_truths_are_those_of_a_loop(kind: str, monkeypatch: pytest.MonkeyPatch) 
             assert list(found.terms) == list(np.bincount(ids, minlength=segments))
 
 
+def _prefixes(fold: Any) -> Any:
+    return lambda x: np.array([fold(x[: k + 1]) for k in range(len(x))])
+
+
+def _shares(share: Any) -> Any:
+    """dx of ``share(x, i, k)``, the derivative of the i-th result by the k-th element."""
+    return lambda x, dy: np.array([sum(dy[i] * share(x, i, k) for i in range(k, len(x))) for k in range(len(x))])
+
+
+#: of one row, scanned from its beginning, in float64: from x, or from x and dy
+SCANNED_BY_HAND: dict[str, Any] = {
+    "cumsum": _prefixes(np.sum),
+    "cumprod": _prefixes(np.prod),
+    "cummax": _prefixes(np.max),
+    "cummin": _prefixes(np.min),
+    "logcumsumexp": _prefixes(lambda x: np.log(np.sum(np.exp(x)))),
+    "cumsum_backward": _shares(lambda x, i, k: 1),
+    "cumprod_backward": _shares(lambda x, i, k: np.prod(np.delete(x[: i + 1], k))),
+    "cummax_backward": _shares(lambda x, i, k: np.argmax(x[: i + 1]) == k),
+    "cummin_backward": _shares(lambda x, i, k: np.argmin(x[: i + 1]) == k),
+    "logcumsumexp_backward": _shares(lambda x, i, k: np.exp(x[k]) / np.sum(np.exp(x[: i + 1]))),
+}
+
+
+@pytest.mark.parametrize("op", scan_truths.ROWS)
+def test_truths_of_scans_are_those_of_a_loop(op: str) -> None:
+    """With ties, along every axis in both directions, over extents of one and of a power of two among others."""
+    rng = np.random.default_rng(6)
+    for shape, reverse in itertools.product(((3, 37), (5, 2, 7), (1, 64)), (False, True)):
+        x, dy = rng.integers(1, 9, shape) / 8, rng.standard_normal(shape)
+        for axis in range(len(shape)):
+            found = scan_truths.scan_truth(np, op, {"x": x, "dy": dy}, axis, reverse)
+
+            def rows(array: Any, axis: int = axis, step: int = -1 if reverse else 1) -> Any:
+                return np.moveaxis(array, axis, -1)[..., ::step].reshape(-1, array.shape[axis])
+
+            given = [rows(x), rows(dy)] if op.endswith("_backward") else [rows(x)]
+            wanted = [SCANNED_BY_HAND[op](*each) for each in zip(*given, strict=True)]
+            np.testing.assert_allclose(rows(found.value), wanted, rtol=1e-12, atol=1e-13)
+            if found.scale is not None:
+                sizes = np.array([SCANNED_BY_HAND[op](*map(abs, each)) for each in zip(*given, strict=True)])
+                assert (rows(found.scale) * 1.001 >= sizes).all() and (rows(found.scale) <= 15 * (1 + sizes)).all()
+                terms = checks.spread(np, np.asarray(found.terms), x)
+                assert ((terms > 0.999) & (terms < shape[axis] + 0.001)).all()
+
+
+@pytest.mark.parametrize("op", [op for op in scan_truths.ROWS if op.endswith("_backward")])
+def test_gradients_of_scans_are_finite_differences(op: str) -> None:
+    rng, step, forward = np.random.default_rng(7), 1e-5, op.removesuffix("_backward")
+    x, dy = (rng.permutation(30).reshape(2, 15) - 14.5) / 15, rng.standard_normal((2, 15))
+    for reverse in (False, True):
+        found = scan_truths.scan_truth(np, op, {"x": x, "dy": dy}, 1, reverse).value
+        for place in np.ndindex(x.shape):
+            apart = np.zeros_like(x)
+            apart[place] = step
+            above, below = (scan_truths.scan_truth(np, forward, {"x": each}, 1, reverse).value for each in (x + apart, x - apart))
+            assert found[place] == pytest.approx((dy * (above - below)).sum() / (2 * step), rel=1e-6, abs=1e-8), (place, reverse)
+
+
+def test_a_tie_of_a_scan_is_of_those_that_hold_the_extreme() -> None:
+    """All of it goes to the first of them in the order of the scan."""
+    x, dy = np.array([[1, 3, 2, 3, 1, 5]], np.float32), np.array([[1, 2, 4, 8, 16, 32]], np.float32)
+    for op, reverse, wanted, tied in (("cummax", False, [1, 30, 0, 0, 0, 32], [1, 3]), ("cummin", True, [0, 0, 0, 0, 31, 32], [0, 4])):
+        found = scan_truths.scan_truth(np, f"{op}_backward", {"dy": dy, "x": x, "dx": x}, 1, reverse)
+        assert found.value[0].tolist() == wanted and list(np.flatnonzero(found.free)) == tied
+
+
 def test_values_of_empty_segments() -> None:
     f32, largest = np.dtype(np.float32), float(np.finfo(np.float32).max)
     for op, wanted in (("sum", 0), ("mean", 0), ("max", 0), ("min", 0), ("prod", 1), ("logsumexp", -np.inf), ("var", 0)):
@@ -159,7 +237,7 @@ def test_a_tie_is_of_those_that_hold_the_extreme() -> None:
     x, ids = np.array([2, 5, 5, 1, 1, 3], np.float32), np.array([0, 0, 0, 1, 1, 1])
     given = {"d_output": np.array([10, 20], np.float32), "input": x, "segment_ids": ids, "d_input": x}
     for which, wanted, tied in (("max", [0, 10, 0, 0, 0, 20], [1, 2]), ("min", [10, 0, 0, 20, 0, 0], [3, 4])):
-        found = checks.truth(np, f"segment_{which}_backward", given)
+        found = segment_truths.segment_truth(np, f"segment_{which}_backward", given)
         assert list(found.value) == wanted and list(np.flatnonzero(found.free)) == tied
 
 
@@ -214,6 +292,9 @@ def test_tolerance_is_that_of_the_tests() -> None:
         ("segment_prod_backward", "uniform-2Mx128-S100k", 4 * (2 * 2_000_000 * 128 + 2_000_000 + 2 * 100_000 * 128)),
         ("unsorted_segment_sum", "uniform-2Mx128-S100k-indexed", 4 * (2_000_000 * 128 + 100_000 * 128) + (4 + 4) * 2_000_000),
         ("unsorted_segment_sum_backward", "uniform-2Mx128-S100k-indexed", 4 * (2_000_000 * 128 + 2_000_000 + 100_000 * 128)),
+        ("cumsum", "16384x16384-axis0", 4 * 2 * 16384 * 16384),
+        ("logcumsumexp", "7x33554435-axis1", 4 * 2 * 7 * 33_554_435),
+        ("cummax", "8192x16384-axis1-f64", 8 * 2 * 8192 * 16384),
         ("row_sum", "16384x16384", 4 * (16384 * 16384 + 16384)),
     ],
 )
@@ -240,10 +321,42 @@ def test_patterns_select() -> None:
 def test_every_kind_is_measured() -> None:
     """Whatever has a truth, and in both orders what has one in the other's table."""
     reductions = {name for name, op in OPS.items() if op.family == "reduce" and (op.backward or op.traits["backward"])}
-    assert {case.op.removeprefix("unsorted_").removeprefix("segment_") for case in CASES} == {*segment_truths.ROWS, *reductions, "row_sum"}
+    scans = {name for name, op in OPS.items() if op.family == "scan"}
+    assert scans <= set(scan_truths.ROWS)
+    assert {case.op.removeprefix("unsorted_").removeprefix("segment_") for case in CASES} == {*segment_truths.ROWS, *reductions, *scans, "row_sum"}
     for kind in cases.KINDS:
         for order in ("segment_", "unsorted_segment_"):
             assert cases.matching(order + kind) and cases.matching(f"{order}{kind}_backward")
+
+
+def test_scans_are_measured_as_their_ops_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients in fewer elements, and long rows once more where a variant is not deterministic; every operand is moved once."""
+    forward = OPS["cumsum"]
+    loose = dataclasses.replace(forward.variants[0], name="scan_any_order", deterministic=False)
+    x, y = forward.operands
+    gradient = dataclasses.replace(
+        forward,
+        name="cumprod_backward",
+        operands=(dataclasses.replace(x, name="dy"), x, dataclasses.replace(x, name="y"), dataclasses.replace(y, name="dx")),
+        variants=(*forward.variants, loose),
+        traits={**forward.traits, "backward": True},
+    )
+    ops = {op.name: op for op in (dataclasses.replace(forward, variants=(*forward.variants, loose)), gradient)}
+    for module in ("cases", "scan_cases"):
+        monkeypatch.setattr(f"benchmarks.{module}.OPS", ops)
+    found = list(cases.scan_cases())
+    assert len({(case.op, case.id) for case in found}) == len(found)
+    of_op = {op: [case.id for case in found if case.op == op] for op in ops}
+    assert [len(of_op[op]) for op in ops] == [8 + 2 + 3 + 3 + 2 + 1, 8 + 1 + 2]
+    assert {"1x268435456-axis1-any_order", "7x33554435-axis1-any_order", "16384x16384-axis1-reverse"} <= set(of_op["cumsum"])
+    assert {"1x268435456-axis1-any_order", "16384x16384-axis0-bf16"} <= set(of_op["cumprod_backward"])
+    for case in found:
+        operands = 4 if case.op == "cumprod_backward" else 2
+        assert nbytes(case) == operands * math.prod(case.shape) * numpy_dtype(case.element).itemsize
+        made = case.tiny().make(np)
+        assert list(made) == list(case.specs) and {array.shape for array in made.values()} == {case.tiny().shape}
+        saved = scan_truths.scan_truth(np, "cumprod", made, case.axis)
+        assert case.op == "cumsum" or checks.complaint(np, made["y"], saved) == ""
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if getattr(case, "variant", "")], ids=name_of)
@@ -358,9 +471,9 @@ class Event:
         return self.card.host >= self.at
 
 
-@pytest.mark.parametrize(("late", "holds", "dry"), [(range(0), 2, False), (range(6, 7), 3, False), (range(6, 10**6), 4, True)])
+@pytest.mark.parametrize(("late", "holds", "dry"), [(range(0), 3, False), (range(7, 8), 4, False), (range(7, 10**6), 5, True)])
 def test_the_queue_is_held_until_it_is_full(monkeypatch: pytest.MonkeyPatch, late: range, holds: int, dry: bool) -> None:
-    """Late calls take the host 100 ms. Six calls warm up and estimate; a hold that was too short is tried again, and 2 s is the longest."""
+    """Late calls take the host 100 ms. Seven calls warm up, probe and estimate; a hold that was too short is tried again, and 2 s is the longest."""
     card, turns = Card(), itertools.count()
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: card.host / 1e6))
 
@@ -371,6 +484,19 @@ def test_the_queue_is_held_until_it_is_full(monkeypatch: pytest.MonkeyPatch, lat
     found = timing.Events(card)([call, call], 8)
     assert found.dry == dry and len(card.held) == holds and max(card.held) <= 2e6
     assert dry or found.samples == (pytest.approx(5.0),) * 8
+
+
+def test_no_queue_is_held_back_from_calls_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card()
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: card.host / 1e6))
+
+    def call() -> None:
+        card.queue(4e4)
+        card.Device().synchronize()
+
+    found = timing.Events(card)([call, call], 8)
+    assert found.dry and len(found.samples) == 8 and max(found.samples) < 4.1e4
+    assert max(card.held) <= timing.WAIT / 1e3 and card.host < (4 + 1 + 2 + 8) * 4.1e4 + timing.WAIT / 1e3
 
 
 ROWS = [
@@ -421,15 +547,22 @@ def test_stamp_names_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert results.default_path("host", "NVIDIA GeForce RTX 4090").name == "host_geforce_rtx_4090.csv"
 
 
+def along(case: Case) -> Any:
+    """Which of the peers of a scan it has."""
+    return (case.axis, case.reverse) if isinstance(case, ScanCase) else None
+
+
 @pytest.mark.parametrize("name", ["cupy", "torch", "jax", "numba"])
 def test_peers_are_right(xp: Any, name: str) -> None:
-    """On NumPy arrays the peers of CuPy are NumPy's functions of the same names."""
+    """On NumPy arrays the peers of CuPy are NumPy's functions of the same names. Scans of halves may be rounded after every element."""
     if name in ("torch", "jax"):
         pytest.importorskip(name)
     framework, ran = peers.load(name, xp), set()
-    for case in {(case.op, case.element, case.indexed): case.tiny() for case in reversed(CASES)}.values():
+    for case in {(case.op, case.element, case.indexed, along(case)): case.tiny() for case in reversed(CASES)}.values():
         operands = case.make(xp)
-        wanted = checks.truth(xp, case.op, operands)
+        wanted = case.truth(xp, operands)
+        if isinstance(case, ScanCase) and case.element in ("f16", "bf16") and wanted.scale is not None:
+            wanted = dataclasses.replace(wanted, scale=wanted.scale * case.shape[case.axis])
         assert framework.of(case) or name in ("cupy", "numba"), f"{name} has no peer for {case.op}"
         for each in framework.of(case):
             values.poison(operands[output_of(case)])
@@ -472,7 +605,7 @@ def test_rescan_takes_the_first_of_ties(xp: Any) -> None:
     case = SegmentCase("unsorted_segment_max_backward", "uniform", 60, 3, 4)
     operands = case.make(xp)
     operands["input"] = xp.floor(4 * operands["input"])
-    wanted = checks.truth(xp, case.op, operands)
+    wanted = case.truth(xp, operands)
     assert wanted.free.sum() > 20
     assert checks.complaint(xp, rescan.run(*(operands[name] for name in case.specs)), wanted) == ""
 
@@ -516,11 +649,14 @@ def test_a_case_from_end_to_end(emulator: Any, monkeypatch: pytest.MonkeyPatch) 
         (False, True, "WRONG"),
         (False, False, "failed"),
     ]
+    monkeypatch.setattr(run, "SLOW", -1.0)
+    slow = run.run_case(case, bench)
+    assert slow[0].note == "" and slow[1].note == "one call, host clock" and slow[1].timing != rows[1].timing
     monkeypatch.setattr(run, "TOO_SLOW", -1.0)
     rows = run.run_case(case, bench)
     assert rows[1].timing is None and rows[1].checked.startswith("too slow: 0.0 s")
     spoiled = dataclasses.replace(framework, peers=())
-    monkeypatch.setattr(run, "truth", lambda *given: checks.Truth(np.ones((40, 3))))
+    monkeypatch.setattr(SegmentCase, "truth", lambda *given: checks.Truth(np.ones((40, 3))))
     assert [row.checked.partition(":")[0] for row in run.run_case(case, dataclasses.replace(bench, frameworks=(spoiled,)))] == ["WRONG"]
 
 
