@@ -40,7 +40,9 @@ _WINNERS = (
     "NaN wins and −0 < +0; infinities are values. The gradient goes to the first winner in the order of the scan, where that is NaN to the first NaN; "
     "``initial`` gets none."
 )
-_PLACES = " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
+_PLACES = (
+    " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
+)
 _ENDS = "The gradient is exact where elements are 0, one or many: a zero ends what comes from behind it."
 TABLE = (
     Row("cumsum", "y[i] = Σ x[j]", "dx[j] = Σ dy[i]", (DY,), _IEEE),

@@ -13,7 +13,8 @@ from ..runtime.spec import KernelSpec
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .rules import INITIAL, NOTHING, Rule, rule_of
 from .tiling import (
-    BUSY_ROWS, COLUMN_THREADS, FEW_THREADS, FEW_TILES, GROUP, HELD_COLUMNS, HELD_ROWS, LONG_THREADS, LONG_TILES, PEELED_BYTES, column_lanes, dealt_row,
+    ACROSS,
+    BUSY_ROWS, COLUMN_THREADS, FEW_THREADS, FEW_TILES, GROUP, HEAVY_THREADS, HELD_COLUMNS, HELD_ROWS, LONG_BLOCKS, LONG_THREADS, LONG_TILES, PEELED_BYTES, THREADS, column_lanes, dealt_row,
     steps_of, words_of,
 )  # fmt: skip
 
@@ -50,7 +51,7 @@ class Problem:
         nearest = min((abs(step) for count, step in zip(shape, kept[0], strict=True) if count > 1), default=math.inf)
         gaps = tuple(each.strides[axis] for each in operands)
         along = extent > 1 and abs(gaps[0]) <= nearest
-        widest = 16 // sizes[0]
+        widest = max(1, (16 if along else ACROSS) // sizes[0])
         aligned, line = widest, (gaps if along else tuple(strides[-1] for strides in kept))
         if any(step != 1 for step in line):
             return cls(shape, kept, gaps, extent, along, 1, False, 0)
@@ -84,6 +85,7 @@ def _scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target
     output = op.operands[-2 if descriptor.index else -1].name
     names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if descriptor.index else output]
     problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], [value] * 4 + [descriptor.index or value])
+    weight = 4 if rule.items > 1 else 2 if len(rule.kinds) > 1 else 1
     dims, place = len(problem.shape), "i32" if problem.extent < 1 << 30 else "i64"
     constants: dict[str, Any] = {
         "rule": name, "value": value, "result": descriptor.index, "vector": problem.vector, "reverse": _reversed(op, descriptor, rule),
@@ -97,16 +99,17 @@ def _scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target
 
     def launch(kernel: str, types: list[str], pointers: tuple[str, ...], blocks: int, scalars: tuple[Any, ...], **dealt: Any) -> Launch:
         threads, signature = dealt["threads"], " ".join(types + kinds + ["i64"] * (len(scalars) - len(kinds)) + tuples)
-        spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}", tuple(sorted((constants | dealt).items())), signature, threads, 0)
+        resident = dealt.pop("resident", 0)
+        spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}", tuple(sorted((constants | dealt).items())), signature, threads, resident)
         return Launch(spec, (blocks, threads, 0), pointers, (*scalars, *strides))
 
     if not problem.along:
-        steps = steps_of(HELD_COLUMNS, value, problem.vector, max(rule.items, len(rule.kinds), 2 if descriptor.index else 1))
+        steps = steps_of(HELD_COLUMNS, value, problem.vector, weight)
         lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * size)
         blocks = ceil_div(problem.rows, lanes * problem.vector)
         dealt = {"lanes": lanes, "steps": steps, "threads": COLUMN_THREADS}
         return Recipe((launch("scan_columns", types, pointers, blocks, scalars, **dealt),))
-    steps = steps_of(HELD_ROWS, value, problem.vector, 2 if rule.items > 1 or descriptor.index else 1)
+    steps = steps_of(HELD_ROWS, value, problem.vector, weight)
     threads, group = (FEW_THREADS, FEW_TILES) if target.emulated else (LONG_THREADS, GROUP)
     tile, longest = threads * steps * problem.vector, problem.extent + (problem.vector - 1 if problem.peeled else 0)
     scalars = (*scalars, problem.skew)
@@ -115,10 +118,10 @@ def _scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target
         bits = [8 * BY_NAME[place if letter == "p" else state].itemsize for letter in rule.kinds]
         scan = launch(
             "scan_long_rows", [*types, "*i64"], (*pointers, slot), problem.rows * tiles, (*scalars, tiles), steps=steps,
-            threads=threads, peeled=problem.peeled, group=group if stable else 0,
+            threads=threads, peeled=problem.peeled, group=group if stable else 0, resident=LONG_BLOCKS,
         )  # fmt: skip
         return Recipe((Clear(slot), scan), (Slot(slot, "i64", words_of(bits, problem.rows, tiles, group if stable else 0)),))
-    lanes, steps, threads = dealt_row(ceil_div(longest, problem.vector), steps)
+    lanes, steps, threads = dealt_row(ceil_div(longest, problem.vector), steps, THREADS if weight == 1 else HEAVY_THREADS)
     dealt = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
     return Recipe((launch("scan_rows", types, pointers, ceil_div(problem.rows, threads // lanes), scalars, **dealt),))
 

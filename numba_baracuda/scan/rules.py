@@ -21,7 +21,6 @@ INF = math.inf
 INITIAL, NOTHING = -1, -2
 
 
-
 class ByType(str):
     """The name of what gives a function for the accumulator's type."""
 

@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
 
-#: threads in a block whose groups of lanes are no wider than a warp, in one that scans a tile of a long row, and in one that walks down columns
-THREADS, LONG_THREADS, COLUMN_THREADS = 256, 512, 256
+#: threads in a block that scans rows, whose states are one number or several, in one that scans a tile of a long row, and in one that walks down columns
+THREADS, HEAVY_THREADS, LONG_THREADS, COLUMN_THREADS = 256, 128, 512, 256
 #: bytes of elements that a lane holds of a tile, along rows and across, where a state is one number and one is kept of each element
-HELD_ROWS, HELD_COLUMNS = 64, 128
-#: bytes that a block accesses side by side across rows
-BESIDE = 256
+HELD_ROWS, HELD_COLUMNS = 128, 128
+#: bytes of the widest access across rows, and those that a block accesses side by side
+ACROSS, BESIDE = 16, 256
 #: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
 #: tiles of a long row that are joined at once, a multiple of 32, and words before those that blocks leave for one another
 GROUP, HEAD = 128, 2
+#: resident blocks that a multiprocessor should hold of those that scan long rows
+LONG_BLOCKS = 0
 #: threads and tiles where kernels are emulated, so that small rows have several of each
-FEW_THREADS, FEW_TILES = 32, 32
+FEW_THREADS, FEW_TILES = 64, 32
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another
 BESIDE_LANES = 8
 
@@ -32,16 +34,16 @@ def power_of_two(number: int) -> int:
 
 def steps_of(held: int, value: str, vector: int, weight: int) -> int:
     """Accesses of so many elements that a lane has of a tile, where they weigh ``weight`` times what plain ones do; a power of two."""
-    most = held // (vector * max(4, BY_NAME[value].itemsize) * power_of_two(weight))
-    return max(1, power_of_two(most + 1) // 2)
+    most = held // (vector * max(4, BY_NAME[value].itemsize) * weight)
+    return max(2, power_of_two(most + 1) // 2)
 
 
-def dealt_row(accesses: int, steps: int) -> tuple[int, int, int]:
-    """(lanes, steps, threads) for rows of so many accesses: some lanes of a warp where these need few steps, else a block."""
+def dealt_row(accesses: int, steps: int, threads: int) -> tuple[int, int, int]:
+    """(lanes, steps, threads) for rows of so many accesses: some lanes of a warp where these need few steps, else a block of up to ``threads``."""
     if accesses <= 32 * steps:
         steps = max(1, min(steps, power_of_two(accesses) // BESIDE_LANES))
-        return power_of_two(ceil_div(accesses, steps)), steps, THREADS
-    threads = min(THREADS, max(64, power_of_two(ceil_div(accesses, steps))))
+        return power_of_two(ceil_div(accesses, steps)), steps, threads
+    threads = min(threads, max(64, power_of_two(ceil_div(accesses, steps))))
     return threads, steps, threads
 
 

@@ -17,6 +17,7 @@ from ...device.order import load_relaxed_2, store_relaxed_2
 from ...device.warp import States, fold_of
 from ...runtime import jit
 from ..tiling import HEAD, pieces_of
+from .law import reach_of
 
 #: flags: the fold of a tile, and that of all tiles up to it
 TILE, ALL = 1, 2
@@ -70,15 +71,18 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
 
 
 class Chain:
-    """``publish(words, at, state, flag)`` leaves a state as item ``at``, ``before(...)`` is what comes before a tile of a row, for all lanes of a warp.
+    """What comes before a tile of a row: ``begin``, and the tiles before it.
 
-    The items begin ``HEAD`` words behind the first: one for each tile of all rows, then one for each ``group`` of tiles of each row, if there are groups.
+    The items of ``words`` begin ``HEAD`` words behind the first: one for each tile of all rows, then one for each ``group`` of tiles of each row, if
+    there are groups. One thread calls ``tell(words, row, tile, tiles, begin, total)`` with the fold of the tile, then each of the first ``warps`` warps
+    ``collect(words, row, tile, tiles, rows, begin, total, warp)``, whose results ``join(told)`` makes the answer of, and one thread
+    ``tell_more(words, row, tile, tiles, rows, state)`` with the fold of all up to the tile.
     """
 
     def __init__(self, states: States, group: int) -> None:
-        self._states, self._group = states, group
-        self.pieces, pack, unpack = packing_of(states.kinds)
-        pieces = self.pieces
+        self._states, self._group, self.warps = states, group, group // 32 + 1
+        self._pieces, pack, self._unpack = packing_of(states.kinds)
+        pieces = self._pieces
 
         @jit.device
         def publish(words: Any, at: Any, state: Any, flag: Any) -> None:
@@ -88,83 +92,94 @@ class Chain:
                 store_relaxed_2(words, HEAD + (int64(at) * pieces + piece) * 2, word, 0)
 
         @jit.device
-        def peek(words: Any, at: Any, into: Any, slot: Any) -> Any:
-            """Reads an item into ``into[slot:]``; its flag, 0 while it is not whole."""
+        def peek(words: Any, at: Any, into: Any) -> Any:
+            """Reads an item; its flag, 0 while it is not whole."""
             flag = int64(0)
             for piece in range(pieces):
-                load_relaxed_2(words, HEAD + (int64(at) * pieces + piece) * 2, into, slot + 2 * piece)
-                flag = into[slot + 2 * piece + 1] if piece == 0 or flag == into[slot + 2 * piece + 1] else int64(0)
+                load_relaxed_2(words, HEAD + (int64(at) * pieces + piece) * 2, into, 2 * piece)
+                flag = into[2 * piece + 1] if piece == 0 or flag == into[2 * piece + 1] else int64(0)
             return flag
 
-        self.publish, self._peek, self._unpack = publish, peek, unpack
-        self.before = self._stable_before() if group else self._early_before()
+        self._publish, self._peek = publish, peek
+        self.tell, self.collect, self.join, self.tell_more = self._in_order() if group else self._as_it_comes()
 
-    def _stable_before(self) -> Any:
-        """In a fixed order: the tiles of its group before it, and what comes before the group, which the last tile of the group before leaves."""
-        states, publish, peek, unpack, pieces = self._states, self.publish, self._peek, self._unpack, self.pieces
-        identity, combine, fold, group, loads = states.identity, states.combine, fold_of(states, 32), self._group, self._group // 32
-        room = 2 * pieces * loads
+    def _in_order(self) -> Any:
+        """The tiles of its group before it, and what comes before the group, which the last tile of the group before leaves: always the same folds."""
+        states, publish, peek, unpack, group, warps = self._states, self._publish, self._peek, self._unpack, self._group, self.warps
+        identity, combine, fold, room, (get, _) = (
+            states.identity, states.combine, fold_of(states, 32), 2 * self._pieces, reach_of(len(states.kinds)),
+        )  # fmt: skip
 
         @jit.device
-        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any) -> Any:
+        def tell(words: Any, row: Any, tile: Any, tiles: Any, begin: Any, total: Any) -> None:
+            if tile < tiles - 1:
+                publish(words, row * tiles + tile, total, TILE)
+
+        @jit.device
+        def collect(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, warp: Any) -> Any:
             found = cuda.local.array(room, int64)
-            lane, place, groups = int32(cuda.laneid), int32(tile % group), (tiles + group - 1) // group
-            own, carries = row * tiles + tile, rows * tiles + row * groups + tile // group
-            if lane == 0 and tile < tiles - 1:
-                publish(words, own, total, TILE)
-            waits = True
-            while waits:
-                waits = False
-                for k in range(loads):
-                    ahead = lane * loads + k < place
-                    flag = peek(words, own - place + lane * loads + k if ahead else own, found, 2 * pieces * k)
-                    waits |= ahead & (flag == 0)
-            state = identity()
-            for k in range(loads):
-                if lane * loads + k < place:
-                    state = combine(state, unpack(found, 2 * pieces * k, 2))
-            state = fold(state)
-            if tile >= group:
-                while peek(words, carries - 1, found, 0) == 0:
+            place, state = int32(tile % group), begin
+            if warp < warps - 1:
+                ahead, state = warp * 32 + int32(cuda.laneid), identity()
+                if ahead < place:
+                    while peek(words, row * tiles + tile - place + ahead, found) == 0:
+                        pass
+                    state = unpack(found, 0, 2)
+                state = fold(state)
+            elif tile >= group:
+                while peek(words, rows * tiles + row * ((tiles + group - 1) // group) + tile // group - 1, found) == 0:
                     pass
-                begin = unpack(found, 0, 2)
-            state = combine(begin, state)
-            if lane == 0 and place == group - 1:
-                publish(words, carries, combine(state, total), ALL)
+                state = unpack(found, 0, 2)
             return state
 
-        return before
-
-    def _early_before(self) -> Any:
-        """As soon as anything is known that reaches back to the row's beginning, after Merrill and Garland (2016)."""
-        states, publish, peek, unpack, pieces = self._states, self.publish, self._peek, self._unpack, self.pieces
-        identity, combine, fold, room = states.identity, states.combine, fold_of(states, 32), 2 * pieces
+        @jit.device
+        def join(told: Any) -> Any:
+            state = get(told, warps - 1)
+            for warp in range(warps - 1):
+                state = combine(state, get(told, warp))
+            return state
 
         @jit.device
-        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any) -> Any:
+        def tell_more(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, state: Any) -> None:
+            if tile % group == group - 1:
+                publish(words, rows * tiles + row * ((tiles + group - 1) // group) + tile // group, state, ALL)
+
+        return tell, collect, join, tell_more
+
+    def _as_it_comes(self) -> Any:
+        """As soon as the folds that are known reach back to the row's beginning, after Merrill and Garland, "Single-pass parallel prefix scan" (2016)."""
+        states, publish, peek, unpack = self._states, self._publish, self._peek, self._unpack
+        identity, combine, fold, room, (get, _) = (
+            states.identity, states.combine, fold_of(states, 32), 2 * self._pieces, reach_of(len(states.kinds)),
+        )  # fmt: skip
+
+        @jit.device
+        def tell(words: Any, row: Any, tile: Any, tiles: Any, begin: Any, total: Any) -> None:
+            if tile < tiles - 1:
+                publish(words, row * tiles + tile, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
+
+        @jit.device
+        def collect(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, warp: Any) -> Any:
             found = cuda.local.array(room, int64)
-            lane, own, last = int32(cuda.laneid), row * tiles + tile, tile
-            if lane == 0 and tile < tiles - 1:
-                publish(words, own, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
-            if tile == 0:
-                return begin
-            behind, seeks = identity(), True
+            lane, last, behind, seeks = int32(cuda.laneid), tile, identity(), tile > 0
             while seeks:
                 at = last - 32 + lane
                 flag = int64(0)
                 while flag == 0:
-                    flag = peek(words, row * tiles + max(at, int64(0)), found, 0)
-                ends = cuda.ballot_sync(-1, flag == ALL)
-                nearest = 31 - cuda.clz(int32(ends))
+                    flag = peek(words, row * tiles + max(at, int64(0)), found)
+                nearest = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == ALL)))
                 state = unpack(found, 0, 2)
                 behind = combine(fold(state if lane >= nearest and at >= 0 else identity()), behind)
                 seeks = nearest < 0
                 last -= 32
-            if lane == 0 and tile < tiles - 1:
-                publish(words, own, combine(behind, total), ALL)
-            return behind
+            return behind if tile > 0 else begin
 
-        return before
+        @jit.device
+        def tell_more(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, state: Any) -> None:
+            if 0 < tile < tiles - 1:
+                publish(words, row * tiles + tile, state, ALL)
+
+        return tell, collect, jit.device(lambda told: get(told, 0)), tell_more
 
 
 @functools.cache

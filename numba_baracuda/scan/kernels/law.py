@@ -15,8 +15,8 @@ from ..rules import ByType, rule_of
 class Law:
     """Types, states and functions of a rule; ``place`` is the type of places.
 
-    ``lift(p, q, place)``, ``emit(before, after, p, r)``, ``begin(initial, place)`` and ``prepare(a, b, c, near)`` are those of the rule, and
-    ``get(arrays, at)`` and ``put(arrays, at, state)`` reach states whose scalars lie in arrays of their own, four for all rules.
+    ``lift(p, q, place)``, ``emit(before, after, p, r)``, ``begin(initial, place)`` and ``prepare(a, b, c, near)`` are those of the rule, ``get``
+    and ``put`` those of :func:`reach_of`.
     """
 
     def __init__(self, rule: str, value: str, exclusive: bool, place: str) -> None:
@@ -27,7 +27,9 @@ class Law:
         kinds = tuple(placed if letter == "p" else wide for letter in found.kinds)
         self.width = len(kinds)
         combine = found.monoid.combine
-        self.states: States = states_of(replace(found.monoid, combine=_for_kind(combine, wide)) if isinstance(combine, ByType) else found.monoid, kinds)
+        self.states: States = states_of(
+            replace(found.monoid, combine=_for_kind(combine, wide)) if isinstance(combine, ByType) else found.monoid, kinds
+        )
         #: types of four arrays for states, the last repeated
         self.kinds = (*kinds, *[kinds[-1]] * 3)[:4]
         lift, emit, begin, prepare = (_for_kind(each, wide) for each in (found.lift, found.emit, found.begin, found.prepare))
@@ -36,7 +38,7 @@ class Law:
         self.begin = jit.device(lambda initial, place: cast(begin(wide(initial), placed(place), wide(1))))
         self.emit = jit.device(lambda before, after, p, r: emit(before, after, p, r, wide(1)))
         self.prepare = jit.device(lambda a, b, c, near: prepare(a, b, c, near, wide(1)))
-        self.get, self.put = _reach(self.width)
+        self.get, self.put = reach_of(self.width)
 
     def sizes(self, count: int) -> tuple[int, int, int, int]:
         """Elements of four arrays for so many states."""
@@ -48,7 +50,9 @@ def _for_kind(function: Any, kind: Any) -> Any:
     return jit.device(function)(kind) if isinstance(function, ByType) else jit.device(function)
 
 
-def _reach(width: int) -> tuple[Any, Any]:
+@functools.cache
+def reach_of(width: int) -> tuple[Any, Any]:
+    """``get(arrays, at)`` and ``put(arrays, at, state)`` of states of so many scalars, each in an array of its own, four for all."""
     if width == 1:
         get = jit.device(lambda arrays, at: arrays[0][at])
     elif width == 2:

@@ -43,9 +43,7 @@ class Part:
         size_b, size_c = size if reads > 1 else 1, size if reads > 2 else 1
 
         @jit.device
-        def fetch(
-            arrays: Any, bases: Any, gaps: Any, first: Any, lane: Any, extent: Any, spare: Any, initial: Any, shared: Any, made: Any
-        ) -> None:
+        def fetch(arrays: Any, bases: Any, gaps: Any, first: Any, lane: Any, extent: Any, spare: Any, initial: Any, shared: Any, made: Any) -> None:
             raw_a = cuda.local.array(size, element)
             raw_b = cuda.local.array(size_b, element)
             raw_c = cuda.local.array(size_c, element)

@@ -87,10 +87,11 @@ def scan_long_rows(
     law = law_of(rule, value, exclusive, place)
     part, states, wide = part_of(law, vector, 32, steps, reverse, peeled, result), law.states, law.wide
     fetch, fold, give, begin, combine, element, size = part.fetch, part.fold, part.give, law.begin, states.combine, law.element, part.size
-    over_warps, row_of, gapless, before = scan_warps(states, threads), place_of(kept), vector > 1, chain_of(states, group).before
+    over_warps, row_of, gapless, chain = scan_warps(states, threads), place_of(kept), vector > 1, chain_of(states, group)
+    tell, collect, join, tell_more, telling = chain.tell, chain.collect, chain.join, chain.tell_more, chain.warps
     size_q, size_r, turned = size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1, threads * size if steps > 1 else 1
-    places, turned_places, get, put = jit.SCALARS[result] if result else int32, turned if result else 1, law.get, law.put
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
+    places, turned_places, put = jit.SCALARS[result] if result else int32, turned if result else 1, law.put
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(telling), law.kinds
 
     def scan_long_rows(
         a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, tiles: Any,
@@ -123,12 +124,17 @@ def scan_long_rows(
         fetch((a, b, c), bases, apart, at, lane, end, spare, initial, shared, made)
         below, total = fold(made, at, lane)
         behind, total = over_warps(lane == 0, total)
-        if warp == 0:
-            state = before(words, row, tile, tiles, rows, begin(initial, origin), total)
+        if thread == 0:
+            tell(words, row, tile, tiles, begin(initial, origin), total)
+        if warp < telling:
+            state = collect(words, row, tile, tiles, rows, begin(initial, origin), total, warp)
             if lane == 0:
-                put(told, 0, state)
+                put(told, warp, state)
         cuda.syncthreads()
-        own = combine(get(told, 0), behind)
+        own = join(told)
+        if thread == 0:
+            tell_more(words, row, tile, tiles, rows, combine(own, total))
+        own = combine(own, behind)
         if lane > 0:
             own = combine(own, below)
         give(y, z, to_y, to_z, y_gap, z_gap, True, made, at, lane, end, own, shared, shared_places)
