@@ -8,7 +8,7 @@ from ..axes import ceil_div
 from ..dtypes import BY_NAME
 
 #: threads in a block that scans rows, whose states are one number or several, in one that scans a tile of a long row, and in one that walks down columns
-THREADS, HEAVY_THREADS, LONG_THREADS, COLUMN_THREADS = 256, 128, 512, 256
+THREADS, HEAVY_THREADS, LONG_THREADS, COLUMN_THREADS = 256, 128, 256, 256
 #: bytes of elements that a lane holds of a tile, along rows and across, where a state is one number and one is kept of each element
 HELD_ROWS, HELD_COLUMNS = 128, 128
 #: bytes of the widest access across rows, and those that a block accesses side by side
@@ -20,7 +20,7 @@ BUSY_ROWS, LONG_TILES = 4, 2
 #: tiles of a long row that are joined at once, a multiple of 32, and words before those that blocks leave for one another
 GROUP, HEAD = 128, 2
 #: resident blocks that a multiprocessor should hold of those that scan long rows
-LONG_BLOCKS = 0
+LONG_BLOCKS = 4
 #: threads and tiles where kernels are emulated, so that small rows have several of each
 FEW_THREADS, FEW_TILES = 64, 32
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another

@@ -1,4 +1,4 @@
-"""A warp's accesses to its part of a row, and the turn from neighbours in neighbouring lanes to neighbours in one lane."""
+"""A warp's accesses to its part of a row, which it keeps in shared memory while it needs them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from ...runtime import jit
 class Accesses:
     """``steps`` accesses of ``vector`` elements of a type by each of ``lanes`` lanes of a warp to the part of a row that begins at ``first``.
 
-    Positions count in the scan's order, ``reverse`` from the row's end; in registers each access is as in memory. ``read`` and ``write`` take
-    every lane beside the next; with ``turn_in`` each lane then has ``steps`` accesses that follow one another, and ``turn_out`` is the way back, both
-    through shared memory that belongs to the warp: 16-byte words are stored without bank conflicts, word w at w ^ (w / 8 mod steps). ``peeled`` rows
-    begin inside of an access and end inside of another, whose other elements are left alone.
+    Positions count in the scan's order, ``reverse`` from the row's end; elements of an access lie as in memory. In global memory every lane accesses
+    what is beside that of the next lane; in shared memory, which belongs to the warp, lane l's accesses are those at first + l · steps · vector and
+    behind. ``load`` and ``keep`` bring the part there, the latter from registers, ``get`` and ``put`` reach an access of the lane's own, and ``write``
+    takes the part back. Accesses are kept without bank conflicts, number n at n ^ (n / (128 bytes) mod steps). ``peeled`` rows begin inside of an
+    access and end inside of another, whose other elements are left alone.
     """
 
     def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool) -> None:
         strip, line, run = lanes * vector, max(1, 1024 // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
-        load, store, load_shared, store_shared = LOAD_STREAM[run], STORE_STREAM[run], LOAD[run], STORE[run]
+        load_global, store_global, load_shared, store_shared = LOAD_STREAM[run], STORE_STREAM[run], LOAD[run], STORE[run]
 
         @jit.device
         def place(position: Any, extent: Any, run: Any) -> Any:
@@ -31,11 +32,17 @@ class Accesses:
             return extent - run - position if reverse else position
 
         @jit.device
-        def read(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, spare: Any, raw: Any) -> None:
+        def kept(lane: Any, number: Any) -> Any:
+            """Where access ``number`` of the lane's group is in shared memory."""
+            at = (int32(cuda.threadIdx.x) - lane) * steps + number
+            return (at ^ (at // line & (steps - 1))) * vector
+
+        @jit.device
+        def load(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, spare: Any, raw: Any) -> None:
             for s in range(steps):
                 at = first + s * strip + lane * vector
                 whole = (at >= 0) & (at + vector <= extent)
-                load(array, base + place(at if whole else spare, extent, vector) * gap, raw, s * vector)
+                load_global(array, base + place(at if whole else spare, extent, vector) * gap, raw, s * vector)
             if peeled:
                 for s in range(steps):
                     at = first + s * strip + lane * vector
@@ -45,42 +52,41 @@ class Accesses:
                                 raw[s * vector + (vector - 1 - v if reverse else v)] = array[base + place(at + v, extent, 1) * gap]
 
         @jit.device
-        def word(number: Any) -> Any:
-            return number ^ (number // line & (steps - 1))
-
-        @jit.device
-        def turn(raw: Any, shared: Any, lane: Any, inwards: Any) -> None:
-            if steps > 1:
-                low = (int32(cuda.threadIdx.x) - lane) * steps
-                for s in range(steps):
-                    at = word(low + (s * lanes + lane if inwards else lane * steps + s)) * vector
-                    for k in range(0, vector, run):
-                        store_shared(shared, at + k, raw, s * vector + k)
-                cuda.syncwarp()
-                for s in range(steps):
-                    at = word(low + (lane * steps + s if inwards else s * lanes + lane)) * vector
-                    for k in range(0, vector, run):
-                        load_shared(shared, at + k, raw, s * vector + k)
-                cuda.syncwarp()
-
-        self.place, self.read = place, read
-        self.turn_in = jit.device(lambda raw, shared, lane: turn(raw, shared, lane, True))
-        self.turn_out = jit.device(lambda raw, shared, lane: turn(raw, shared, lane, False))
-
-        @jit.device
-        def write(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, values: Any) -> None:
+        def keep(raw: Any, shared: Any, lane: Any) -> None:
             for s in range(steps):
-                at = first + s * strip + lane * vector
+                store_shared(shared, kept(lane, s * lanes + lane), raw, s * vector)
+
+        @jit.device
+        def get(shared: Any, lane: Any, s: Any, raw: Any) -> None:
+            load_shared(shared, kept(lane, lane * steps + s), raw, 0)
+
+        @jit.device
+        def get_one(shared: Any, lane: Any, s: Any, v: Any) -> Any:
+            return shared[kept(lane, lane * steps + s) + (vector - 1 - v if reverse else v)]
+
+        @jit.device
+        def put(shared: Any, lane: Any, s: Any, raw: Any) -> None:
+            at = kept(lane, lane * steps + s)
+            for k in range(0, vector, run):
+                store_shared(shared, at + k, raw, k)
+
+        @jit.device
+        def write(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, shared: Any) -> None:
+            values = cuda.local.array(vector, element)
+            for s in range(steps):
+                at, there = first + s * strip + lane * vector, kept(lane, s * lanes + lane)
+                for k in range(0, vector, run):
+                    load_shared(shared, there + k, values, k)
                 if (at >= 0) & (at + vector <= extent):
                     begin = base + place(at, extent, vector) * gap
                     for k in range(0, vector, run):
-                        store(array, begin + k, values, s * vector + k)
+                        store_global(array, begin + k, values, k)
                 elif peeled:
                     for v in range(vector):
                         if (at + v >= 0) & (at + v < extent):
-                            array[base + place(at + v, extent, 1) * gap] = values[s * vector + (vector - 1 - v if reverse else v)]
+                            array[base + place(at + v, extent, 1) * gap] = values[vector - 1 - v if reverse else v]
 
-        self.write = write
+        self.place, self.load, self.keep, self.get, self.get_one, self.put, self.write = place, load, keep, get, get_one, put, write
 
 
 @functools.cache

@@ -10,7 +10,6 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
 from ...device.vector import LOAD_STREAM, STORE_STREAM
-from ...device.warp import scan_of
 from ...kernels.elements import place_of
 from ...runtime import jit
 from .law import Law, law_of
@@ -183,17 +182,14 @@ def scan_columns(
     """``scan_rows`` where x is not contiguous along the rows: here they are called columns.
 
     A block has ``lanes`` lanes beside each other, ``vector`` columns each, and threads / lanes below each other, which take ``steps`` neighbouring
-    places each of a tile. Their folds meet in shared memory, where ``helpers`` neighbouring threads for each column turn them into what lies before
-    each, and keep the carry of the next tile. Bytes and order as ``scan_rows``.
+    places each of a tile. Their folds meet in shared memory, where a thread for each column turns them into what lies before each, and keeps the
+    carry of the next tile. Bytes and order as ``scan_rows``.
     """
     law = law_of(rule, value, exclusive, place)
     stack, states, wide = stack_of(law, vector, steps, reverse, result), law.states, law.wide
     fetch, fold, give, begin, combine, get, put = stack.fetch, stack.fold, stack.give, law.begin, states.combine, law.get, law.put
     depth, columns_a_block, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
-    helpers = min(threads // columns_a_block, depth, 32)
-    share, over_helpers, of_lane, of_lower = depth // helpers, scan_of(states, helpers), states.of_lane, states.of_lower
-    pitch, tile, helping = columns_a_block + 1, depth * steps, columns_a_block * helpers
-    (held_0, held_1, held_2, held_3) = law.sizes(share)
+    pitch, tile = columns_a_block + (lanes if lanes < 32 else 0), depth * steps
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
     (few_0, few_1, few_2, few_3), size_q, size_r = law.sizes(vector), size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1
 
@@ -208,11 +204,7 @@ def scan_columns(
         before = (
             cuda.local.array(few_0, kind_0), cuda.local.array(few_1, kind_1), cuda.local.array(few_2, kind_2), cuda.local.array(few_3, kind_3),
         )  # fmt: skip
-        held = (
-            cuda.local.array(held_0, kind_0), cuda.local.array(held_1, kind_1), cuda.local.array(held_2, kind_2), cuda.local.array(held_3, kind_3),
-        )  # fmt: skip
         thread = uint32(cuda.threadIdx.x)
-        helper, column_helped = int32(thread % uint32(helpers)), int32(thread // uint32(helpers))
         below, beside = int32(thread // uint32(lanes)), int32(thread % uint32(lanes))
         column = (int64(cuda.blockIdx.x) * lanes + beside) * vector
         there = column < columns
@@ -226,20 +218,11 @@ def scan_columns(
             for v in range(vector):
                 put(met, own + v * lanes, fold(made, v, start, end))
             cuda.syncthreads()
-            if thread < helping:
-                at = helper * share * pitch + column_helped
-                sofar = get(met, at)
-                for d in range(1, share):
-                    put(held, d, sofar)
-                    sofar = combine(sofar, get(met, at + d * pitch))
-                through = over_helpers(sofar)
-                lower, behind = of_lower(through, int32(1)), carry
-                if helper > 0:
-                    behind = combine(carry, lower)
-                put(met, at, behind)
-                for d in range(1, share):
-                    put(met, at + d * pitch, combine(behind, get(held, d)))
-                carry = combine(carry, of_lane(through, (int32(cuda.laneid) & -helpers) + helpers - 1))
+            if thread < columns_a_block:
+                for d in range(depth):
+                    total = get(met, d * pitch + thread)
+                    put(met, d * pitch + thread, carry)
+                    carry = combine(carry, total)
             cuda.syncthreads()
             for v in range(vector):
                 put(before, v, get(met, own + v * lanes))

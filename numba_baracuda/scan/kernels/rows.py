@@ -25,24 +25,23 @@ def scan_rows(
     """``y[o, r] = emit(initial ⊕ lift(x[o, 0]) ⊕ … ⊕ lift(x[o, r]))``; a, b, c are what the rule reads, z takes the places of winners.
 
     A group of ``lanes`` lanes, which is a block where there are more than 32, walks its row in tiles of ``steps`` accesses a lane. Every lane folds
-    neighbouring elements in registers, the lanes of a warp are scanned by shuffles, and warps through shared memory; the tiles follow each other with
-    a carry. The order is fixed by the geometry. Bytes: every operand once.
+    neighbouring elements, the lanes of a warp are scanned by shuffles, and warps through shared memory; the tiles follow each other with a carry.
+    The order is fixed by the geometry. Bytes: every operand once.
     """
     law = law_of(rule, value, exclusive, place)
-    part, states, wide = part_of(law, vector, lanes, steps, reverse, peeled, result), law.states, law.wide
-    fetch, fold, give, begin, combine, element, size = part.fetch, part.fold, part.give, law.begin, states.combine, law.element, part.size
+    part, states = part_of(law, vector, lanes, steps, reverse, peeled, result), law.states
+    read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
-    over_warps, row_of, gapless = scan_warps(states, threads), place_of(kept), vector > 1
-    size_q, size_r, tile = size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1, lanes * size
-    turned = threads * size if steps > 1 else 1
-    places, turned_places = jit.SCALARS[result] if result else int32, turned if result else 1
+    over_warps, row_of, gapless, tile = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
+    held_a, held_b, held_c = (max(1, threads * each) for each in part.held)
+    held_places, kind_of_places = threads * size if result else 1, jit.SCALARS[result or "i32"]
 
     def scan_rows(
         a: Any, b: Any, c: Any, y: Any, z: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, kept_shape: Any,
         a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
     ) -> None:  # fmt: skip
-        made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
-        shared, shared_places = cuda.shared.array(turned, element, 16), cuda.shared.array(turned_places, places, 16)
+        shared = (cuda.shared.array(held_a, element, 16), cuda.shared.array(held_b, element, 16), cuda.shared.array(held_c, element, 16))
+        places = cuda.shared.array(held_places, kind_of_places, 16)
         thread = uint32(cuda.threadIdx.x)
         lane, warp = int32(thread % uint32(group_lanes)), int32(thread % uint32(lanes) // uint32(32))
         row = int64(cuda.blockIdx.x) * groups + int32(thread // uint32(lanes))
@@ -59,15 +58,15 @@ def scan_rows(
             spare = first + vector if first < 0 else first
         while first < end:
             at = first + warp * (size * group_lanes)
-            fetch((a, b, c), bases, apart, at, lane, end, spare, initial, shared, made)
-            below, total = fold(made, at, lane)
+            beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
+            below, total = fold(shared, at, lane, end, initial, beside)
             own = carry
             if whole_block:
                 behind, total = over_warps(lane == 0, total)
                 own = combine(carry, behind)
             if lane > 0:
                 own = combine(own, below)
-            give(y, z, to_y, to_z, y_gap, z_gap, there, made, at, lane, end, own, shared, shared_places)
+            give(y, z, to_y, to_z, y_gap, z_gap, there, at, lane, end, initial, beside, own, shared, places)
             carry = combine(carry, total)
             first = opaque(first + tile)
 
@@ -81,24 +80,25 @@ def scan_long_rows(
 ) -> Any:  # fmt: skip
     """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
 
-    ``tiles`` tiles a row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a ``group`` of
-    tiles the order of every fold is fixed by the geometry, with 0 they are joined as they come. Bytes: every operand once, and 16 a tile for each piece of its state, written, and read some times.
+    The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
+    ``group`` of tiles the order of every fold is fixed by the geometry, with 0 they are joined as they come. Bytes: every operand once, and 16 a tile
+    for each piece of its state, written, and read some times.
     """
     law = law_of(rule, value, exclusive, place)
-    part, states, wide = part_of(law, vector, 32, steps, reverse, peeled, result), law.states, law.wide
-    fetch, fold, give, begin, combine, element, size = part.fetch, part.fold, part.give, law.begin, states.combine, law.element, part.size
-    over_warps, row_of, gapless, chain = scan_warps(states, threads), place_of(kept), vector > 1, chain_of(states, group)
+    part, states, put = part_of(law, vector, 32, steps, reverse, peeled, result), law.states, law.put
+    read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
+    over_warps, row_of, gapless, chain, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, chain_of(states, group), threads * size
     tell, collect, join, tell_more, telling = chain.tell, chain.collect, chain.join, chain.tell_more, chain.warps
-    size_q, size_r, turned = size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1, threads * size if steps > 1 else 1
-    places, turned_places, put = jit.SCALARS[result] if result else int32, turned if result else 1, law.put
+    held_a, held_b, held_c = (max(1, threads * each) for each in part.held)
+    held_places, kind_of_places = threads * size if result else 1, jit.SCALARS[result or "i32"]
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(telling), law.kinds
 
     def scan_long_rows(
         a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, tiles: Any,
         kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
     ) -> None:  # fmt: skip
-        made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
-        shared, shared_places = cuda.shared.array(turned, element, 16), cuda.shared.array(turned_places, places, 16)
+        shared = (cuda.shared.array(held_a, element, 16), cuda.shared.array(held_b, element, 16), cuda.shared.array(held_c, element, 16))
+        places = cuda.shared.array(held_places, kind_of_places, 16)
         told = (
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2), cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
@@ -114,15 +114,15 @@ def scan_long_rows(
         to_y, to_z = row_of(row, kept_shape, y_rows), row_of(row, kept_shape, z_rows)
         apart = (int64(1), int64(1), int64(1)) if gapless else (gaps[0], gaps[1], gaps[2])
         y_gap, z_gap = (int64(1), int64(1)) if gapless else (gaps[3], gaps[4])
-        first, spare, end = tile * (threads * size), int64(0), int64(extent)
+        first, spare, end = tile * tile_size, int64(0), int64(extent)
         if peeled:
             edge = skew + (bases[0] + extent if reverse else bases[0])
             skipped = (-edge if reverse else edge) & (vector - 1)
             first -= skipped
             spare = (vector - skipped) & (vector - 1)
         at = first + warp * (size * 32)
-        fetch((a, b, c), bases, apart, at, lane, end, spare, initial, shared, made)
-        below, total = fold(made, at, lane)
+        beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
+        below, total = fold(shared, at, lane, end, initial, beside)
         behind, total = over_warps(lane == 0, total)
         if thread == 0:
             tell(words, row, tile, tiles, begin(initial, origin), total)
@@ -137,6 +137,6 @@ def scan_long_rows(
         own = combine(own, behind)
         if lane > 0:
             own = combine(own, below)
-        give(y, z, to_y, to_z, y_gap, z_gap, True, made, at, lane, end, own, shared, shared_places)
+        give(y, z, to_y, to_z, y_gap, z_gap, True, at, lane, end, initial, beside, own, shared, places)
 
     return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, 0)
