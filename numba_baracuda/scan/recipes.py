@@ -13,9 +13,19 @@ from ..runtime.spec import KernelSpec
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .rules import INITIAL, NOTHING, Rule, rule_of
 from .tiling import (
-    ACROSS,
-    BUSY_ROWS, COLUMN_THREADS, FEW_THREADS, FEW_TILES, GROUP, HEAVY_THREADS, HELD_COLUMNS, HELD_ROWS, LONG_BLOCKS, LONG_THREADS, LONG_TILES, PEELED_BYTES, THREADS, column_lanes, dealt_row,
-    steps_of, words_of,
+    BUSY_ROWS,
+    COLUMN_THREADS,
+    HALF_ACCESS,
+    HALF_BESIDE,
+    LONG_BLOCKS,
+    LONG_TILES,
+    PEELED_BYTES,
+    WEIGHTS,
+    column_lanes,
+    dealt_long_row,
+    dealt_row,
+    steps_of,
+    words_of,
 )  # fmt: skip
 
 Strides = tuple[int, ...]
@@ -25,7 +35,7 @@ Strides = tuple[int, ...]
 class Problem:
     """Operands as rows along the scanned axis: the axes that are kept in as few as they are, in the order of the first operand's strides.
 
-    ``vector`` is the number of elements of the widest access that fits all operands, along the rows or across; ``skew`` the elements by which the
+    ``vector`` is the number of elements of the widest access that fits all operands, along the rows or, up to ``across`` bytes, across; ``skew`` the elements by which the
     first of ``peeled`` rows lies behind a multiple of it, as far as addresses tell.
     """
 
@@ -43,7 +53,7 @@ class Problem:
         return math.prod(self.shape)
 
     @classmethod
-    def of(cls, axis: int, operands: list[Layout], elements: list[str]) -> Problem:
+    def of(cls, axis: int, operands: list[Layout], elements: list[str], across: int) -> Problem:
         first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
@@ -51,7 +61,7 @@ class Problem:
         nearest = min((abs(step) for count, step in zip(shape, kept[0], strict=True) if count > 1), default=math.inf)
         gaps = tuple(each.strides[axis] for each in operands)
         along = extent > 1 and abs(gaps[0]) <= nearest
-        widest = max(1, (16 if along else ACROSS) // sizes[0])
+        widest = max(1, (16 if along else across) // sizes[0])
         aligned, line = widest, (gaps if along else tuple(strides[-1] for strides in kept))
         if any(step != 1 for step in line):
             return cls(shape, kept, gaps, extent, along, 1, False, 0)
@@ -84,8 +94,10 @@ def _scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target
     rule, size = rule_of(name, descriptor.exclusive), BY_NAME[value].itemsize
     output = op.operands[-2 if descriptor.index else -1].name
     names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if descriptor.index else output]
-    problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], [value] * 4 + [descriptor.index or value])
-    weight = 4 if rule.items > 1 else 2 if len(rule.kinds) > 1 else 1
+    weight = WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
+    across, beside = (HALF_ACCESS, HALF_BESIDE) if size == 2 else (weight.access_bytes, weight.beside_bytes)
+    problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], [value] * 4 + [descriptor.index or value], across)
+    access = problem.vector * size
     dims, place = len(problem.shape), "i32" if problem.extent < 1 << 30 else "i64"
     constants: dict[str, Any] = {
         "rule": name, "value": value, "result": descriptor.index, "vector": problem.vector, "reverse": _reversed(op, descriptor, rule),
@@ -104,24 +116,20 @@ def _scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target
         return Launch(spec, (blocks, threads, 0), pointers, (*scalars, *strides))
 
     if not problem.along:
-        steps = steps_of(HELD_COLUMNS, value, problem.vector, weight)
-        lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * size)
-        blocks = ceil_div(problem.rows, lanes * problem.vector)
-        dealt = {"lanes": lanes, "steps": steps, "threads": COLUMN_THREADS}
-        return Recipe((launch("scan_columns", types, pointers, blocks, scalars, **dealt),))
-    steps = steps_of(HELD_ROWS, value, problem.vector, weight)
-    threads, group = (FEW_THREADS, FEW_TILES) if target.emulated else (LONG_THREADS, GROUP)
-    tile, longest = threads * steps * problem.vector, problem.extent + (problem.vector - 1 if problem.peeled else 0)
-    scalars = (*scalars, problem.skew)
+        lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), access, beside)
+        dealt = {"lanes": lanes, "steps": steps_of(weight.column_bytes, access), "threads": COLUMN_THREADS, "resident": weight.column_blocks}
+        return Recipe((launch("scan_columns", types, pointers, ceil_div(problem.rows, lanes * problem.vector), scalars, **dealt),))
+    steps, longest = steps_of(weight.long_bytes, access), problem.extent + (problem.vector - 1 if problem.peeled else 0)
+    lane_elements, index_size = steps * problem.vector, BY_NAME[descriptor.index].itemsize if descriptor.index else 0
+    threads, group = dealt_long_row(lane_elements * (len(rule.reads) * size + index_size), lane_elements, target.emulated)
+    scalars, tile = (*scalars, problem.skew), threads * lane_elements
     if problem.rows < BUSY_ROWS * target.multiprocessors and longest > LONG_TILES * tile:
-        tiles, slot = ceil_div(longest, tile), "words"
+        tiles, slot, group = ceil_div(longest, tile), "words", group if stable else 0
         bits = [8 * BY_NAME[place if letter == "p" else state].itemsize for letter in rule.kinds]
-        scan = launch(
-            "scan_long_rows", [*types, "*i64"], (*pointers, slot), problem.rows * tiles, (*scalars, tiles), steps=steps,
-            threads=threads, peeled=problem.peeled, group=group if stable else 0, resident=LONG_BLOCKS,
-        )  # fmt: skip
-        return Recipe((Clear(slot), scan), (Slot(slot, "i64", words_of(bits, problem.rows, tiles, group if stable else 0)),))
-    lanes, steps, threads = dealt_row(ceil_div(longest, problem.vector), steps, THREADS if weight == 1 else HEAVY_THREADS)
+        dealt = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group, "resident": LONG_BLOCKS}
+        scan = launch("scan_long_rows", [*types, "*i64"], (*pointers, slot), problem.rows * tiles, (*scalars, tiles), **dealt)
+        return Recipe((Clear(slot), scan), (Slot(slot, "i64", words_of(bits, problem.rows, tiles, group)),))
+    lanes, steps, threads = dealt_row(ceil_div(longest, problem.vector), steps_of(weight.row_bytes, access), weight.row_threads)
     dealt = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
     return Recipe((launch("scan_rows", types, pointers, ceil_div(problem.rows, threads // lanes), scalars, **dealt),))
 

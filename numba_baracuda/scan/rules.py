@@ -90,12 +90,12 @@ def _exponentials(name: str) -> ByType:
 
 def _greatest(a: Any, b: Any) -> Any:
     """A later element takes over where it is greater, or the first NaN."""
-    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    later = ((not b[0] <= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
     return b[0] if later else a[0], b[1] if later else a[1]
 
 
 def _least(a: Any, b: Any) -> Any:
-    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    later = ((not b[0] >= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
     return b[0] if later else a[0], b[1] if later else a[1]
 
 
@@ -120,12 +120,12 @@ def _value_before(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
 
 def _run_of_greatest(a: Any, b: Any) -> Any:
     """(winner, its place, what it has got since it took over, what all elements of the run had to give)."""
-    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    later = ((not b[0] <= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
     return b[0] if later else a[0], b[1] if later else a[1], b[2] if later else a[2] + b[3], a[3] + b[3]
 
 
 def _run_of_least(a: Any, b: Any) -> Any:
-    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
+    later = ((not b[0] >= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
     return b[0] if later else a[0], b[1] if later else a[1], b[2] if later else a[2] + b[3], a[3] + b[3]
 
 

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..axes import ceil_div
-from ..dtypes import BY_NAME
 
-#: threads in a block that scans rows, whose states are one number or several, in one that scans a tile of a long row, and in one that walks down columns
-THREADS, HEAVY_THREADS, LONG_THREADS, COLUMN_THREADS = 256, 128, 256, 256
-#: bytes of elements that a lane holds of a tile, along rows and across, where a state is one number and one is kept of each element
-HELD_ROWS, HELD_COLUMNS = 128, 128
-#: bytes of the widest access across rows, and those that a block accesses side by side
-ACROSS, BESIDE = 16, 256
+
+@dataclass(frozen=True)
+class Weight:
+    """How a sort of scan is dealt out: bytes of each operand that a lane holds of a tile, and how it accesses them."""
+
+    row_bytes: int
+    row_threads: int  #: in a block that scans rows, and at most in one that scans a row
+    long_bytes: int  #: of rows that are shared out to blocks
+    column_bytes: int
+    access_bytes: int  #: of the widest access across rows
+    beside_bytes: int  #: that a block accesses side by side across rows
+    column_blocks: int = 0  #: resident blocks that a multiprocessor should hold of those that walk down columns
+
+
+#: scans whose states are one number, or several; sums over runs of winners; affine maps
+WEIGHTS = {
+    "single": Weight(128, 256, 128, 128, 16, 256),
+    "several": Weight(64, 128, 128, 64, 16, 128, 4),
+    "runs": Weight(64, 128, 64, 32, 8, 128),
+    "affine": Weight(32, 128, 64, 32, 16, 128),
+}
+#: bytes of the widest access across rows of halves, and those side by side
+HALF_ACCESS, HALF_BESIDE = 8, 128
+#: threads in a block that walks down columns, and at most in one that scans a tile of a long row; resident ones of the latter on a multiprocessor
+COLUMN_THREADS, LONG_THREADS, LONG_BLOCKS = 256, 256, 4
 #: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
-#: tiles of a long row that are joined at once, a multiple of 32, and words before those that blocks leave for one another
-GROUP, HEAD = 128, 2
-#: resident blocks that a multiprocessor should hold of those that scan long rows
-LONG_BLOCKS = 4
-#: threads and tiles where kernels are emulated, so that small rows have several of each
+#: elements of a long row whose tiles are joined at once, and the least tiles; words before those that blocks leave for one another
+GROUP_ELEMENTS, LEAST_GROUP, HEAD = 1 << 20, 128, 2
+#: threads, and tiles that are joined at once, where kernels are emulated, so that small rows have several of each
 FEW_THREADS, FEW_TILES = 64, 32
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another
 BESIDE_LANES = 8
+#: bytes of shared memory for what a block holds of its tile
+SHARED_BYTES = 47 << 10
 
 
 def power_of_two(number: int) -> int:
@@ -32,10 +51,9 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def steps_of(held: int, value: str, vector: int, weight: int) -> int:
-    """Accesses of so many elements that a lane has of a tile, where they weigh ``weight`` times what plain ones do; a power of two."""
-    most = held // (vector * max(4, BY_NAME[value].itemsize) * weight)
-    return max(2, power_of_two(most + 1) // 2)
+def steps_of(nbytes: int, access: int) -> int:
+    """Accesses of so many bytes that a lane has of a tile; a power of two."""
+    return max(1, power_of_two(nbytes // access + 1) // 2)
 
 
 def dealt_row(accesses: int, steps: int, threads: int) -> tuple[int, int, int]:
@@ -47,9 +65,17 @@ def dealt_row(accesses: int, steps: int, threads: int) -> tuple[int, int, int]:
     return threads, steps, threads
 
 
-def column_lanes(accesses: int, nbytes: int) -> int:
-    """Lanes beside each other, for rows that are ``accesses`` of ``nbytes`` wide where they are contiguous."""
-    return max(1, min(32, BESIDE // nbytes, power_of_two(accesses)))
+def dealt_long_row(lane_bytes: int, lane_elements: int, emulated: bool) -> tuple[int, int]:
+    """(threads of a block, tiles that are joined at once) where a lane holds so much of a tile."""
+    if emulated:
+        return FEW_THREADS, FEW_TILES
+    threads = min(LONG_THREADS, SHARED_BYTES // lane_bytes // 32 * 32)
+    return threads, max(LEAST_GROUP, power_of_two(GROUP_ELEMENTS // (threads * lane_elements)))
+
+
+def column_lanes(accesses: int, nbytes: int, beside: int) -> int:
+    """Lanes beside each other, for rows that are ``accesses`` of ``nbytes`` wide where they are contiguous, ``beside`` bytes if there are as many."""
+    return max(1, min(32, beside // nbytes, power_of_two(accesses)))
 
 
 def pieces_of(bits: Sequence[int]) -> list[tuple[int, int]]:

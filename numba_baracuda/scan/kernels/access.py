@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32
+from numba.cuda.types import int32, int64
 
 from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
 from ...runtime import jit
@@ -31,6 +31,8 @@ class Accesses:
             """Where a run of elements begins in memory, counted from the row's first element."""
             return extent - run - position if reverse else position
 
+        toward = jit.device(lambda at: int64(-at) if reverse else int64(at))
+
         @jit.device
         def kept(lane: Any, number: Any) -> Any:
             """Where access ``number`` of the lane's group is in shared memory."""
@@ -38,18 +40,26 @@ class Accesses:
             return (at ^ (at // line & (steps - 1))) * vector
 
         @jit.device
+        def bounds(first: Any, extent: Any) -> Any:
+            """Which of the part's places are in the row: those from the first on, and less than the second; and whether all are."""
+            low, high = int32(max(-first, int64(0))) if peeled else int32(0), int32(min(extent - first, int64(strip * steps)))
+            return low, high, low == 0 and high == strip * steps
+
+        @jit.device
         def load(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, spare: Any, raw: Any) -> None:
+            low, high, whole = bounds(first, extent)
+            own = base + place(first, extent, vector) * gap
             for s in range(steps):
-                at = first + s * strip + lane * vector
-                whole = (at >= 0) & (at + vector <= extent)
-                load_global(array, base + place(at if whole else spare, extent, vector) * gap, raw, s * vector)
-            if peeled:
+                at = int32(s * strip + lane * vector)
+                inside = (at >= low) & (at + vector <= high)
+                load_global(array, own + toward(at) * gap if inside else base + place(spare, extent, vector) * gap, raw, s * vector)
+            if peeled and not whole:
                 for s in range(steps):
-                    at = first + s * strip + lane * vector
-                    if ((at < 0) & (at + vector > 0)) | ((at < extent) & (at + vector > extent)):
+                    at = int32(s * strip + lane * vector)
+                    if ((at < low) & (at + vector > low)) | ((at < high) & (at + vector > high)):
                         for v in range(vector):
-                            if (at + v >= 0) & (at + v < extent):
-                                raw[s * vector + (vector - 1 - v if reverse else v)] = array[base + place(at + v, extent, 1) * gap]
+                            if (at + v >= low) & (at + v < high):
+                                raw[s * vector + (vector - 1 - v if reverse else v)] = array[base + place(first + at + v, extent, 1) * gap]
 
         @jit.device
         def keep(raw: Any, shared: Any, lane: Any) -> None:
@@ -73,20 +83,23 @@ class Accesses:
         @jit.device
         def write(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, shared: Any) -> None:
             values = cuda.local.array(vector, element)
+            low, high, _ = bounds(first, extent)
+            own = base + place(first, extent, vector) * gap
             for s in range(steps):
-                at, there = first + s * strip + lane * vector, kept(lane, s * lanes + lane)
+                at, there = int32(s * strip + lane * vector), kept(lane, s * lanes + lane)
                 for k in range(0, vector, run):
                     load_shared(shared, there + k, values, k)
-                if (at >= 0) & (at + vector <= extent):
-                    begin = base + place(at, extent, vector) * gap
+                if (at >= low) & (at + vector <= high):
+                    begin = own + toward(at) * gap
                     for k in range(0, vector, run):
                         store_global(array, begin + k, values, k)
                 elif peeled:
                     for v in range(vector):
-                        if (at + v >= 0) & (at + v < extent):
-                            array[base + place(at + v, extent, 1) * gap] = values[vector - 1 - v if reverse else v]
+                        if (at + v >= low) & (at + v < high):
+                            array[base + place(first + at + v, extent, 1) * gap] = values[vector - 1 - v if reverse else v]
 
-        self.place, self.load, self.keep, self.get, self.get_one, self.put, self.write = place, load, keep, get, get_one, put, write
+        self.bounds, self.place, self.load, self.keep = bounds, place, load, keep
+        self.get, self.get_one, self.put, self.write = get, get_one, put, write
 
 
 @functools.cache

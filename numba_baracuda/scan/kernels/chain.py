@@ -74,13 +74,13 @@ class Chain:
     """What comes before a tile of a row: ``begin``, and the tiles before it.
 
     The items of ``words`` begin ``HEAD`` words behind the first: one for each tile of all rows, then one for each ``group`` of tiles of each row, if
-    there are groups. One thread calls ``tell(words, row, tile, tiles, begin, total)`` with the fold of the tile, then each of the first ``warps`` warps
+    there are groups, of at least ``warps`` warps. One thread calls ``tell(words, row, tile, tiles, begin, total)`` with the fold of the tile, then each of the first ``warps`` warps
     ``collect(words, row, tile, tiles, rows, begin, total, warp)``, whose results ``join(told)`` makes the answer of, and one thread
     ``tell_more(words, row, tile, tiles, rows, state)`` with the fold of all up to the tile.
     """
 
-    def __init__(self, states: States, group: int) -> None:
-        self._states, self._group, self.warps = states, group, group // 32 + 1
+    def __init__(self, states: States, group: int, warps: int) -> None:
+        self._states, self._group, self.warps = states, group, warps if group else 1
         self._pieces, pack, self._unpack = packing_of(states.kinds)
         pieces = self._pieces
 
@@ -106,6 +106,7 @@ class Chain:
     def _in_order(self) -> Any:
         """The tiles of its group before it, and what comes before the group, which the last tile of the group before leaves: always the same folds."""
         states, publish, peek, unpack, group, warps = self._states, self._publish, self._peek, self._unpack, self._group, self.warps
+        loads = group // (32 * warps)
         identity, combine, fold, room, (get, _) = (
             states.identity, states.combine, fold_of(states, 32), 2 * self._pieces, reach_of(len(states.kinds)),
         )  # fmt: skip
@@ -118,24 +119,27 @@ class Chain:
         @jit.device
         def collect(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, warp: Any) -> Any:
             found = cuda.local.array(room, int64)
-            place, state = int32(tile % group), begin
-            if warp < warps - 1:
-                ahead, state = warp * 32 + int32(cuda.laneid), identity()
+            place, state = int32(tile % group), identity()
+            ahead = (warp * 32 + int32(cuda.laneid)) * loads
+            for _ in range(loads):
                 if ahead < place:
                     while peek(words, row * tiles + tile - place + ahead, found) == 0:
                         pass
-                    state = unpack(found, 0, 2)
-                state = fold(state)
-            elif tile >= group:
-                while peek(words, rows * tiles + row * ((tiles + group - 1) // group) + tile // group - 1, found) == 0:
-                    pass
-                state = unpack(found, 0, 2)
+                    state = combine(state, unpack(found, 0, 2))
+                ahead += 1
+            state = fold(state)
+            if warp == 0:
+                if tile >= group:
+                    while peek(words, rows * tiles + row * ((tiles + group - 1) // group) + tile // group - 1, found) == 0:
+                        pass
+                    begin = unpack(found, 0, 2)
+                state = combine(begin, state)
             return state
 
         @jit.device
         def join(told: Any) -> Any:
-            state = get(told, warps - 1)
-            for warp in range(warps - 1):
+            state = get(told, 0)
+            for warp in range(1, warps):
                 state = combine(state, get(told, warp))
             return state
 
@@ -183,6 +187,6 @@ class Chain:
 
 
 @functools.cache
-def chain_of(states: States, group: int) -> Chain:
+def chain_of(states: States, group: int, warps: int) -> Chain:
     """The one :class:`Chain` for these."""
-    return Chain(states, group)
+    return Chain(states, group, warps)

@@ -28,7 +28,7 @@ class Stack:
         self.fetch, self.fold, self.give = self._fetch(), self._fold(), self._give()
 
     def _fetch(self) -> Any:
-        law, vector, steps, place = self._law, self._vector, self._steps, self._place
+        law, vector, steps, place, reverse = self._law, self._vector, self._steps, self._place, self._reverse
         element, widen, prepare, wide, size, load = law.element, law.widen, law.prepare, law.wide, self.size, LOAD_STREAM[self._vector]
         reads, items, near = len(law.rule.reads), law.rule.items, law.rule.near
         size_a, size_b, size_c = (size if k < reads else 1 for k in range(3))
@@ -36,8 +36,11 @@ class Stack:
 
         @jit.device
         def read(array: Any, base: Any, gap: Any, start: Any, extent: Any, raw: Any) -> None:
+            there, at = int32(min(extent - start, int64(steps))), base + place(min(start, extent - 1), extent) * gap
+            onwards = -gap if reverse else gap
             for s in range(steps):
-                load(array, base + place(min(start + s, extent - 1), extent) * gap, raw, s * vector)
+                load(array, at, raw, s * vector)
+                at += onwards if s + 1 < there else int64(0)
 
         @jit.device
         def fetch(arrays: Any, bases: Any, gaps: Any, start: Any, extent: Any, initial: Any, made: Any) -> None:
@@ -120,12 +123,15 @@ class Stack:
                         winner = state[1] if exclusive else after[1]
                         places[k] = result(extent - 1 - winner if reverse and winner >= 0 else max(winner, -1))
                     state = after
+            there, at, at_z = int32(min(extent - start, int64(steps))), to_y + place(start, extent) * y_gap, to_z + place(start, extent) * z_gap
             for s in range(steps):
-                if start + s < extent:
-                    store(y, to_y + place(start + s, extent) * y_gap, values, s * vector)
+                if s < there:
+                    store(y, at, values, s * vector)
                     if placed:
                         for k in range(0, vector, run):
-                            store_places(z, to_z + place(start + s, extent) * z_gap + k, places, s * vector + k)
+                            store_places(z, at_z + k, places, s * vector + k)
+                at += -y_gap if reverse else y_gap
+                at_z += -z_gap if reverse else z_gap
 
         return give
 

@@ -183,7 +183,7 @@ class Part:
     def _give_scattered(self) -> Any:
         """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends."""
         law, size, vector, lanes, steps, place = self._law, self.size, self._vector, self._lanes, self._steps, self._accesses.place
-        combine, lifted, make, (made_0, made_1, made_2) = law.states.combine, self._lifted, self._make, self._made
+        bounds, combine, lifted, make, (made_0, made_1, made_2) = self._accesses.bounds, law.states.combine, self._lifted, self._make, self._made
         emit, narrow, element, wide, store, strip = law.emit, law.narrow, law.element, law.wide, STORE_STREAM[vector], self._lanes * vector
 
         @jit.device
@@ -210,17 +210,17 @@ class Part:
                             y[to_y + place(after[1], extent, 1) * y_gap] = narrow(after[2])
                         state = after
             cuda.syncwarp()
+            low, high, _ = bounds(first, extent)
             for s in range(steps):
-                at = s * strip + lane * vector
-                found = cuda.shfl_sync(-1, winners, (int32(cuda.laneid) & -lanes) + int32(at) // size) >> (int32(at) % size)
-                at += first
-                if (found & ((1 << vector) - 1)) == 0 and at >= 0 and at + vector <= extent:
+                at = int32(s * strip + lane * vector)
+                found = cuda.shfl_sync(-1, winners, (int32(cuda.laneid) & -lanes) + at // size) >> (at % size)
+                if (found & ((1 << vector) - 1)) == 0 and at >= low and at + vector <= high:
                     if there:
-                        store(y, to_y + place(at, extent, vector) * y_gap, zeros, 0)
+                        store(y, to_y + place(first + at, extent, vector) * y_gap, zeros, 0)
                 elif there:
                     for v in range(vector):
-                        if (at + v >= 0) & (at + v < extent) & (found >> v & 1 == 0):
-                            y[to_y + place(at + v, extent, 1) * y_gap] = zeros[0]
+                        if (at + v >= low) & (at + v < high) & (found >> v & 1 == 0):
+                            y[to_y + place(first + at + v, extent, 1) * y_gap] = zeros[0]
 
         return give
 

@@ -87,7 +87,13 @@ def scan_long_rows(
     law = law_of(rule, value, exclusive, place)
     part, states, put = part_of(law, vector, 32, steps, reverse, peeled, result), law.states, law.put
     read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
-    over_warps, row_of, gapless, chain, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, chain_of(states, group), threads * size
+    over_warps, row_of, gapless, chain, tile_size = (
+        scan_warps(states, threads),
+        place_of(kept),
+        vector > 1,
+        chain_of(states, group, max(1, min(threads, group) // 32)),
+        threads * size,
+    )
     tell, collect, join, tell_more, telling = chain.tell, chain.collect, chain.join, chain.tell_more, chain.warps
     held_a, held_b, held_c = (max(1, threads * each) for each in part.held)
     held_places, kind_of_places = threads * size if result else 1, jit.SCALARS[result or "i32"]
