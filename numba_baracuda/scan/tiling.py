@@ -25,8 +25,8 @@ class Weight:
 WEIGHTS = {
     "single": Weight(128, 256, 128, 128, 16, 256),
     "several": Weight(64, 128, 128, 64, 16, 128, 4),
-    "runs": Weight(64, 128, 64, 32, 8, 128),
-    "affine": Weight(32, 128, 64, 32, 16, 128),
+    "runs": Weight(64, 128, 64, 32, 8, 128, 4),
+    "affine": Weight(64, 128, 64, 32, 16, 128),
 }
 #: bytes of the widest access across rows of halves, and those side by side
 HALF_ACCESS, HALF_BESIDE = 8, 128
@@ -37,7 +37,7 @@ PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
 #: elements of a long row whose tiles are joined at once, and the least tiles; words before those that blocks leave for one another
-GROUP_ELEMENTS, LEAST_GROUP, HEAD = 1 << 20, 128, 2
+GROUP_ELEMENTS, LEAST_GROUP, HEAD = 1 << 19, 64, 2
 #: threads, and tiles that are joined at once, where kernels are emulated, so that small rows have several of each
 FEW_THREADS, FEW_TILES = 64, 32
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another

@@ -71,16 +71,16 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
 
 
 class Chain:
-    """What comes before a tile of a row: ``begin``, and the tiles before it.
+    """``before(words, row, tile, tiles, rows, begin, total, told, found)``: what comes before a tile of a row: ``begin``, and the tiles before it.
 
-    The items of ``words`` begin ``HEAD`` words behind the first: one for each tile of all rows, then one for each ``group`` of tiles of each row, if
-    there are groups, of at least ``warps`` warps. One thread calls ``tell(words, row, tile, tiles, begin, total)`` with the fold of the tile, then each of the first ``warps`` warps
-    ``collect(words, row, tile, tiles, rows, begin, total, warp)``, whose results ``join(told)`` makes the answer of, and one thread
-    ``tell_more(words, row, tile, tiles, rows, state)`` with the fold of all up to the tile.
+    All threads of a block of ``warps`` warps call it with ``total``, the fold of the tile, and are told the same. ``told`` are arrays in shared memory
+    for a state of each warp and one more, ``found`` an int32 for each. The items of ``words`` begin ``HEAD`` words behind the first: one for each
+    tile of all rows, then, if there are groups, one for each ``group`` of tiles of each row.
     """
 
     def __init__(self, states: States, group: int, warps: int) -> None:
-        self._states, self._group, self.warps = states, group, warps if group else 1
+        self._states, self._group, self._warps = states, group, warps
+        self._get, self._put = reach_of(len(states.kinds))
         self._pieces, pack, self._unpack = packing_of(states.kinds)
         pieces = self._pieces
 
@@ -101,89 +101,83 @@ class Chain:
             return flag
 
         self._publish, self._peek = publish, peek
-        self.tell, self.collect, self.join, self.tell_more = self._in_order() if group else self._as_it_comes()
+        self.before = self._in_order() if group else self._as_it_comes()
 
     def _in_order(self) -> Any:
         """The tiles of its group before it, and what comes before the group, which the last tile of the group before leaves: always the same folds."""
-        states, publish, peek, unpack, group, warps = self._states, self._publish, self._peek, self._unpack, self._group, self.warps
-        loads = group // (32 * warps)
-        identity, combine, fold, room, (get, _) = (
-            states.identity, states.combine, fold_of(states, 32), 2 * self._pieces, reach_of(len(states.kinds)),
-        )  # fmt: skip
+        states, publish, peek, unpack, get, put = self._states, self._publish, self._peek, self._unpack, self._get, self._put
+        identity, combine, fold, room = states.identity, states.combine, fold_of(states, 32), 2 * self._pieces
+        group, warps, loads = self._group, self._warps, -(-self._group // (32 * self._warps))
 
         @jit.device
-        def tell(words: Any, row: Any, tile: Any, tiles: Any, begin: Any, total: Any) -> None:
-            if tile < tiles - 1:
-                publish(words, row * tiles + tile, total, TILE)
-
-        @jit.device
-        def collect(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, warp: Any) -> Any:
-            found = cuda.local.array(room, int64)
-            place, state = int32(tile % group), identity()
-            ahead = (warp * 32 + int32(cuda.laneid)) * loads
-            for _ in range(loads):
-                if ahead < place:
-                    while peek(words, row * tiles + tile - place + ahead, found) == 0:
+        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any, found: Any) -> Any:
+            item = cuda.local.array(room, int64)
+            thread, lane, own, place = int32(cuda.threadIdx.x), int32(cuda.laneid), row * tiles + tile, int32(tile % group)
+            if thread == 0 and tile < tiles - 1:
+                publish(words, own, total, TILE)
+            state = identity()
+            for k in range(loads):
+                if thread * loads + k < place:
+                    while peek(words, own - place + thread * loads + k, item) == 0:
                         pass
-                    state = combine(state, unpack(found, 0, 2))
-                ahead += 1
+                    state = combine(state, unpack(item, 0, 2))
             state = fold(state)
-            if warp == 0:
+            if lane == 0:
+                put(told, thread >> 5, state)
+            cuda.syncthreads()
+            if thread == 0:
+                carries = rows * tiles + row * ((tiles + group - 1) // group) + tile // group
+                state = get(told, 0)
+                for warp in range(1, warps):
+                    state = combine(state, get(told, warp))
                 if tile >= group:
-                    while peek(words, rows * tiles + row * ((tiles + group - 1) // group) + tile // group - 1, found) == 0:
+                    while peek(words, carries - 1, item) == 0:
                         pass
-                    begin = unpack(found, 0, 2)
+                    begin = unpack(item, 0, 2)
                 state = combine(begin, state)
-            return state
+                if place == group - 1:
+                    publish(words, carries, combine(state, total), ALL)
+                put(told, warps, state)
+            cuda.syncthreads()
+            return get(told, warps)
 
-        @jit.device
-        def join(told: Any) -> Any:
-            state = get(told, 0)
-            for warp in range(1, warps):
-                state = combine(state, get(told, warp))
-            return state
-
-        @jit.device
-        def tell_more(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, state: Any) -> None:
-            if tile % group == group - 1:
-                publish(words, rows * tiles + row * ((tiles + group - 1) // group) + tile // group, state, ALL)
-
-        return tell, collect, join, tell_more
+        return before
 
     def _as_it_comes(self) -> Any:
         """As soon as the folds that are known reach back to the row's beginning, after Merrill and Garland, "Single-pass parallel prefix scan" (2016)."""
-        states, publish, peek, unpack = self._states, self._publish, self._peek, self._unpack
-        identity, combine, fold, room, (get, _) = (
-            states.identity, states.combine, fold_of(states, 32), 2 * self._pieces, reach_of(len(states.kinds)),
-        )  # fmt: skip
+        states, publish, peek, unpack, get, put = self._states, self._publish, self._peek, self._unpack, self._get, self._put
+        identity, combine, fold, room, warps = states.identity, states.combine, fold_of(states, 32), 2 * self._pieces, self._warps
 
         @jit.device
-        def tell(words: Any, row: Any, tile: Any, tiles: Any, begin: Any, total: Any) -> None:
-            if tile < tiles - 1:
-                publish(words, row * tiles + tile, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
-
-        @jit.device
-        def collect(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, warp: Any) -> Any:
-            found = cuda.local.array(room, int64)
-            lane, last, behind, seeks = int32(cuda.laneid), tile, identity(), tile > 0
+        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any, found: Any) -> Any:
+            item = cuda.local.array(room, int64)
+            thread, lane, own, last = int32(cuda.threadIdx.x), int32(cuda.laneid), row * tiles + tile, tile
+            if thread == 0 and tile < tiles - 1:
+                publish(words, own, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
+            behind, seeks = identity(), tile > 0
             while seeks:
-                at = last - 32 + lane
+                at = last - 32 * warps + thread
                 flag = int64(0)
                 while flag == 0:
-                    flag = peek(words, row * tiles + max(at, int64(0)), found)
+                    flag = peek(words, row * tiles + max(at, int64(0)), item)
                 nearest = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == ALL)))
-                state = unpack(found, 0, 2)
-                behind = combine(fold(state if lane >= nearest and at >= 0 else identity()), behind)
-                seeks = nearest < 0
-                last -= 32
+                state = unpack(item, 0, 2)
+                state = fold(state if lane >= nearest and at >= 0 else identity())
+                if lane == 0:
+                    put(told, thread >> 5, state)
+                    found[thread >> 5] = int32(nearest >= 0)
+                cuda.syncthreads()
+                for back in range(warps):
+                    if seeks:
+                        behind = combine(get(told, warps - 1 - back), behind)
+                        seeks = found[warps - 1 - back] == 0
+                cuda.syncthreads()
+                last -= 32 * warps
+            if thread == 0 and 0 < tile < tiles - 1:
+                publish(words, own, combine(behind, total), ALL)
             return behind if tile > 0 else begin
 
-        @jit.device
-        def tell_more(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, state: Any) -> None:
-            if 0 < tile < tiles - 1:
-                publish(words, row * tiles + tile, state, ALL)
-
-        return tell, collect, jit.device(lambda told: get(told, 0)), tell_more
+        return before
 
 
 @functools.cache

@@ -85,19 +85,13 @@ def scan_long_rows(
     for each piece of its state, written, and read some times.
     """
     law = law_of(rule, value, exclusive, place)
-    part, states, put = part_of(law, vector, 32, steps, reverse, peeled, result), law.states, law.put
+    part, states = part_of(law, vector, 32, steps, reverse, peeled, result), law.states
     read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
-    over_warps, row_of, gapless, chain, tile_size = (
-        scan_warps(states, threads),
-        place_of(kept),
-        vector > 1,
-        chain_of(states, group, max(1, min(threads, group) // 32)),
-        threads * size,
-    )
-    tell, collect, join, tell_more, telling = chain.tell, chain.collect, chain.join, chain.tell_more, chain.warps
+    over_warps, row_of, gapless, warps, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads // 32, threads * size
+    before = chain_of(states, group, warps).before
     held_a, held_b, held_c = (max(1, threads * each) for each in part.held)
     held_places, kind_of_places = threads * size if result else 1, jit.SCALARS[result or "i32"]
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(telling), law.kinds
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(warps + 1), law.kinds
 
     def scan_long_rows(
         a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, tiles: Any,
@@ -108,7 +102,7 @@ def scan_long_rows(
         told = (
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2), cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
-        ticket = cuda.shared.array(1, int64)
+        found, ticket = cuda.shared.array(warps, int32), cuda.shared.array(1, int64)
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(cuda.laneid), thread >> 5
         if thread == 0:
@@ -130,16 +124,7 @@ def scan_long_rows(
         beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
         below, total = fold(shared, at, lane, end, initial, beside)
         behind, total = over_warps(lane == 0, total)
-        if thread == 0:
-            tell(words, row, tile, tiles, begin(initial, origin), total)
-        if warp < telling:
-            state = collect(words, row, tile, tiles, rows, begin(initial, origin), total, warp)
-            if lane == 0:
-                put(told, warp, state)
-        cuda.syncthreads()
-        own = join(told)
-        if thread == 0:
-            tell_more(words, row, tile, tiles, rows, combine(own, total))
+        own = before(words, row, tile, tiles, rows, begin(initial, origin), total, told, found)
         own = combine(own, behind)
         if lane > 0:
             own = combine(own, below)
