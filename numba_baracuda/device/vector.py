@@ -12,7 +12,7 @@ which part of a range that is. Any thread may call them alone. A local array ind
 | ``load_N_direct`` | global | the same, and L1 is left to other data | ld.global.nc.L1::no_allocate: LDG.E.NA.128.CONSTANT |
 | ``load_N_stream``, ``store_N_stream`` | global | none; first to be evicted | ld.global.cs, st.global.cs: LDG.E.EF.128, STG.E.EF.128 |
 
-All are weak accesses: they order nothing (see :mod:`.order`), and each element, not the vector, is read or written whole. ``LOAD``, ``LOAD_ONCE``,
+``prefetch`` brings memory to the L2 cache ahead of its use. All are weak accesses: they order nothing (see :mod:`.order`), and each element, not the vector, is read or written whole. ``LOAD``, ``LOAD_ONCE``,
 ``LOAD_STREAM``, ``LOAD_DIRECT``, ``STORE`` and ``STORE_STREAM`` list the functions by their count. Source: PTX ISA,
 "Cache Operators", "ld", "ld.global.nc", "st".
 """
@@ -26,7 +26,7 @@ from llvmlite import ir
 from numba.cuda import types
 
 from ..runtime.meanings import means
-from .build import I8, I32, I64, VOID, address, assemble, bits_of, define, element_of, expect_pointer, number_of, refuse, short
+from .build import I8, I32, I64, VOID, address, assemble, bits_of, define, element_of, expect_pointer, number_of, ptx_memory, refuse, short
 
 COUNTS = (1, 2, 4, 8, 16)
 
@@ -209,3 +209,16 @@ aligned_span = define(
 def _aligned_span_meaning(pointer: Any, first: int, last: int, count: int) -> tuple[int, int]:
     begin = min(first + -(pointer.base + first) % count, last)
     return begin, begin + (last - begin) // count * count
+
+
+def _touch(lane: Any, site: str, pointer: Any, index: int) -> None:
+    pointer.expect_global(site)
+
+
+prefetch = ptx_memory(
+    "prefetch", "prefetch.global.L2 [$0];", 0, _touch,
+    doc="""Brings the 128 bytes around ``pointer[index]`` to the L2 cache; nobody waits for them, and an access soon after need not go to memory.
+
+    One CCTL.PF2. Global memory; any thread may call it alone; it orders nothing.
+    """,
+)  # fmt: skip

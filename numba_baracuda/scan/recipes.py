@@ -13,6 +13,7 @@ from ..runtime.spec import KernelSpec
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .rules import INITIAL, NOTHING, Rule, rule_of
 from .tiling import (
+    AHEAD,
     BUSY_ROWS,
     COLUMN_THREADS,
     HALF_ACCESS,
@@ -127,7 +128,7 @@ def _scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target
         tiles, slot, group = ceil_div(longest, tile), "words", group if stable else 0
         bits = [8 * BY_NAME[place if letter == "p" else state].itemsize for letter in rule.kinds]
         dealt = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group, "resident": LONG_BLOCKS}
-        scan = launch("scan_long_rows", [*types, "*i64"], (*pointers, slot), problem.rows * tiles, (*scalars, tiles), **dealt)
+        scan = launch("scan_long_rows", [*types, "*i64"], (*pointers, slot), problem.rows * tiles, (*scalars, tiles, AHEAD * target.multiprocessors), **dealt)
         return Recipe((Clear(slot), scan), (Slot(slot, "i64", words_of(bits, problem.rows, tiles, group)),))
     lanes, steps, threads = dealt_row(ceil_div(longest, problem.vector), steps_of(weight.row_bytes, access), weight.row_threads)
     dealt = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}

@@ -36,6 +36,8 @@ COLUMN_THREADS, LONG_THREADS, LONG_BLOCKS = 256, 256, 4
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
+#: tiles for each multiprocessor that a block calls up ahead of its own
+AHEAD = 4
 #: elements of a long row whose tiles are joined at once, and the least tiles; words before those that blocks leave for one another
 GROUP_ELEMENTS, LEAST_GROUP, HEAD = 1 << 19, 64, 2
 #: threads, and tiles that are joined at once, where kernels are emulated, so that small rows have several of each

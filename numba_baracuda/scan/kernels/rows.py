@@ -10,6 +10,7 @@ from numba.cuda.types import int32, int64, uint32
 from ...device.block import scan_warps
 from ...device.build import opaque
 from ...device.order import fetch_add
+from ...device.vector import prefetch
 from ...kernels.elements import place_of
 from ...runtime import jit
 from .chain import chain_of
@@ -81,8 +82,9 @@ def scan_long_rows(
     """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
 
     The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
-    ``group`` of tiles the order of every fold is fixed by the geometry, with 0 they are joined as they come. Bytes: every operand once, and 16 a tile
-    for each piece of its state, written, and read some times.
+    ``group`` of tiles the order of every fold is fixed by the geometry, with 0 they are joined as they come. A block first calls up the tile that is
+    ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written, and read
+    some times.
     """
     law = law_of(rule, value, exclusive, place)
     part, states = part_of(law, vector, 32, steps, reverse, peeled, result), law.states
@@ -92,9 +94,23 @@ def scan_long_rows(
     held_a, held_b, held_c = (max(1, threads * each) for each in part.held)
     held_places, kind_of_places = threads * size if result else 1, jit.SCALARS[result or "i32"]
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(warps + 1), law.kinds
+    reads, line = len(law.rule.reads), 1024 // element.bitwidth
+
+    @jit.device
+    def call_up(arrays: Any, number: Any, tiles: Any, extent: Any, kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any) -> None:
+        """Prefetches a tile, a line of 128 bytes of each array by each thread."""
+        row = number // tiles
+        at = min((number - row * tiles) * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
+        if int32(cuda.threadIdx.x) * line < tile_size:
+            at = extent - 1 - at if reverse else at
+            prefetch(arrays[0], row_of(row, kept_shape, a_rows) + at)
+            if reads > 1:
+                prefetch(arrays[1], row_of(row, kept_shape, b_rows) + at)
+            if reads > 2:
+                prefetch(arrays[2], row_of(row, kept_shape, c_rows) + at)
 
     def scan_long_rows(
-        a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, tiles: Any,
+        a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, tiles: Any, ahead: Any,
         kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
     ) -> None:  # fmt: skip
         shared = (cuda.shared.array(held_a, element, 16), cuda.shared.array(held_b, element, 16), cuda.shared.array(held_c, element, 16))
@@ -114,6 +130,8 @@ def scan_long_rows(
         to_y, to_z = row_of(row, kept_shape, y_rows), row_of(row, kept_shape, z_rows)
         apart = (int64(1), int64(1), int64(1)) if gapless else (gaps[0], gaps[1], gaps[2])
         y_gap, z_gap = (int64(1), int64(1)) if gapless else (gaps[3], gaps[4])
+        if gapless and ticket[0] + ahead < rows * tiles:
+            call_up((a, b, c), ticket[0] + ahead, tiles, extent, kept_shape, a_rows, b_rows, c_rows)
         first, spare, end = tile * tile_size, int64(0), int64(extent)
         if peeled:
             edge = skew + (bases[0] + extent if reverse else bases[0])
