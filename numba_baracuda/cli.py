@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="numba-baracuda", description="GPU kernels written in Python with numba.cuda.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="demo|info|warmup|ops")
 
-    demo = commands.add_parser("demo", help="two computations on the import graph of the standard library, checked; measure rates if there is a GPU")
+    demo = commands.add_parser("demo", help="each family of ops at work on the standard library's files, checked; measure rates if there is a GPU")
     demo.add_argument("--quick", action="store_true", help="leave out the measurements")
     demo.set_defaults(run=_demo)
 

@@ -12,9 +12,9 @@ which part of a range that is. Any thread may call them alone. A local array ind
 | ``load_N_direct`` | global | the same, and L1 is left to other data | ld.global.nc.L1::no_allocate: LDG.E.NA.128.CONSTANT |
 | ``load_N_stream``, ``store_N_stream`` | global | none; first to be evicted | ld.global.cs, st.global.cs: LDG.E.EF.128, STG.E.EF.128 |
 
-``prefetch`` brings memory to the L2 cache ahead of its use. All are weak accesses: they order nothing (see :mod:`.order`), and each element, not the vector, is read or written whole. ``LOAD``, ``LOAD_ONCE``,
-``LOAD_STREAM``, ``LOAD_DIRECT``, ``STORE`` and ``STORE_STREAM`` list the functions by their count. Source: PTX ISA,
-"Cache Operators", "ld", "ld.global.nc", "st".
+``prefetch`` brings memory to the L2 cache ahead of its use. All are weak accesses: they order nothing (see :mod:`.order`), and each element, not
+the vector, is read or written whole. ``LOAD``, ``LOAD_ONCE``, ``LOAD_STREAM``, ``LOAD_DIRECT``, ``STORE`` and ``STORE_STREAM`` list the functions by
+their count. Source: PTX ISA, "Cache Operators", "ld", "ld.global.nc", "prefetch", "st".
 """
 
 from __future__ import annotations

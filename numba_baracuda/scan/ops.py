@@ -37,8 +37,8 @@ class Row:
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
 _WINNERS = (
-    "NaN wins and −0 < +0; infinities are values. The gradient goes to the first winner in the order of the scan, where that is NaN to the first NaN; "
-    "``initial`` gets none."
+    "NaN wins and −0 < +0; infinities are values. The gradient goes to the first winner in the order of the scan, where that is NaN to the first "
+    "NaN; ``initial`` gets none."
 )
 _PLACES = (
     " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
@@ -75,7 +75,8 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
     for element in op.elements:
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, element=element)
-    for options in ({"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices]):
+    others: list[dict[str, Any]] = [{"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices]]
+    for options in others:
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, **options)
     yield problem((100, 70, 50), 1, transposed)

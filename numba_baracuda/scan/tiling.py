@@ -15,6 +15,9 @@ class Weight:
     row_bytes: int
     row_threads: int  #: in a block that scans rows, and at most in one that scans a row
     long_bytes: int  #: of rows that are shared out to blocks
+    long_threads: int  #: in a block that scans a tile of such a row
+    long_blocks: int  #: resident ones of these that a multiprocessor should hold
+    peeled_blocks: int  #: the same where the row is peeled, which takes more registers
     column_bytes: int
     access_bytes: int  #: of the widest access across rows
     beside_bytes: int  #: that a block accesses side by side across rows
@@ -23,29 +26,29 @@ class Weight:
 
 #: scans whose states are one number, or several; sums over runs of winners; affine maps
 WEIGHTS = {
-    "single": Weight(128, 256, 128, 128, 16, 256),
-    "several": Weight(64, 128, 128, 64, 16, 128, 4),
-    "runs": Weight(64, 128, 64, 32, 8, 128, 4),
-    "affine": Weight(64, 128, 64, 32, 16, 128),
+    "single": Weight(128, 256, 128, 256, 4, 4, 128, 16, 256),
+    "several": Weight(64, 128, 128, 256, 5, 4, 64, 16, 128, 4),
+    "runs": Weight(64, 128, 128, 256, 3, 2, 32, 8, 128, 4),
+    "affine": Weight(64, 128, 64, 352, 3, 2, 32, 16, 128),
 }
 #: bytes of the widest access across rows of halves, and those side by side
 HALF_ACCESS, HALF_BESIDE = 8, 128
-#: threads in a block that walks down columns, and at most in one that scans a tile of a long row; resident ones of the latter on a multiprocessor
-COLUMN_THREADS, LONG_THREADS, LONG_BLOCKS = 256, 256, 4
+#: threads in a block that walks down columns, and by how many blocks are smaller that scan tiles of peeled rows
+COLUMN_THREADS, PEELED_FEWER = 256, 32
 #: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
 #: tiles for each multiprocessor that a block calls up ahead of its own
-AHEAD = 4
-#: elements of a long row whose tiles are joined at once, and the least tiles; words before those that blocks leave for one another
-GROUP_ELEMENTS, LEAST_GROUP, HEAD = 1 << 19, 64, 2
-#: threads, and tiles that are joined at once, where kernels are emulated, so that small rows have several of each
-FEW_THREADS, FEW_TILES = 64, 32
+AHEAD = 2
+#: tiles of a long row that are joined at once, and words before those that blocks leave for one another
+GROUP, HEAD = 32, 2
+#: threads that share out a tile of a long row where kernels are emulated, so that small rows have several
+FEW_THREADS = 64
+#: elements of a tile that a lane has at most: it marks them in a word of so many bits
+MOST_ELEMENTS = 64
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another
 BESIDE_LANES = 8
-#: bytes of shared memory for what a block holds of its tile
-SHARED_BYTES = 47 << 10
 
 
 def power_of_two(number: int) -> int:
@@ -53,9 +56,9 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def steps_of(nbytes: int, access: int) -> int:
-    """Accesses of so many bytes that a lane has of a tile; a power of two."""
-    return max(1, power_of_two(nbytes // access + 1) // 2)
+def steps_of(nbytes: int, vector: int, size: int) -> int:
+    """Accesses of ``vector`` elements of ``size`` bytes that a lane has of a tile of ``nbytes``; a power of two, and 64 elements at most."""
+    return max(1, power_of_two(min(nbytes // size, MOST_ELEMENTS) // vector + 1) // 2)
 
 
 def dealt_row(accesses: int, steps: int, threads: int) -> tuple[int, int, int]:
@@ -65,14 +68,6 @@ def dealt_row(accesses: int, steps: int, threads: int) -> tuple[int, int, int]:
         return power_of_two(ceil_div(accesses, steps)), steps, threads
     threads = min(threads, max(64, power_of_two(ceil_div(accesses, steps))))
     return threads, steps, threads
-
-
-def dealt_long_row(lane_bytes: int, lane_elements: int, emulated: bool) -> tuple[int, int]:
-    """(threads of a block, tiles that are joined at once) where a lane holds so much of a tile."""
-    if emulated:
-        return FEW_THREADS, FEW_TILES
-    threads = min(LONG_THREADS, SHARED_BYTES // lane_bytes // 32 * 32)
-    return threads, max(LEAST_GROUP, power_of_two(GROUP_ELEMENTS // (threads * lane_elements)))
 
 
 def column_lanes(accesses: int, nbytes: int, beside: int) -> int:

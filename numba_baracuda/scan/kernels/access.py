@@ -16,13 +16,13 @@ class Accesses:
     """``steps`` accesses of ``vector`` elements of a type by each of ``lanes`` lanes of a warp to the part of a row that begins at ``first``.
 
     Positions count in the scan's order, ``reverse`` from the row's end; elements of an access lie as in memory. In global memory every lane accesses
-    what is beside that of the next lane; in shared memory, which belongs to the warp, lane l's accesses are those at first + l · steps · vector and
-    behind. ``load`` and ``keep`` bring the part there, the latter from registers, ``get`` and ``put`` reach an access of the lane's own, and ``write``
-    takes the part back. Accesses are kept without bank conflicts, number n at n ^ (n / (128 bytes) mod steps). ``peeled`` rows begin inside of an
-    access and end inside of another, whose other elements are left alone.
+    what is beside that of the next lane. In shared memory, from element ``begin`` on, each warp has a part of its own, and lane l's accesses are
+    those at first + l · steps · vector and behind. ``load`` and ``keep`` bring the part there by way of registers, ``get`` and ``put`` reach an
+    access of the lane's own, and ``write`` takes the part back. Accesses are kept without bank conflicts, number n at n ^ (n / (128 bytes) mod
+    steps). ``peeled`` rows begin inside of an access and end inside of another, whose other elements are left alone.
     """
 
-    def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool) -> None:
+    def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, begin: int) -> None:
         strip, line, run = lanes * vector, max(1, 1024 // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
         load_global, store_global, load_shared, store_shared = LOAD_STREAM[run], STORE_STREAM[run], LOAD[run], STORE[run]
 
@@ -37,7 +37,7 @@ class Accesses:
         def kept(lane: Any, number: Any) -> Any:
             """Where access ``number`` of the lane's group is in shared memory."""
             at = (int32(cuda.threadIdx.x) - lane) * steps + number
-            return (at ^ (at // line & (steps - 1))) * vector
+            return begin + (at ^ (at // line & (steps - 1))) * vector
 
         @jit.device
         def bounds(first: Any, extent: Any) -> Any:
@@ -103,6 +103,6 @@ class Accesses:
 
 
 @functools.cache
-def accesses_of(element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool) -> Accesses:
+def accesses_of(element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, begin: int) -> Accesses:
     """The one :class:`Accesses` for these."""
-    return Accesses(element, vector, lanes, steps, reverse, peeled)
+    return Accesses(element, vector, lanes, steps, reverse, peeled, begin)

@@ -71,11 +71,11 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
 
 
 class Chain:
-    """``before(words, row, tile, tiles, rows, begin, total, told, found)``: what comes before a tile of a row: ``begin``, and the tiles before it.
+    """``before(words, row, tile, tiles, rows, begin, total, told)``: what comes before a tile of a row: ``begin``, and the tiles before it.
 
-    All threads of a block of ``warps`` warps call it with ``total``, the fold of the tile, and are told the same. ``told`` are arrays in shared memory
-    for a state of each warp and one more, ``found`` an int32 for each. The items of ``words`` begin ``HEAD`` words behind the first: one for each
-    tile of all rows, then, if there are groups, one for each ``group`` of tiles of each row.
+    All threads of a block of ``warps`` warps call it with ``total``, the fold of the tile, and are told the same. ``told`` are arrays in shared
+    memory for a state of each warp and one more. The items of ``words`` begin ``HEAD`` words behind the first: one for each tile of all rows, then,
+    if there are groups, one for each ``group`` of tiles of each row.
     """
 
     def __init__(self, states: States, group: int, warps: int) -> None:
@@ -104,13 +104,13 @@ class Chain:
         self.before = self._in_order() if group else self._as_it_comes()
 
     def _in_order(self) -> Any:
-        """The tiles of its group before it, and what comes before the group, which the last tile of the group before leaves: always the same folds."""
+        """The tiles of its group before it, and what comes before the group, which the last tile of the one before leaves: always the same folds."""
         states, publish, peek, unpack, get, put = self._states, self._publish, self._peek, self._unpack, self._get, self._put
         identity, combine, fold, room = states.identity, states.combine, fold_of(states, 32), 2 * self._pieces
         group, warps, loads = self._group, self._warps, -(-self._group // (32 * self._warps))
 
         @jit.device
-        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any, found: Any) -> Any:
+        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any) -> Any:
             item = cuda.local.array(room, int64)
             thread, lane, own, place = int32(cuda.threadIdx.x), int32(cuda.laneid), row * tiles + tile, int32(tile % group)
             if thread == 0 and tile < tiles - 1:
@@ -144,38 +144,33 @@ class Chain:
         return before
 
     def _as_it_comes(self) -> Any:
-        """As soon as the folds that are known reach back to the row's beginning, after Merrill and Garland, "Single-pass parallel prefix scan" (2016)."""
+        """As soon as known folds reach back to the row's beginning, after Merrill and Garland, "Single-pass parallel prefix scan" (2016)."""
         states, publish, peek, unpack, get, put = self._states, self._publish, self._peek, self._unpack, self._get, self._put
-        identity, combine, fold, room, warps = states.identity, states.combine, fold_of(states, 32), 2 * self._pieces, self._warps
+        identity, combine, fold, room = states.identity, states.combine, fold_of(states, 32), 2 * self._pieces
 
         @jit.device
-        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any, found: Any) -> Any:
+        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any) -> Any:
             item = cuda.local.array(room, int64)
             thread, lane, own, last = int32(cuda.threadIdx.x), int32(cuda.laneid), row * tiles + tile, tile
             if thread == 0 and tile < tiles - 1:
                 publish(words, own, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
-            behind, seeks = identity(), tile > 0
-            while seeks:
-                at = last - 32 * warps + thread
-                flag = int64(0)
-                while flag == 0:
-                    flag = peek(words, row * tiles + max(at, int64(0)), item)
-                nearest = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == ALL)))
-                state = unpack(item, 0, 2)
-                state = fold(state if lane >= nearest and at >= 0 else identity())
+            if thread < 32 and tile > 0:
+                behind, nearest = identity(), int32(-1)
+                while nearest < 0:
+                    at, flag, unknown = last - 32 + lane, int64(0), int32(1)
+                    while unknown > nearest:
+                        flag = peek(words, row * tiles + max(at, int64(0)), item)
+                        nearest = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == ALL)))
+                        unknown = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == 0)))
+                    state = unpack(item, 0, 2)
+                    behind = combine(fold(state if lane >= nearest and at >= 0 else identity()), behind)
+                    last -= 32
                 if lane == 0:
-                    put(told, thread >> 5, state)
-                    found[thread >> 5] = int32(nearest >= 0)
-                cuda.syncthreads()
-                for back in range(warps):
-                    if seeks:
-                        behind = combine(get(told, warps - 1 - back), behind)
-                        seeks = found[warps - 1 - back] == 0
-                cuda.syncthreads()
-                last -= 32 * warps
-            if thread == 0 and 0 < tile < tiles - 1:
-                publish(words, own, combine(behind, total), ALL)
-            return behind if tile > 0 else begin
+                    put(told, 0, behind)
+                    if tile < tiles - 1:
+                        publish(words, own, combine(behind, total), ALL)
+            cuda.syncthreads()
+            return get(told, 0) if tile > 0 else begin
 
         return before
 

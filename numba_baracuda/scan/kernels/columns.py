@@ -205,7 +205,8 @@ def scan_columns(
     ) -> None:  # fmt: skip
         made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
         met = (
-            cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2), cuda.shared.array(size_3, kind_3),
+            cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
+            cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
         before = (
             cuda.local.array(few_0, kind_0), cuda.local.array(few_1, kind_1), cuda.local.array(few_2, kind_2), cuda.local.array(few_3, kind_3),

@@ -87,7 +87,7 @@ def _weight(kind: Any) -> Any:
 
 @functools.cache
 def shares_ahead(kind: Any) -> Any:
-    """``prepare`` where c is the logarithm of the sum with the element and ``near`` the one without: what of the sum was there, and is the element."""
+    """``prepare`` where c is the logarithm of the sum with the element and ``near`` the one without: what share the rest is, and the element."""
     share, weight = _share(kind), _weight(kind)
     return jit.device(lambda a, b, c, near, one: (a, share(near, c, one), weight(b, c, one)))
 

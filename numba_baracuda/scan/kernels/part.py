@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32
+from numba.cuda.types import int32, int64
 
 from ...device.vector import STORE_STREAM
 from ...device.warp import scan_of
@@ -18,19 +18,22 @@ from .law import Law
 class Part:
     """``size`` elements of each of ``lanes`` lanes of a warp, in a part of the row that begins at ``first``; lane l's at first + l · size.
 
-    ``read`` brings what the rule reads to the warp's share of three arrays in shared memory, of ``held`` elements for each thread of the block, and
-    gives the element beside the lane's part, if the rule wants it. ``fold`` gives the fold of the lanes below, and of all lanes; ``give`` writes
-    results, by way of the first array, and ``places``, by way of an array of their own. All lanes of the warp call them.
+    ``read`` brings what the rule reads to ``shared`` memory, where it lies one operand after the other, and gives the element beside the lane's part,
+    if the rule wants it. ``fold`` gives the fold of the lanes below, and of all lanes; ``give`` writes results, by way of the first operand's place,
+    and those of ``places``, the same memory as their type, by way of one behind all. All lanes of the warp call them.
     """
 
-    def __init__(self, law: Law, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, result: str) -> None:
+    def __init__(self, law: Law, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, result: str) -> None:
         reads, items = len(law.rule.reads), law.rule.items
         self.size, self._law, self._vector, self._lanes, self._steps = steps * vector, law, vector, min(lanes, 32), steps
-        self._reverse, self._peeled, self._result = reverse, peeled, jit.SCALARS[result] if result else None
-        self.held = [self.size if k < reads else 0 for k in range(3)]
+        self._reverse, self._peeled, self._placed, self._result = reverse, peeled, result != "", jit.SCALARS[result or "i32"]
+        self._sizes = [self.size if k < reads else 1 for k in range(3)]
         self._made = [vector if k < items else 1 for k in range(3)]
-        self._accesses = accesses_of(law.element, vector, self._lanes, steps, reverse, peeled)
-        lift = law.lift
+        held, lift = threads * self.size, law.lift
+        self._accesses = [accesses_of(law.element, vector, self._lanes, steps, reverse, peeled, k * held) for k in range(3)]
+        #: of shared memory for a block
+        self.nbytes = (reads * law.element.bitwidth + self._placed * self._result.bitwidth) * held // 8
+        self._places_at = reads * held * law.element.bitwidth // self._result.bitwidth
         #: the state of an element
         self._lifted = jit.device(lambda made, v, position: lift(made[0][v], made[1][v] if items > 1 else made[0][v], position))
         self._make = self._maker()
@@ -39,11 +42,12 @@ class Part:
     def _read(self) -> Any:
         law, size, accesses = self._law, self.size, self._accesses
         element, widen, wide, reads, near = law.element, law.widen, law.wide, len(law.rule.reads), law.rule.near
-        load, keep, place, size_b, size_c = accesses.load, accesses.keep, accesses.place, max(1, self.held[1]), max(1, self.held[2])
+        (size_a, size_b, size_c), (keep_a, keep_b, keep_c) = self._sizes, [each.keep for each in accesses]
+        load, place = accesses[0].load, accesses[0].place
 
         @jit.device
         def read(arrays: Any, bases: Any, gaps: Any, first: Any, lane: Any, extent: Any, spare: Any, shared: Any) -> Any:
-            raw_a = cuda.local.array(size, element)
+            raw_a = cuda.local.array(size_a, element)
             raw_b = cuda.local.array(size_b, element)
             raw_c = cuda.local.array(size_c, element)
             beside = wide(0)
@@ -55,11 +59,11 @@ class Part:
             if near != 0:
                 at = first + lane * size + (size if near > 0 else -1)
                 beside = widen(arrays[2][bases[2] + place(at if (at >= 0) & (at < extent) else spare, extent, 1) * gaps[2]])
-            keep(raw_a, shared[0], lane)
+            keep_a(raw_a, shared, lane)
             if reads > 1:
-                keep(raw_b, shared[1], lane)
+                keep_b(raw_b, shared, lane)
             if reads > 2:
-                keep(raw_c, shared[2], lane)
+                keep_c(raw_c, shared, lane)
             cuda.syncwarp()
             return beside
 
@@ -71,18 +75,19 @@ class Part:
         element, widen, prepare, wide, reads, items, near = (
             law.element, law.widen, law.prepare, law.wide, len(law.rule.reads), law.rule.items, law.rule.near,
         )  # fmt: skip
-        get, get_one, size_b, size_c = accesses.get, accesses.get_one, vector if reads > 1 else 1, vector if reads > 2 else 1
+        (get_a, get_b, get_c), get_one = [each.get for each in accesses], accesses[2].get_one
+        size_b, size_c = vector if reads > 1 else 1, vector if reads > 2 else 1
 
         @jit.device
         def make(shared: Any, lane: Any, s: Any, start: Any, extent: Any, initial: Any, beside: Any, made: Any) -> None:
             raw_a = cuda.local.array(vector, element)
             raw_b = cuda.local.array(size_b, element)
             raw_c = cuda.local.array(size_c, element)
-            get(shared[0], lane, s, raw_a)
+            get_a(shared, lane, s, raw_a)
             if reads > 1:
-                get(shared[1], lane, s, raw_b)
+                get_b(shared, lane, s, raw_b)
             if reads > 2:
-                get(shared[2], lane, s, raw_c)
+                get_c(shared, lane, s, raw_c)
             for v in range(vector):
                 k = vector - 1 - v if reverse else v
                 a = widen(raw_a[k])
@@ -93,14 +98,14 @@ class Part:
                     if v < vector - 1:
                         other = widen(raw_c[k - 1 if reverse else k + 1])
                     else:
-                        other = widen(get_one(shared[2], lane, s + 1, 0)) if s < steps - 1 else beside
+                        other = widen(get_one(shared, lane, s + 1, 0)) if s < steps - 1 else beside
                     if start + s * vector + v + 1 >= extent:
                         other = wide(initial)
                 if near < 0:
                     if v > 0:
                         other = widen(raw_c[k + 1 if reverse else k - 1])
                     else:
-                        other = widen(get_one(shared[2], lane, s - 1, vector - 1)) if s > 0 else beside
+                        other = widen(get_one(shared, lane, s - 1, vector - 1)) if s > 0 else beside
                     if start + s * vector + v <= 0:
                         other = c
                 p, q, r = prepare(a, b, c, other)
@@ -143,9 +148,11 @@ class Part:
         law, size, vector, steps, lanes = self._law, self.size, self._vector, self._steps, self._lanes
         reverse, peeled, make, lifted, (made_0, made_1, made_2) = self._reverse, self._peeled, self._make, self._lifted, self._made
         combine, emit, narrow, element, wide = law.states.combine, law.emit, law.narrow, law.element, law.wide
-        items, exclusive, placed = law.rule.items, law.exclusive, self._result is not None
-        result: Any = self._result if placed else element
-        of_places, (put, write) = accesses_of(result, vector, lanes, steps, reverse, peeled), (self._accesses.put, self._accesses.write)
+        items, exclusive, placed = law.rule.items, law.exclusive, self._placed
+        result = self._result if placed else element
+        of_places, put, write = (
+            accesses_of(result, vector, lanes, steps, reverse, peeled, self._places_at), self._accesses[0].put, self._accesses[0].write,
+        )  # fmt: skip
         put_places, write_places, size_places = of_places.put, of_places.write, vector if placed else 1
 
         @jit.device
@@ -168,12 +175,12 @@ class Part:
                         winners[k] = result(extent - 1 - winner if reverse and winner >= 0 else max(winner, -1))
                     if not (peeled and s == 0) or position >= 0:
                         state = after
-                put(shared[0], lane, s, values)
+                put(shared, lane, s, values)
                 if placed:
                     put_places(places, lane, s, winners)
             cuda.syncwarp()
             if there:
-                write(y, to_y, y_gap, first, lane, extent, shared[0])
+                write(y, to_y, y_gap, first, lane, extent, shared)
                 if placed:
                     write_places(z, to_z, z_gap, first, lane, extent, places)
             cuda.syncwarp()
@@ -182,8 +189,8 @@ class Part:
 
     def _give_scattered(self) -> Any:
         """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends."""
-        law, size, vector, lanes, steps, place = self._law, self.size, self._vector, self._lanes, self._steps, self._accesses.place
-        bounds, combine, lifted, make, (made_0, made_1, made_2) = self._accesses.bounds, law.states.combine, self._lifted, self._make, self._made
+        law, size, vector, lanes, steps, place = self._law, self.size, self._vector, self._lanes, self._steps, self._accesses[0].place
+        bounds, combine, lifted, make, (made_0, made_1, made_2) = self._accesses[0].bounds, law.states.combine, self._lifted, self._make, self._made
         emit, narrow, element, wide, store, strip = law.emit, law.narrow, law.element, law.wide, STORE_STREAM[vector], self._lanes * vector
 
         @jit.device
@@ -195,7 +202,7 @@ class Part:
             zeros = cuda.local.array(vector, element)
             for v in range(vector):
                 zeros[v] = narrow(wide(0))
-            start, winners = first + lane * size, int32(0)
+            start, winners = first + lane * size, int64(0)
             for s in range(steps):
                 make(shared, lane, s, start, extent, initial, beside, made)
                 for v in range(vector):
@@ -203,7 +210,7 @@ class Part:
                     if (position >= 0) & (position < extent):
                         after = combine(state, lifted(made, v, position))
                         if after[1] == position:
-                            winners |= int32(1 << (s * vector + v))
+                            winners |= int64(1) << (s * vector + v)
                             if there and state[1] >= 0:
                                 y[to_y + place(state[1], extent, 1) * y_gap] = narrow(emit(state, after, made[0][v], made[0][v]))
                         if there and position == extent - 1 and after[1] >= 0:
@@ -226,6 +233,6 @@ class Part:
 
 
 @functools.cache
-def part_of(law: Law, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, result: str) -> Part:
+def part_of(law: Law, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, result: str) -> Part:
     """The one :class:`Part` for these."""
-    return Part(law, vector, lanes, steps, reverse, peeled, result)
+    return Part(law, vector, lanes, steps, threads, reverse, peeled, result)

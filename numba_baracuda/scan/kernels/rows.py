@@ -30,19 +30,17 @@ def scan_rows(
     The order is fixed by the geometry. Bytes: every operand once.
     """
     law = law_of(rule, value, exclusive, place)
-    part, states = part_of(law, vector, lanes, steps, reverse, peeled, result), law.states
+    part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, result), law.states
     read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
     over_warps, row_of, gapless, tile = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
-    held_a, held_b, held_c = (max(1, threads * each) for each in part.held)
-    held_places, kind_of_places = threads * size if result else 1, jit.SCALARS[result or "i32"]
+    kind_of_places = jit.SCALARS[result or "i32"]
 
     def scan_rows(
         a: Any, b: Any, c: Any, y: Any, z: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, kept_shape: Any,
         a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
     ) -> None:  # fmt: skip
-        shared = (cuda.shared.array(held_a, element, 16), cuda.shared.array(held_b, element, 16), cuda.shared.array(held_c, element, 16))
-        places = cuda.shared.array(held_places, kind_of_places, 16)
+        shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
         thread = uint32(cuda.threadIdx.x)
         lane, warp = int32(thread % uint32(group_lanes)), int32(thread % uint32(lanes) // uint32(32))
         row = int64(cuda.blockIdx.x) * groups + int32(thread // uint32(lanes))
@@ -71,7 +69,7 @@ def scan_rows(
             carry = combine(carry, total)
             first = opaque(first + tile)
 
-    return scan_rows, lambda rows: (-(-rows // groups), threads, 0)
+    return scan_rows, lambda rows: (-(-rows // groups), threads, part.nbytes)
 
 
 @jit.kernel
@@ -87,12 +85,11 @@ def scan_long_rows(
     some times.
     """
     law = law_of(rule, value, exclusive, place)
-    part, states = part_of(law, vector, 32, steps, reverse, peeled, result), law.states
+    part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, result), law.states
     read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
     over_warps, row_of, gapless, warps, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads // 32, threads * size
     before = chain_of(states, group, warps).before
-    held_a, held_b, held_c = (max(1, threads * each) for each in part.held)
-    held_places, kind_of_places = threads * size if result else 1, jit.SCALARS[result or "i32"]
+    kind_of_places = jit.SCALARS[result or "i32"]
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(warps + 1), law.kinds
     reads, line = len(law.rule.reads), 1024 // element.bitwidth
 
@@ -113,12 +110,12 @@ def scan_long_rows(
         a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, tiles: Any, ahead: Any,
         kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
     ) -> None:  # fmt: skip
-        shared = (cuda.shared.array(held_a, element, 16), cuda.shared.array(held_b, element, 16), cuda.shared.array(held_c, element, 16))
-        places = cuda.shared.array(held_places, kind_of_places, 16)
+        shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
         told = (
-            cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2), cuda.shared.array(size_3, kind_3),
+            cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
+            cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
-        found, ticket = cuda.shared.array(warps, int32), cuda.shared.array(1, int64)
+        ticket = cuda.shared.array(1, int64)
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(cuda.laneid), thread >> 5
         if thread == 0:
@@ -142,10 +139,10 @@ def scan_long_rows(
         beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
         below, total = fold(shared, at, lane, end, initial, beside)
         behind, total = over_warps(lane == 0, total)
-        own = before(words, row, tile, tiles, rows, begin(initial, origin), total, told, found)
+        own = before(words, row, tile, tiles, rows, begin(initial, origin), total, told)
         own = combine(own, behind)
         if lane > 0:
             own = combine(own, below)
         give(y, z, to_y, to_z, y_gap, z_gap, True, at, lane, end, initial, beside, own, shared, places)
 
-    return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, 0)
+    return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, part.nbytes)

@@ -1,0 +1,67 @@
+"""A strided scan as rows along the scanned axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..axes import merge_axes
+from ..dtypes import BY_NAME
+from ..op import Layout
+from .tiling import PEELED_BYTES
+
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Operands as rows: the axes that are kept in as few as they are, in the order of the first operand's strides, and ``gaps`` along the rows.
+
+    ``vector`` is the number of elements of the widest access that fits all operands, along the rows or, up to ``across`` bytes, across. Where it
+    only fits the middle of each row, rows are ``peeled``, and ``skew`` is by how many elements the first lies behind a multiple of it, as far as
+    addresses tell.
+    """
+
+    shape: Strides
+    kept: list[Strides]
+    gaps: Strides
+    extent: int
+    along: bool
+    vector: int = 1
+    peeled: bool = False
+    skew: int = 0
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def longest(self) -> int:
+        """Elements of a row and of what its first access has before it."""
+        return self.extent + (self.vector - 1 if self.peeled else 0)
+
+    @classmethod
+    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int) -> Problem:
+        first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
+        extent = first.shape[axis]
+        chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
+        shape, kept = merge_axes([first.shape[k] for k in chosen], *[[each.strides[k] for k in chosen] for each in operands])
+        gaps = tuple(each.strides[axis] for each in operands)
+        nearest = min((abs(step) for count, step in zip(shape, kept[0], strict=True) if count > 1), default=math.inf)
+        along = extent > 1 and abs(gaps[0]) <= nearest
+        plain = cls(shape, kept, gaps, extent, along)
+        if any(step != 1 for step in (gaps if along else (strides[-1] for strides in kept))):
+            return plain
+        widest = aligned = max(1, (16 if along else across) // sizes[0])
+        for each, size in zip(operands, sizes, strict=True):
+            while aligned > 1 and each.address % min(16, aligned * size):
+                aligned //= 2
+        steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
+        others = steps if along else [*gaps, *(step for step in steps if step != 1)]
+        vector = math.gcd(aligned, extent if along else shape[-1], *others)
+        skews = {each.address // size % widest for each, size in zip(operands, sizes, strict=True)}
+        alike = len({*sizes}) == len(skews) == 1 and all(len({step % widest for step in steps}) == 1 for steps in zip(*kept, strict=True))
+        if along and vector < widest and alike and extent * sizes[0] > PEELED_BYTES:
+            return cls(shape, kept, gaps, extent, along, widest, True, skews.pop())
+        return cls(shape, kept, gaps, extent, along, vector)
