@@ -37,6 +37,11 @@ def _then(a, b):
     return a[0] * b[0], a[1] * b[0] + b[1]
 
 
+def _times(a, b):
+    """The product of two matrices, by rows."""
+    return a[0] * b[0] + a[1] * b[2], a[0] * b[1] + a[1] * b[3], a[2] * b[0] + a[3] * b[2], a[2] * b[1] + a[3] * b[3]
+
+
 def _log_add(a, b):
     m = a[0] if a[0] > b[0] else b[0]
     if m == MINUS_INFINITY:
@@ -47,6 +52,7 @@ def _log_add(a, b):
 ARGMAX = Monoid("argmax", (-math.inf, 2**63 - 1), combine=_first_of_largest)
 WELFORD = Monoid("welford", (0, 0, 0), combine=_pool)
 AFFINE = Monoid("affine", (1, 0), combine=_then)
+MATRICES = Monoid("matrices", (1, 0, 0, 1), combine=_times)
 LOGSUMEXP = Monoid("logsumexp", (-math.inf, 0), combine=_log_add)
 
 
@@ -91,6 +97,7 @@ CASES = {
     "sum-f64": Case(SUM, "f64", _floats, "its order"),
     "argmax": Case(ARGMAX, (types.float32, types.int64), lambda rng, count: (rng.integers(0, max(count // 3, 2), count), rng.permutation(count))),
     "affine": Case(AFFINE, ("u32", "u32"), lambda rng, count: tuple(rng.integers(0, 2**32, (2, count)))),
+    "matrices": Case(MATRICES, ("u32",) * 4, lambda rng, count: tuple(rng.integers(0, 2**32, (4, count)))),
     "welford": Case(WELFORD, ("f32",) * 3, lambda rng, count: (rng.integers(1, 4, count), *rng.uniform(0, 3, (2, count))), "closely"),
     "logsumexp": Case(LOGSUMEXP, ("f32", "f32"), lambda rng, count: (rng.uniform(-40, 40, count), rng.uniform(0, 1, count)), "closely"),
 }
@@ -157,14 +164,16 @@ def _integers_of(states: Sequence[tuple[Any, ...]]) -> Any:
 
 def places(kinds: tuple[Any, ...], count: int) -> tuple[Any, Any]:
     """``load(x, at)`` and ``store(y, at, state)`` of states that lie as [scalars, count]."""
-    first, second, third = (*kinds, *kinds[:1] * 2)[:3]
+    first, second, third, fourth = (*kinds, *kinds[:1] * 3)[:4]
     width = len(kinds)
     if width == 1:
         load = jit.device(lambda x, at: first(x[at]))
     elif width == 2:
         load = jit.device(lambda x, at: (first(x[at]), second(x[at + count])))
-    else:
+    elif width == 3:
         load = jit.device(lambda x, at: (first(x[at]), second(x[at + count]), third(x[at + 2 * count])))
+    else:
+        load = jit.device(lambda x, at: (first(x[at]), second(x[at + count]), third(x[at + 2 * count]), fourth(x[at + 3 * count])))
 
     @jit.device
     def store(y, at, state):
@@ -173,8 +182,10 @@ def places(kinds: tuple[Any, ...], count: int) -> tuple[Any, Any]:
         else:
             y[at] = state[0]
             y[at + count] = state[1]
-            if width == 3:
+            if width > 2:
                 y[at + 2 * count] = state[2]
+            if width > 3:
+                y[at + 3 * count] = state[3]
 
     return load, store
 

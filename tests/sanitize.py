@@ -14,9 +14,11 @@ import cupy as cp
 import numpy as np
 import samples
 import test_reduce
+import test_scan_gpu
 from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
+from numba_baracuda.dtypes import numpy_dtype
 from numba_baracuda.reduce.descriptor import reduced_axes
 
 SHAPES = (
@@ -27,6 +29,11 @@ SHAPES = (
 REDUCED = (
     ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((2, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0), ((60_000, 3), 0),
     ((9, 20, 8), (0, 2)),
+)  # fmt: skip
+#: the same of scans, and rows that blocks share out, peeled or not
+SCANNED = (
+    ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((9, 4001), 1), ((1, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0),
+    ((3000, 40), 0), ((6, 50, 8), 1),
 )  # fmt: skip
 #: for element types and ops whose algorithm another op shows
 FEW = ((2100, (3,), 90), (300, (128,), 9))
@@ -81,6 +88,13 @@ def main(share: str = "1/1") -> None:
     for op in test_reduce.OTHER[which - 1 :: shares]:
         for shape, axis in REDUCED:
             test_reduce.function(op)(cp.asarray(test_reduce.values(op, shape, "f32")), axis)
+    for op in test_scan_gpu.SCANS[which - 1 :: shares]:
+        for (shape, axis), element in itertools.product(SCANNED, ("f32", "f64", "f16")):
+            given = {name: cp.asarray(array.astype(numpy_dtype(element))) for name, array in test_scan_gpu.given(op, shape, axis).items()}
+            for options in ({}, {"reverse": True}, {"deterministic": False}) if element == "f32" else ({},):
+                test_scan_gpu.run(op, given, axis, **options)
+            if op.traits["placed"] and op.backward:
+                test_scan_gpu.run(op, given, axis, return_indices=True)
     cp.cuda.Device().synchronize()
     print("every op ran")
 

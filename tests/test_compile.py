@@ -15,12 +15,13 @@ from numba_baracuda.runtime.spec import KernelSpec
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: ops that together use every kernel, with monoids of every width; bfloat16 stands for float16, whose kernels differ in a conversion
 CHOSEN = {
-    "sm_80": ("segment_sum*", "reduce_sum*"),
+    "sm_80": ("segment_sum*", "reduce_sum*", "cumsum"),
     "sm_90": (
         "*segment_sum*", "segment_max*", "unsorted_segment_max", "segment_prod_backward", "segment_softmax", "segment_var",
         "reduce_sum", "reduce_norm2", "reduce_logsumexp_backward", "reduce_prod_backward", "reduce_std_backward",
+        "cumsum", "cummax", "cummax_backward", "logcumsumexp", "cumprod_backward",
     ),
-    "sm_100": ("segment_sum*", "reduce_sum*"),
+    "sm_100": ("segment_sum*", "reduce_sum*", "cumsum"),
 }  # fmt: skip
 SPECS = {
     arch: [spec for spec in dict.fromkeys(spec for each in patterns for spec in kernel_specs(each, arch)) if ("value", "f16") not in spec.constants]
@@ -45,6 +46,9 @@ def test_the_registry_names_kernels() -> None:
         "join_parts",
         "spread_columns",
         "find_special",
+        "scan_rows",
+        "scan_long_rows",
+        "scan_columns",
     }
 
 

@@ -29,6 +29,7 @@ from numba_baracuda.device import (
     load_8,
     load_8_direct,
     load_16,
+    prefetch,
     recast,
     store_4,
     store_4_stream,
@@ -108,6 +109,22 @@ def test_between_global_and_shared_memory(run: Any) -> None:
     x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
     run(kernel, 1, 32, x, y)
     np.testing.assert_array_equal(y.reshape(32, 4), x.reshape(32, 4)[::-1])
+
+
+@everywhere
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint16"])
+def test_prefetched_memory_is_as_it_was(dtype: str, run: Any) -> None:
+    """Each thread calls up what it will load in the next round and, which is no race, an element that another thread stores."""
+
+    def kernel(x, y):
+        for k in range(cuda.grid(1), 96, cuda.gridsize(1)):
+            prefetch(x, min(k + cuda.gridsize(1), 95))
+            prefetch(y, 95 - k)
+            y[k] = x[k] + x[k]
+
+    x, y = np.arange(1, 97).astype(dtype), np.zeros(96, dtype)
+    run(kernel, 2, 16, x, y)
+    np.testing.assert_array_equal(y, (2 * np.arange(1, 97)).astype(dtype))
 
 
 # ---------------------------------------------------------------- any alignment, any length
@@ -192,6 +209,8 @@ BAD = {
     "another type in the local array": (reading(load_2, float32), float64, "load_2: the local array holds float32, wants float64 as the memory does"),
     "a float index": (reading(load_2, float32, 0.5), float32, "load_2: index is float64, wants an integer"),
     "complex elements": (reading(load_2, float32), types.complex64, "load_2: elements are complex64, wants numbers"),
+    "a float index of what is called up": (lambda x, y: prefetch(x, 0.5), float32, "prefetch: index is float64, wants an integer"),
+    "a number for a pointer": (lambda x, y: prefetch(x[0], 0), float32, "prefetch: pointer is float32, wants a 1-D C-contiguous array"),
 }
 
 
@@ -234,6 +253,22 @@ def test_forms_for_global_memory_refuse_shared_memory(run: Any) -> None:
         run(kernel, 1, 1, np.zeros(8, np.float32), np.zeros(1, np.float32))
 
 
+@emulated
+def test_only_global_memory_is_prefetched(run: Any) -> None:
+    def shared(x):
+        tile = cuda.shared.array(4, float32)
+        prefetch(x, 0)
+        prefetch(tile, 0)
+
+    def local(x):
+        batch = cuda.local.array(4, float32)
+        prefetch(batch, 0)
+
+    for kernel in (shared, local):
+        with pytest.raises(MemoryFault, match=rf"{kernel.__name__} array .* is not in global memory"):
+            run(kernel, 1, 1, np.zeros(8, np.float32))
+
+
 # ---------------------------------------------------------------- machine code
 
 WIDE = {
@@ -268,3 +303,17 @@ def test_arrays_compile_to_the_same_accesses() -> None:
 @pytest.mark.compile
 def test_a_split_range_compiles_clean() -> None:
     check_everywhere(doubled(4, float32), (CPointer(float32), CPointer(float32), int64[::1], int64[::1]), [r"LDG\.E\.128", r"STG\.E\.128"])
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("given", [CPointer(float32), float32[::1]], ids=["pointer", "array"])
+def test_a_prefetch_is_one_instruction(given: Any) -> None:
+    """Not a load, and kept though nothing depends on it."""
+
+    def kernel(x, y):
+        prefetch(x, cuda.grid(1))
+        y[cuda.grid(1)] = float32(1)
+
+    for arch in ARCHITECTURES:
+        text = code_of(kernel, (given, given), arch)
+        assert (len(re.findall(r"\bCCTL\.E\.PF2\b", text)), len(re.findall(r"\bLDG", text))) == (1, 0), arch

@@ -16,6 +16,7 @@ FOLDS = {
     "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum, "logcumsumexp": np.logaddexp,
 }  # fmt: skip
 BEGINNING = {"cumsum": 0.0, "cumprod": 1.0, "cummax": -INF, "cummin": INF, "logcumsumexp": -INF}
+OPTIONS = ({}, {"reverse": True}, {"exclusive": True}, {"initial": 0.5}, {"exclusive": True, "reverse": True, "initial": 2.0})
 EVERY = pytest.mark.parametrize("name", list(FOLDS))
 
 
@@ -25,7 +26,7 @@ def values(name: str, shape: tuple[int, ...], dtype: str = "f32") -> Any:
     return x.astype(numpy_dtype(dtype))
 
 
-def truth(name: str, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None) -> Any:
+def truth(name: str, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any) -> Any:
     wide = np.moveaxis(x.astype(np.float64), axis, -1)
     wide = wide[..., ::-1] if reverse else wide
     start = np.full((*wide.shape[:-1], 1), BEGINNING[name] if initial is None else initial)
@@ -46,8 +47,8 @@ def check(kind: Kind, name: str, x: Any, axis: int, given: Any = None, **options
 
 
 SHAPES = [
-    ((6, 300), 1), ((300, 10), 0), ((2, 9001), 1), ((7000,), 0), ((900, 3), 0), ((3, 20, 5), 1), ((70, 3), -1), ((1, 1), 1), ((33, 4), 1),
-    ((9, 700), 1), ((2, 4096), 1), ((50, 31), 1), ((5, 300, 8), 1), ((2, 1, 3, 1, 2, 1, 2, 3), 6), ((70, 130), 0), ((0, 5), 1), ((5, 0), 1),
+    ((6, 300), 1), ((300, 10), 0), ((4, 3001), 1), ((5000,), 0), ((900, 3), 0), ((3, 20, 5), 1), ((70, 3), -1), ((1, 1), 1), ((33, 4), 1),
+    ((9, 700), 1), ((3, 4096), 1), ((50, 31), 1), ((5, 300, 8), 1), ((2, 1, 3, 1, 2, 1, 2, 3), 6), ((70, 130), 0), ((0, 5), 1), ((5, 0), 1),
 ]  # fmt: skip
 
 
@@ -60,8 +61,8 @@ def test_shapes_and_axes(kind: Kind, shape: tuple[int, ...], axis: int) -> None:
 @EVERY
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_elements(kind: Kind, name: str, dtype: str) -> None:
-    for shape, axis in (((6, 300), 1), ((70, 12), 0)):
-        for options in ({}, {"reverse": True}, {"exclusive": True}, {"initial": 0.5}, {"exclusive": True, "reverse": True, "initial": 2.0}):
+    for shape, axis in (((6, 150), 1), ((70, 12), 0)):
+        for options in OPTIONS if dtype == "f32" else OPTIONS[-1:]:
             check(kind, name, values(name, shape, dtype), axis, **options)
 
 
@@ -110,6 +111,34 @@ def backward_truth(name: str, dy: Any, x: Any, axis: int, reverse: bool = False,
     return np.moveaxis(made[..., :: -1 if reverse else 1], -1, axis)
 
 
+def gradient(kind: str, operands: dict[str, Any], axis: int) -> tuple[Any, Any]:
+    """Of long rows, in float64 by a walk along the axis, and what its rounding is measured by."""
+    moved = {name: np.moveaxis(array.astype(np.float64), axis, 0) for name, array in operands.items()}
+    dy, n = moved["dy"], operands["dy"].shape[axis]
+    if kind in ("cummax", "cummin"):
+        x, made, scale = moved["x"], np.zeros_like(dy), np.zeros_like(dy)
+        best, place = x[0].copy(), np.zeros(x.shape[1:], np.int64)
+        columns = np.indices(x.shape[1:])
+        for k in range(n):
+            later = x[k] > best if kind == "cummax" else x[k] < best
+            best, place = np.where(later, x[k], best), np.where(later, k, place)
+            np.add.at(made, (place, *columns), dy[k])
+            np.add.at(scale, (place, *columns), abs(dy[k]))
+        return np.moveaxis(made, 0, axis), np.moveaxis(scale, 0, axis)
+    made, scale = np.empty_like(dy), np.empty_like(dy)
+    behind, size = np.zeros(dy.shape[1:]), np.zeros(dy.shape[1:])
+    for k in range(n - 1, -1, -1):
+        share, weight = np.ones_like(behind), np.ones_like(behind)
+        if kind == "cumprod":
+            share, weight = moved["x"][k], moved["y"][k - 1] if k else np.ones_like(behind)
+        if kind == "logcumsumexp":
+            share = np.exp((moved["y"][k - 1] if k else -np.inf) - moved["y"][k])
+            weight = np.exp(moved["x"][k] - moved["y"][k])
+        made[k], scale[k] = weight * (dy[k] + behind), abs(weight) * (abs(dy[k]) + size)
+        behind, size = share * (dy[k] + behind), abs(share) * (abs(dy[k]) + size)
+    return np.moveaxis(made, 0, axis), np.moveaxis(scale, 0, axis)
+
+
 def backward(kind: Kind, name: str, dy: Any, x: Any, axis: int, views: Any = None, **options: Any) -> Any:
     """The gradient by the library, y as the forward op rounds it."""
     dy_given, x_given = views or (kind.array(dy), kind.array(x))
@@ -129,19 +158,16 @@ def check_backward(kind: Kind, name: str, x: Any, axis: int, views: Any = None, 
     np.testing.assert_allclose(got, wanted, rtol=0, atol=float(element(x.dtype).tolerance(max(1, x.shape[axis])) * scale))
 
 
-OPTIONS = ({}, {"reverse": True}, {"exclusive": True}, {"initial": 0.5}, {"exclusive": True, "reverse": True, "initial": 2.0})
-
-
 @EVERY
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_gradients(kind: Kind, name: str, dtype: str) -> None:
     for shape, axis in (((3, 150), 1), ((70, 12), 0)):
-        for options in OPTIONS:
+        for options in OPTIONS if dtype == "f32" else ({}, OPTIONS[-1]):
             check_backward(kind, name, values(name, shape, dtype), axis, **options)
 
 
 @EVERY
-@pytest.mark.parametrize(("shape", "axis"), [((2, 700), 1), ((300, 3), 0), ((5, 37), 1), ((3, 20, 5), 1), ((1, 1), 0), ((0, 5), 1), ((5, 0), 1)])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 700), 1), ((300, 3), 0), ((5, 37), 1), ((3, 20, 5), 1), ((1, 1), 0), ((0, 5), 1), ((5, 0), 1)])
 def test_shapes_of_gradients(kind: Kind, name: str, shape: tuple[int, ...], axis: int) -> None:
     check_backward(kind, name, values(name, shape), axis)
 
@@ -155,7 +181,7 @@ def test_gradients_of_views(kind: Kind, name: str) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize(("shape", "axis"), [((4, 600), 1), ((600, 4), 0), ((3, 601), 1)])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 300), 1), ((300, 4), 0), ((4, 301), 1)])
 def test_gradients_of_many_winners_zeros_and_ties(kind: Kind, name: str, shape: tuple[int, ...], axis: int) -> None:
     """Rising, falling and equal elements, and zeros: one, many and neighbours."""
     n = shape[axis]
@@ -190,7 +216,8 @@ def test_nan_and_infinities_in_gradients(kind: Kind) -> None:
     for name in ("cummax", "cummin"):
         for array, given, axis in ((x, dy, 1), (x.T.copy(), dy.T.copy(), 0)):
             for options in OPTIONS[:3]:
-                np.testing.assert_array_equal(backward(kind, name, given, array, axis, **options), backward_truth(name, given, array, axis, **options))
+                wanted = backward_truth(name, given, array, axis, **options)
+                np.testing.assert_array_equal(backward(kind, name, given, array, axis, **options), wanted)
     nothing = kind.numpy(nb.logcumsumexp_backward(kind.array(dy[5:]), kind.array(x[5:]), kind.array(x[5:]), 1))
     np.testing.assert_array_equal(nothing, 0)
 
@@ -217,6 +244,11 @@ def test_indices(kind: Kind, name: str, index_dtype: str) -> None:
     assert kind.numpy(nb.cummax(x, 1, initial=2, return_indices=True)[1]).tolist() == [[-1, 1, 1, 3]]
     assert kind.numpy(nb.cummax(x, 1, exclusive=True, return_indices=True)[1]).tolist() == [[-1, 0, 1, 1]]
     assert kind.numpy(nb.cummin(x, 1, reverse=True, return_indices=True)[1]).tolist() == [[0, 2, 2, 3]]
+    zeros = kind.array(np.array([[-0.0, 0.0, -0.0]], F))
+    for function, signs in ((nb.cummax, [True, False, False]), (nb.cummin, [True, True, True])):
+        y, places = function(zeros, 1, return_indices=True)
+        assert np.signbit(kind.numpy(y)).tolist() == np.signbit(kind.numpy(function(zeros, 1))).tolist() == [signs]
+        assert kind.numpy(places).tolist() == [[0, 0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ def _operand(name: str, output: bool = False) -> Operand:
 
 X, DY, SAVED = _operand("x"), _operand("dy"), _operand("y")
 Y, DX = _operand("y", output=True), _operand("dx", output=True)
-EARLY, SCAN = Variant("scan_early", False, recipes.scan_early), Variant("scan", True, recipes.scan)
+FORWARD = Variant("scan_early", False, recipes.scan_early), Variant("scan", True, recipes.scan)
+BACKWARD = Variant("scan_back_early", False, recipes.scan_early), Variant("scan_back", True, recipes.scan)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,20 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
         notes = row.notes + (_PLACES if indices else "")
         traits = {"notes": notes, "backward": back is None, "placed": placed}
         return OPS.add(
-            Op(name, kind, OpCategory.SCAN, "scan", formula, operands, (EARLY, SCAN), FLOATS, indices, backward=back, traits=traits, samples=_samples)
+            Op(
+                name,
+                kind,
+                OpCategory.SCAN,
+                "scan",
+                formula,
+                operands,
+                FORWARD if back else BACKWARD,
+                FLOATS,
+                indices,
+                backward=back,
+                traits=traits,
+                samples=_samples,
+            )
         )
 
     forward = add(name, row.formula, (X, Y), INDICES if placed else (), f"{name}_backward")

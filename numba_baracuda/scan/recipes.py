@@ -18,9 +18,7 @@ from .tiling import (
     FEW_THREADS,
     GROUP,
     HALF_ACCESS,
-    HALF_BESIDE,
     LONG_TILES,
-    PEELED_FEWER,
     WEIGHTS,
     column_lanes,
     dealt_row,
@@ -33,7 +31,8 @@ class _Scan:
     """A scan with its layouts, as its kernels see it."""
 
     def __init__(self, op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> None:
-        name, value, index, output = op.name, descriptor.element, descriptor.index, op.operands[-2 if descriptor.index else -1].name
+        name, value, index = op.name, descriptor.element, descriptor.index
+        output = next(operand.name for operand in op.operands if operand.output and not operand.index)
         name += "_places" if index else ""
         rule = rule_of(name, descriptor.exclusive)
         self.rule, self.target, self.size = rule, target, BY_NAME[value].itemsize
@@ -71,7 +70,7 @@ class _Scan:
 
     def columns(self) -> Recipe:
         problem, weight = self.problem, self.weight
-        beside, steps = HALF_BESIDE if self.size == 2 else weight.beside_bytes, steps_of(weight.column_bytes, problem.vector, self.size)
+        beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, steps_of(weight.column_bytes, problem.vector, self.size)
         lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
         blocks = ceil_div(problem.rows, lanes * problem.vector)
         return Recipe((self.launch("scan_columns", blocks, resident=weight.column_blocks, lanes=lanes, steps=steps, threads=COLUMN_THREADS),))
@@ -87,13 +86,13 @@ class _Scan:
         """Rows shared out to blocks, if they are long and few."""
         problem, weight = self.problem, self.weight
         steps = steps_of(weight.long_bytes, problem.vector, self.size)
-        threads = FEW_THREADS if self.target.emulated else weight.long_threads - (PEELED_FEWER if problem.peeled else 0)
+        threads, resident = (weight.peeled_threads, weight.peeled_blocks) if problem.peeled else (weight.long_threads, weight.long_blocks)
+        threads = FEW_THREADS if self.target.emulated else threads
         tile = threads * steps * problem.vector
         if problem.rows >= BUSY_ROWS * self.target.multiprocessors or problem.longest <= LONG_TILES * tile:
             return None
         tiles = ceil_div(problem.longest, tile)
         dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
-        resident = weight.peeled_blocks if problem.peeled else weight.long_blocks
         scalars = (problem.skew, tiles, AHEAD * self.target.multiprocessors)
         words = Slot("words", "i64", words_of(self.bits, problem.rows, tiles, group))
         return Recipe((Clear(words.name), self.launch("scan_long_rows", problem.rows * tiles, scalars, (words.name,), resident, **dealt)), (words,))

@@ -87,16 +87,7 @@ def _exponentials(name: str) -> ByType:
 
 # ---------------------------------------------------------------- extremes with their places
 
-
-def _greatest(a: Any, b: Any) -> Any:
-    """A later element takes over where it is greater, or the first NaN."""
-    later = ((not b[0] <= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
-    return b[0] if later else a[0], b[1] if later else a[1]
-
-
-def _least(a: Any, b: Any) -> Any:
-    later = ((not b[0] >= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
-    return b[0] if later else a[0], b[1] if later else a[1]
+_EXTREMES = "numba_baracuda.scan.kernels.extremes"
 
 
 def _placed(p: Any, q: Any, place: Any, one: Any) -> Any:
@@ -119,7 +110,7 @@ def _value_before(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
 
 
 def _run_of_greatest(a: Any, b: Any) -> Any:
-    """(winner, its place, what it has got since it took over, what all elements of the run had to give)."""
+    """(winner, its place, what it has got since it took over, what all had to give). A later element wins where it is greater, or the first NaN."""
     later = ((not b[0] <= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
     return b[0] if later else a[0], b[1] if later else a[1], b[2] if later else a[2] + b[3], a[3] + b[3]
 
@@ -198,8 +189,8 @@ _MONOIDS = {
     "logcumsumexp": Monoid("logcumsumexp", (-INF, 0.0), _exponentials("joined")),
 }
 _PLACED = {
-    "cummax": Monoid("placed_max", (-INF, NOTHING), _greatest),
-    "cummin": Monoid("placed_min", (INF, NOTHING), _least),
+    "cummax": Monoid("placed_max", (-INF, NOTHING), f"{_EXTREMES}:greatest_with_place"),
+    "cummin": Monoid("placed_min", (INF, NOTHING), f"{_EXTREMES}:least_with_place"),
 }
 _RUNS = {
     "cummax": Monoid("run_of_max", (-INF, NOTHING, 0.0, 0.0), _run_of_greatest),
@@ -214,20 +205,18 @@ def rule_of(name: str, exclusive: bool) -> Rule:
     kind, _, more = name.partition("_")
     if more == "places":
         return Rule(_PLACED[kind], _placed, _at, _value_before if exclusive else _value_after, kinds="ap")
-    if not more:
-        if kind == "logcumsumexp":
-            emit = _exponentials("logarithm_before" if exclusive else "logarithm_after")
-            return Rule(_MONOIDS[kind], _exponential, _one_exponential, emit, kinds="aa")
-        return Rule(_MONOIDS[kind], emit=_before if exclusive else _after)
-    if kind == "cumsum":
-        return Rule(SUM, emit=_before if exclusive else _after, reads=("dy",))
+    alike = _before if exclusive else _after
+    if not more and kind == "logcumsumexp":
+        logarithm = _exponentials("logarithm_before" if exclusive else "logarithm_after")
+        return Rule(_MONOIDS[kind], _exponential, _one_exponential, logarithm, kinds="aa")
+    if not more or kind == "cumsum":
+        return Rule(_MONOIDS[kind], emit=alike, reads=("dy",) if more else ("x",))
     if kind in _RUNS:
         lift, emit = (_run_behind, _ended_run_and_own) if exclusive else (_run, _ended_run)
         return Rule(_RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True)
     lift, emit = (_gradient, _behind) if exclusive else (_scaled_gradient, _own_and_behind)
-    prepare: Function
     if kind == "cumprod":
-        prepare, near = (_factor_and_product, 0) if exclusive else (_factor_and_product_before, 1)
-    else:
-        prepare, near = _exponentials("shares_behind" if exclusive else "shares_ahead"), -1 if exclusive else 1
-    return Rule(_AFFINE, lift, _from_nothing, emit, prepare, ("dy", "x", "y"), 3, near, "aa")
+        factors, near = (_factor_and_product, 0) if exclusive else (_factor_and_product_before, 1)
+        return Rule(_AFFINE, lift, _from_nothing, emit, factors, ("dy", "x", "y"), 3, near, "aa")
+    shares = _exponentials("shares_behind" if exclusive else "shares_ahead")
+    return Rule(_AFFINE, lift, _from_nothing, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa")

@@ -17,24 +17,26 @@ class Weight:
     long_bytes: int  #: of rows that are shared out to blocks
     long_threads: int  #: in a block that scans a tile of such a row
     long_blocks: int  #: resident ones of these that a multiprocessor should hold
-    peeled_blocks: int  #: the same where the row is peeled, which takes more registers
+    peeled_threads: int  #: the same where the row is peeled, which takes more registers
+    peeled_blocks: int
     column_bytes: int
     access_bytes: int  #: of the widest access across rows
     beside_bytes: int  #: that a block accesses side by side across rows
+    half_beside: int  #: the same of halves
     column_blocks: int = 0  #: resident blocks that a multiprocessor should hold of those that walk down columns
 
 
 #: scans whose states are one number, or several; sums over runs of winners; affine maps
 WEIGHTS = {
-    "single": Weight(128, 256, 128, 256, 4, 4, 128, 16, 256),
-    "several": Weight(64, 128, 128, 256, 5, 4, 64, 16, 128, 4),
-    "runs": Weight(64, 128, 128, 256, 3, 2, 32, 8, 128, 4),
-    "affine": Weight(64, 128, 64, 352, 3, 2, 32, 16, 128),
+    "single": Weight(128, 256, 128, 256, 4, 224, 4, 128, 16, 256, 128),
+    "several": Weight(64, 128, 128, 256, 5, 224, 4, 64, 16, 128, 64, 4),
+    "runs": Weight(64, 128, 64, 256, 5, 224, 4, 32, 8, 128, 128, 4),
+    "affine": Weight(64, 128, 64, 256, 4, 192, 3, 32, 16, 128, 128),
 }
-#: bytes of the widest access across rows of halves, and those side by side
-HALF_ACCESS, HALF_BESIDE = 8, 128
-#: threads in a block that walks down columns, and by how many blocks are smaller that scan tiles of peeled rows
-COLUMN_THREADS, PEELED_FEWER = 256, 32
+#: bytes of the widest access across rows of halves
+HALF_ACCESS = 8
+#: threads in a block that walks down columns
+COLUMN_THREADS = 256
 #: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks

@@ -1,0 +1,175 @@
+"""Scans on a device: frameworks' arrays, memory around the result, CUDA graphs, other streams, and sizes that the emulator cannot reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kinds import KINDS, Kind, Numba
+from samples import name_of
+from test_scan import EVERY, check, gradient, truth, values
+
+import numba_baracuda as nb
+from numba_baracuda import OPS, arrays
+from numba_baracuda.op import Op
+
+pytestmark = pytest.mark.gpu
+if not arrays.emulating():
+    cupy = pytest.importorskip("cupy")
+
+SCANS = [op for op in OPS.values() if op.family == "scan"]
+EVERY_OP = pytest.mark.parametrize("op", SCANS, ids=name_of)
+#: rows of some lanes, of a warp, of a block, peeled, shared out to blocks; columns of several widths
+SHAPES = [
+    ((5000, 4), 1), ((3000, 16), 1), ((2000, 37), 1), ((700, 300), 1), ((300, 5000), 1), ((700, 5001), 1), ((3, 300_000), 1), ((3, 300_001), 1),
+    ((9, 4000, 7), 1), ((30_000, 12), 0), ((5000, 1024), 0), ((1, 1 << 21), 1), ((40, 50, 64), 1),
+]  # fmt: skip
+
+
+def given(op: Op, shape: tuple[int, ...], axis: int) -> dict[str, Any]:
+    """Operands of a gradient, or x alone; factors whose products stay in range."""
+    name, rng = op.name.removesuffix("_backward"), np.random.default_rng(4)
+    x = values(name, shape)
+    if name == "cumprod":
+        x = (np.sign(x) * np.exp(rng.uniform(-1, 1, shape) / shape[axis] ** 0.5)).astype(np.float32)
+    made = {"x": x, "dy": rng.standard_normal(shape).astype(np.float32)}
+    if len(op.operands) == 4:
+        made["y"] = truth(name, x, axis).astype(np.float32)
+    return {operand.name: made[operand.name] for operand in op.operands[:-1]}
+
+
+def run(op: Op, operands: dict[str, Any], axis: int, **options: Any) -> Any:
+    return getattr(nb, op.name)(*operands.values(), axis, **options)
+
+
+@EVERY_OP
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_larger_shapes(op: Op, shape: tuple[int, ...], axis: int) -> None:
+    operands = given(op, shape, axis)
+    got = cupy.asnumpy(run(op, {name: cupy.asarray(array) for name, array in operands.items()}, axis)).astype(np.float64)
+    eps = 4 * np.finfo(np.float32).eps * shape[axis] ** 0.5
+    if op.backward is None:
+        wanted, scale = gradient(op.name.removesuffix("_backward"), operands, axis)
+        assert (abs(got - wanted) <= eps * (scale + 1e-30) * (4 if "exp" in op.name else 1)).all()
+    else:
+        wanted = truth(op.name, operands["x"], axis)
+        scale = truth("cumsum", abs(operands["x"]), axis) if op.name == "cumsum" else abs(wanted) + ("exp" in op.name)
+        assert (abs(got - wanted) <= eps * scale).all()
+
+
+@EVERY_OP
+@pytest.mark.parametrize("kind", ["torch", "numba"])
+def test_arrays_of_every_framework(op: Op, kind: str) -> None:
+    if kind == "torch":
+        pytest.importorskip("torch")
+    made: Kind = KINDS[kind]
+    operands = given(op, (16, 24), 1)
+    share = made.view if isinstance(made, Numba) else lambda array: array
+    got = run(op, {name: share(made.array(array)) for name, array in operands.items()}, 1)
+    assert made.owns(got)
+    plain = cupy.asnumpy(run(op, {name: cupy.asarray(array) for name, array in operands.items()}, 1))
+    np.testing.assert_array_equal(made.numpy(got), plain)
+
+
+@EVERY_OP
+def test_nothing_around_the_result_is_touched(op: Op) -> None:
+    for shape, axis in (((33, 700), 1), ((33, 1701), 1), ((700, 33), 0), ((3, 80_001), 1)):
+        operands = given(op, shape, axis)
+        whole = cupy.full((shape[0] + 8, shape[1]), np.nan, np.float32)
+        inputs = {name: cupy.asarray(array) for name, array in operands.items()}
+        run(op, inputs, axis, out=whole[4:-4])
+        assert bool(cupy.isnan(whole[:4]).all()) and bool(cupy.isnan(whole[-4:]).all()) and not bool(cupy.isnan(whole[4:-4]).any())
+        for name, array in operands.items():
+            np.testing.assert_array_equal(cupy.asnumpy(inputs[name]), array, err_msg=f"{name} was written")
+
+
+@EVERY_OP
+def test_the_same_bits_in_every_run(op: Op) -> None:
+    for shape, axis in (((2, 3_000_000), 1), ((3, 1_000_001), 1), ((90_000, 7), 0)):
+        operands = {name: cupy.asarray(array) for name, array in given(op, shape, axis).items()}
+        first = run(op, operands, axis)
+        assert all(bool((run(op, operands, axis).view(np.int32) == first.view(np.int32)).all()) for _ in range(8))
+
+
+@EVERY_OP
+def test_graphs(op: Op) -> None:
+    shape = (2, 300_000)
+    made = nb.ScanDescriptor if op.backward else nb.ScanBackwardDescriptor
+    plan = nb.select(made(op.kind, shape, 1))
+    inputs = {name: cupy.asarray(array) for name, array in given(op, shape, 1).items()}
+    out, workspace = cupy.full(shape, np.nan, np.float32), cupy.empty(max(plan.workspace_size, 16), np.uint8)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
+    stream.synchronize()
+    once = out.copy()
+    with stream:
+        stream.begin_capture()
+        plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
+        graph = stream.end_capture()
+    for _ in range(3):
+        out[...] = np.nan
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        stream.synchronize()
+        assert bool((out.view(np.int32) == once.view(np.int32)).all())
+
+
+@EVERY
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_beside_a_busy_stream(name: str, deterministic: bool) -> None:
+    """Blocks that wait for one another, where another stream's kernels take the multiprocessors away."""
+    x = cupy.asarray(values(name, (1, 4_000_000)))
+    alone = getattr(nb, name)(x, 1, deterministic=deterministic)
+    busy, own = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    found = []
+    for _ in range(10):
+        with busy:
+            a = cupy.ones((3000, 3000), np.float32)
+            for _ in range(5):
+                a = a @ a * np.float32(1e-4)
+        with own:
+            found.append(getattr(nb, name)(x, 1, deterministic=deterministic))
+    cupy.cuda.Device().synchronize()
+    for y in found:
+        if deterministic:
+            assert bool((y.view(np.int32) == alone.view(np.int32)).all())
+        else:
+            np.testing.assert_allclose(cupy.asnumpy(y), cupy.asnumpy(alone), rtol=1e-3, atol=1e-2)
+
+
+@EVERY
+def test_halves_and_doubles(name: str) -> None:
+    kind = KINDS["cupy"]
+    for dtype in ("f16", "bf16", "f64"):
+        for shape, axis in (((3, 4000), 1), ((300, 72), 0), ((1, 40_000), 1)):
+            x = values(name, shape, dtype)
+            check(kind, name, x if name != "cumprod" else np.sign(x), axis)
+
+
+def test_a_long_sum_is_no_worse_than_others() -> None:
+    x = cupy.random.default_rng(0).random(1 << 28, dtype=cupy.float32) - np.float32(0.5)
+    exact = cupy.cumsum(x, dtype=cupy.float64)
+    ours, theirs = (float(abs(y - exact).max()) for y in (nb.cumsum(x, 0), cupy.cumsum(x)))
+    torch = pytest.importorskip("torch")
+    peer = cupy.from_dlpack(torch.cumsum(torch.from_dlpack(x), 0))
+    assert ours <= max(theirs, float(abs(peer - exact).max()))
+
+
+def test_more_than_2_to_the_31_elements() -> None:
+    rows, columns = 3, (1 << 30) - 7
+    x = cupy.zeros((rows, columns), np.float16)
+    x[:, 0], x[2, 5], x[1, 1 << 29] = 1, 4, 5
+    y, places = nb.cummax(x, 1, return_indices=True, index_dtype="int32")
+    np.testing.assert_array_equal(cupy.asnumpy(y[:, [0, 5, 1 << 29, -1]]), [[1, 1, 1, 1], [1, 1, 5, 5], [1, 4, 4, 4]])
+    np.testing.assert_array_equal(cupy.asnumpy(places[:, -1]), [0, 1 << 29, 5])
+    del places
+    dx = nb.cummax_backward(x, x, 1, out=y)
+    np.testing.assert_array_equal(cupy.asnumpy(dx[[1, 1, 2, 2], [0, 1 << 29, 0, 5]]), [1, 5, 1, 4])
+    assert int(cupy.count_nonzero(dx)) == 5
+    flat = nb.cumsum(x.reshape(-1), 0, out=y.reshape(-1))
+    np.testing.assert_array_equal(cupy.asnumpy(flat[[0, columns, 2 * columns, -1]]), [1, 2, 8, 12])
+    across = nb.cumsum(x, 0, out=y)
+    np.testing.assert_array_equal(cupy.asnumpy(across[:, [0, 5, 1 << 29]]), [[1, 0, 0], [2, 0, 5], [3, 4, 5]])
