@@ -48,7 +48,8 @@ def run(op: Op, operands: dict[str, Any], axis: int, **options: Any) -> Any:
 def test_larger_shapes(op: Op, shape: tuple[int, ...], axis: int) -> None:
     operands = given(op, shape, axis)
     got = cupy.asnumpy(run(op, {name: cupy.asarray(array) for name, array in operands.items()}, axis)).astype(np.float64)
-    eps = 4 * np.finfo(np.float32).eps * shape[axis] ** 0.5
+    steps = shape[axis] if "prod" in op.name else shape[axis] ** 0.5  # near 1 products are rounded to the same side again and again
+    eps = 4 * np.finfo(np.float32).eps * steps
     if op.backward is None:
         wanted, scale = gradient(op.name.removesuffix("_backward"), operands, axis)
         assert (abs(got - wanted) <= eps * (scale + 1e-30) * (4 if "exp" in op.name else 1)).all()
