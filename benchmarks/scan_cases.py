@@ -72,7 +72,7 @@ class ScanCase:
                 made[name] = uniform(xp, rng, spec.shape, self.element)
         if "y" not in made and "y" in specs:
             forward = replace(self, op=self.op.removesuffix("_backward"))
-            made["y"] = cast(xp, forward.truth(xp, made).value, self.element)
+            made["y"] = xp.ascontiguousarray(cast(xp, forward.truth(xp, made).value, self.element))
         return {name: made[name] for name in specs}
 
     def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:

@@ -47,8 +47,9 @@ def _sum(xp: Any, o: Operands) -> Truth:
 
 
 def _prod(xp: Any, o: Operands) -> Truth:
+    """Products of factors near 1 are rounded to the same side again and again, so that errors add up."""
     value = onward(xp.multiply, o["x"])
-    return Truth(value, abs(value), _places(xp, value))
+    return Truth(value, abs(value), _places(xp, value) ** 2)
 
 
 def _extreme(which: str) -> Row:
@@ -65,21 +66,21 @@ def _sum_backward(xp: Any, o: Operands) -> Truth:
     return Truth(backward(xp.add, o["dy"]), backward(xp.add, abs(o["dy"])))
 
 
-def _from_output(xp: Any, factor: Any, terms: Any, sizes: Any) -> Truth:
+def _from_output(xp: Any, factor: Any, terms: Any, sizes: Any, steps: float) -> Truth:
     """``factor`` · Σ ``terms`` that are made of y, each with errors of ``sizes`` that y brings along.
 
-    y is made anew here; what a forward pass left of it is off by √n steps. Where one term outweighs the others, so is the sum; where many weigh
-    alike, their errors cancel. The steps are those of n · Σ sizes² / (Σ sizes)² terms.
+    y is made anew here; what a forward pass left of it is off by some steps. Where one term outweighs the others, so is the sum; where many weigh
+    alike, their errors cancel. The steps are those of ``steps`` · Σ sizes² / (Σ sizes)² terms.
     """
     total = backward(xp.add, sizes)
-    count = terms.shape[-1] * backward(xp.add, sizes**2) / xp.maximum(total**2, 1e-300)
+    count = steps * backward(xp.add, sizes**2) / xp.maximum(total**2, 1e-300)
     return Truth(factor * backward(xp.add, terms), abs(factor) * total, count)
 
 
 def _prod_backward(xp: Any, o: Operands) -> Truth:
-    """For inputs without zeros."""
+    """For inputs without zeros, whose products err as those of ``_prod``."""
     terms = o["dy"] * onward(xp.multiply, o["x"])
-    return _from_output(xp, 1 / o["x"], terms, abs(terms))
+    return _from_output(xp, 1 / o["x"], terms, abs(terms), float(terms.shape[-1]) ** 2)
 
 
 def _extreme_backward(which: str) -> Row:
@@ -105,7 +106,7 @@ def _logsumexp_backward(xp: Any, o: Operands) -> Truth:
     """For small inputs, whose exponentials are numbers; what y is off by is a share of |y|, and what a term is off by a share of itself."""
     y = onward(xp.logaddexp, o["x"])
     terms = o["dy"] * xp.exp(-y)
-    return _from_output(xp, xp.exp(o["x"]), terms, abs(terms) * (2 + abs(y)))
+    return _from_output(xp, xp.exp(o["x"]), terms, abs(terms) * (2 + abs(y)), float(terms.shape[-1]))
 
 
 ROWS: dict[str, Row] = {

@@ -15,6 +15,7 @@ from .tiling import (
     AHEAD,
     BUSY_ROWS,
     COLUMN_THREADS,
+    EARLY_BLOCKS,
     FEW_THREADS,
     GROUP,
     HALF_ACCESS,
@@ -72,8 +73,8 @@ class _Scan:
         problem, weight = self.problem, self.weight
         beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, steps_of(weight.column_bytes, problem.vector, self.size)
         lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
-        blocks = ceil_div(problem.rows, lanes * problem.vector)
-        return Recipe((self.launch("scan_columns", blocks, resident=weight.column_blocks, lanes=lanes, steps=steps, threads=COLUMN_THREADS),))
+        blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
+        return Recipe((self.launch("scan_columns", blocks, resident=resident, lanes=lanes, steps=steps, threads=COLUMN_THREADS),))
 
     def rows(self) -> Recipe:
         problem, weight = self.problem, self.weight
@@ -87,7 +88,7 @@ class _Scan:
         problem, weight = self.problem, self.weight
         steps = steps_of(weight.long_bytes, problem.vector, self.size)
         threads, resident = (weight.peeled_threads, weight.peeled_blocks) if problem.peeled else (weight.long_threads, weight.long_blocks)
-        threads = FEW_THREADS if self.target.emulated else threads
+        threads, resident = FEW_THREADS if self.target.emulated else threads, resident if group else min(resident, EARLY_BLOCKS)
         tile = threads * steps * problem.vector
         if problem.rows >= BUSY_ROWS * self.target.multiprocessors or problem.longest <= LONG_TILES * tile:
             return None

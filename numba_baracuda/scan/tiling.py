@@ -23,16 +23,19 @@ class Weight:
     access_bytes: int  #: of the widest access across rows
     beside_bytes: int  #: that a block accesses side by side across rows
     half_beside: int  #: the same of halves
-    column_blocks: int = 0  #: resident blocks that a multiprocessor should hold of those that walk down columns
+    column_blocks: int = 0  #: resident blocks that a multiprocessor should hold of those that walk down columns of 4-byte elements, and of halves
+    half_blocks: int = 0
 
 
 #: scans whose states are one number, or several; sums over runs of winners; affine maps
 WEIGHTS = {
     "single": Weight(128, 256, 128, 256, 4, 224, 4, 128, 16, 256, 128),
-    "several": Weight(64, 128, 128, 256, 5, 224, 4, 64, 16, 128, 64, 4),
+    "several": Weight(64, 128, 128, 256, 5, 224, 4, 64, 16, 128, 64, 4, 4),
     "runs": Weight(64, 128, 64, 256, 5, 224, 4, 32, 8, 128, 128, 4),
     "affine": Weight(64, 128, 64, 256, 4, 192, 3, 32, 16, 128, 128),
 }
+#: resident blocks that scan long rows, where their tiles are joined as they come
+EARLY_BLOCKS = 4
 #: bytes of the widest access across rows of halves
 HALF_ACCESS = 8
 #: threads in a block that walks down columns
