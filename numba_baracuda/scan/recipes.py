@@ -19,7 +19,10 @@ from .tiling import (
     FEW_THREADS,
     GROUP,
     HALF_ACCESS,
+    LANE_BYTES,
     LONG_TILES,
+    SHARED_BYTES,
+    SINGLE_BLOCKS,
     WEIGHTS,
     column_lanes,
     dealt_row,
@@ -69,6 +72,10 @@ class _Scan:
         numbers = (*self._scalars, *scalars, self.problem.shape, *self.problem.kept, self.problem.gaps)
         return Launch(spec, (blocks, threads, shared), (*self._pointers, *slots), numbers)
 
+    def steps(self, nbytes: int) -> int:
+        """Accesses of a lane that holds so many bytes of every operand, fewer where that is too much for all of them."""
+        return steps_of(min(nbytes, LANE_BYTES * self.size // self.held), self.problem.vector, self.size)
+
     def columns(self) -> Recipe:
         problem, weight = self.problem, self.weight
         beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, steps_of(weight.column_bytes, problem.vector, self.size)
@@ -78,7 +85,7 @@ class _Scan:
 
     def rows(self) -> Recipe:
         problem, weight = self.problem, self.weight
-        most = steps_of(weight.row_bytes, problem.vector, self.size)
+        most = self.steps(weight.row_bytes)
         lanes, steps, threads = dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
         return Recipe((self.launch("scan_rows", ceil_div(problem.rows, threads // lanes), (problem.skew,), **dealt),))
@@ -86,10 +93,11 @@ class _Scan:
     def long_rows(self, group: int) -> Recipe | None:
         """Rows shared out to blocks, if they are long and few."""
         problem, weight = self.problem, self.weight
-        steps = steps_of(weight.long_bytes, problem.vector, self.size)
+        steps = self.steps(weight.long_bytes)
         threads, resident = (weight.peeled_threads, weight.peeled_blocks) if problem.peeled else (weight.long_threads, weight.long_blocks)
         threads, resident = FEW_THREADS if self.target.emulated else threads, resident if group else min(resident, EARLY_BLOCKS)
         tile = threads * steps * problem.vector
+        resident = min(resident, SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else SINGLE_BLOCKS)
         if problem.rows >= BUSY_ROWS * self.target.multiprocessors or problem.longest <= LONG_TILES * tile:
             return None
         tiles = ceil_div(problem.longest, tile)

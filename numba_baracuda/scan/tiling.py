@@ -50,8 +50,12 @@ AHEAD = 2
 GROUP, HEAD = 32, 2
 #: threads that share out a tile of a long row where kernels are emulated, so that small rows have several
 FEW_THREADS = 64
-#: elements of a tile that a lane has at most: it marks them in a word of so many bits
-MOST_ELEMENTS = 64
+#: elements of a tile that a lane has at most: it marks them in a word of so many bits; and accesses, whatever their width
+MOST_ELEMENTS, MOST_STEPS = 64, 16
+#: bytes of shared memory that a lane has at most for its part of all operands, and that resident blocks have together
+LANE_BYTES, SHARED_BYTES = 256, 224 << 10
+#: resident blocks where elements are accessed one by one, which takes more registers
+SINGLE_BLOCKS = 2
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another
 BESIDE_LANES = 8
 
@@ -62,8 +66,9 @@ def power_of_two(number: int) -> int:
 
 
 def steps_of(nbytes: int, vector: int, size: int) -> int:
-    """Accesses of ``vector`` elements of ``size`` bytes that a lane has of a tile of ``nbytes``; a power of two, and 64 elements at most."""
-    return max(1, power_of_two(min(nbytes // size, MOST_ELEMENTS) // vector + 1) // 2)
+    """Accesses of ``vector`` elements of ``size`` bytes for ``nbytes`` of a tile in a lane, as far as it may have so many; a power of two."""
+    most = min(min(nbytes // size, MOST_ELEMENTS) // vector, MOST_STEPS)
+    return max(1, power_of_two(most + 1) // 2)
 
 
 def dealt_row(accesses: int, steps: int, threads: int) -> tuple[int, int, int]:
