@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from .errors import Status as Status
     from .errors import Unsupported as Unsupported
     from .errors import WorkspaceTooSmall as WorkspaceTooSmall
+    from .loss import FLCE_DEFAULT_IGNORE_INDEX as FLCE_DEFAULT_IGNORE_INDEX
+    from .loss import FusedLinearCrossEntropyBackwardDescriptor as FusedLinearCrossEntropyBackwardDescriptor
+    from .loss import FusedLinearCrossEntropyDescriptor as FusedLinearCrossEntropyDescriptor
+    from .loss import FusedLinearCrossEntropyResult as FusedLinearCrossEntropyResult
+    from .loss import fused_linear_cross_entropy as fused_linear_cross_entropy
+    from .loss import fused_linear_cross_entropy_backward as fused_linear_cross_entropy_backward
     from .plan import KernelSku as KernelSku
     from .plan import Plan as Plan
     from .plan import PlanPreference as PlanPreference
@@ -120,6 +126,10 @@ _HOMES = {
     "arrays": "EmulationWarning",
     "dtypes": "ElementKind",
     "errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
+    "loss": (
+        "FLCE_DEFAULT_IGNORE_INDEX FusedLinearCrossEntropyBackwardDescriptor FusedLinearCrossEntropyDescriptor FusedLinearCrossEntropyResult "
+        "fused_linear_cross_entropy fused_linear_cross_entropy_backward"
+    ),
     "plan": "KernelSku Plan PlanPreference PrecisionGuarantee select",
     "reduce": " ".join(
         [f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")]
@@ -140,7 +150,7 @@ _HOMES = {
     "vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("device", "reduce", "scan", "segment")
+_SUBPACKAGES = ("device", "loss", "reduce", "scan", "segment")
 __all__ = sorted([*_HOME_OF, *_SUBPACKAGES])
 
 

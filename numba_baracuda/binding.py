@@ -9,7 +9,7 @@ from typing import Any
 from . import allocation, arrays, spans
 from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
-from .op import MAX_RANK, NULL, Clear, Launch, Op, Operand, Recipe, Sort, Target
+from .op import MAX_RANK, NULL, Clear, Gemm, Launch, Op, Operand, Recipe, Sort, Target
 from .runtime import driver, launch
 from .views import Form, View
 
@@ -18,12 +18,13 @@ def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
     """Shapes in the order of the operands, then dtypes, then what may be written."""
     trailing: tuple[int, ...] | None = None
     for operand, view in zip(op.operands, views, strict=True):
-        trailing = _check_shape(op, descriptor, operand, tuple(view.shape), trailing)
+        if view.form.number is None:
+            trailing = _check_shape(op, descriptor, operand, tuple(view.shape), trailing)
     for operand, view in zip(op.operands, views, strict=True):
-        wanted = operand.element or (descriptor.index_name if operand.index else descriptor.element_name)
-        if view.element != wanted:
+        wanted = (operand.element or (descriptor.index_name if operand.index else descriptor.element_name)).split()
+        if view.element not in wanted and view.form.number is None:
             got = BY_NAME[view.element].numpy_name
-            raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants {BY_NAME[wanted].numpy_name}")
+            raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants {' or '.join(BY_NAME[each].numpy_name for each in wanted)}")
         if operand.output and view.readonly:
             raise InvalidProblem(f"{op.name}: {operand.name} is read-only, wants memory that can be written")
         if operand.output and not _one_place_each(tuple(view.shape), tuple(view.strides)):
@@ -100,6 +101,8 @@ class Bound:
 
     def __call__(self, stream: int, pointers: list[int], views: list[View], workspace: View | None) -> None:
         """Runs the steps. Slots, and what a step makes for the next ones, are appended to ``pointers``; ``views`` keep the latter alive."""
+        if not self.recipe.steps:
+            return
         if self.device < 0:
             arrays.warn_emulated()
             self.acts[0](views, workspace)
@@ -117,6 +120,8 @@ class Bound:
             return self._launch(step)
         if isinstance(step, Sort):
             return self._sort(step)
+        if isinstance(step, Gemm):
+            return self._gemm(step)
         slot = next(slot for slot in self.recipe.slots if slot.name == step.slot)
         place = self.names[slot.name]
         if isinstance(step, Clear):
@@ -141,6 +146,15 @@ class Bound:
             sorter(stream, scratch.ptr, nbytes, keys, sorted_keys, values, sorted_values, step.count, step.bits)
 
         return sort
+
+    def _gemm(self, step: Gemm) -> Callable[[int, list[int], list[View]], None]:
+        from .runtime import cublas
+
+        room = next(slot.nbytes for slot in self.recipe.slots if slot.name == step.workspace)
+        scalars = [step.alpha, step.beta] if isinstance(step.alpha, str) else []
+        pick = operator.itemgetter(*[self.names[name] for name in (step.a.name, step.b.name, step.c.name, step.workspace, *scalars)])
+        queue = cublas.product(step, room, self.device)
+        return lambda stream, pointers, kept: queue(stream, *pick(pointers))
 
     def _launch(self, step: Launch) -> Callable[[int, list[int], list[View]], None]:
         from .runtime import cache

@@ -28,8 +28,11 @@ class Operand:
     axes: tuple[str, ...]
     index: bool = False  #: holds ids or places, not values
     output: bool = False
-    element: str = ""  #: its own, where it is neither that of the values nor that of the ids
+    element: str = ""  #: its own, where it is neither that of the values nor that of the ids; several, separated by blanks, where it may be any of them
     part_of: str = ""  #: the argument that brings it along
+    optional: bool = False  #: may be left out
+    updated: bool = False  #: an output that is read as well
+    number: bool = False  #: may be given as a Python number
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,36 @@ class Launch:
     config: tuple[int, int, int]
     pointers: tuple[str, ...]
     scalars: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of an operand or a slot: the first begins ``offset`` elements behind its start, the others ``stride`` elements apart."""
+
+    name: str
+    element: str
+    rows: int
+    columns: int
+    stride: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """``c = alpha · a' b' + beta · c`` by cuBLAS, where a' is a, or its transpose; b' likewise.
+
+    The matrices are of floats, a and b of the same; sums are kept in the accumulator's type of theirs. ``alpha`` and ``beta`` are numbers, or both name
+    slots that begin with one. ``workspace`` names the slot that cuBLAS may use.
+    """
+
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    transpose_a: bool = False
+    transpose_b: bool = False
+    alpha: float | str = 1.0
+    beta: float | str = 0.0
+    workspace: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,7 +122,7 @@ class Verify:
     judge: Callable[[Sequence[int]], None]
 
 
-Step = Launch | Clear | Sort | Verify
+Step = Launch | Gemm | Clear | Sort | Verify
 
 
 @dataclass(frozen=True)
@@ -106,11 +139,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an operand lies: shape, strides in elements, and its address modulo 16."""
+    """Where an operand lies: shape, strides in elements, and its address modulo 16; what it holds, where there is a choice, and a number's value."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     address: int = 0
+    element: str = ""
+    number: float | None = None
 
 
 def contiguous(shape: tuple[int, ...], address: int = 0) -> Layout:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from . import allocation, arrays, registry, spans, streams
 from .binding import Bound, check
@@ -12,7 +15,7 @@ from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
 from .op import EMULATED, Layout, Op, Target, Variant
 from .runtime import driver
-from .views import Bundle, View, remember
+from .views import Bundle, Form, View, remember
 from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
 
 
@@ -33,12 +36,13 @@ class PlanPreference:
 
 @dataclass(frozen=True)
 class PrecisionGuarantee:
-    """What a plan promises of its numbers."""
+    """What a plan promises of its numbers; ``roundings`` tells those that are more than the one of each result."""
 
     math_precision: MathPrecision
     accumulator: ElementKind
     bit_stable_on_same_hardware: bool
     deterministic: bool
+    roundings: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,18 @@ class Plan:
         self._arguments = dict.fromkeys(argument for argument, _, _ in self._places)
         self._parts = [operand.name for operand in op.operands if operand.part_of]
         self._ids = {operand.name for operand in op.operands if operand.index}
+        self._optional = {operand.name for operand in op.operands if operand.optional}
+        self._numbers = {operand.name for operand in op.operands if operand.number}
         self._workspace_place = (op.name, "workspace", "")
         self._bound: dict[Any, Bound] = {}
 
     select: Callable[..., Plan]
+
+    def __getattr__(self, name: str) -> Any:
+        """What the plans of this op tell besides, of their descriptor."""
+        if name in self.__dict__["op"].traits.get("plan_attributes", ()):
+            return getattr(self.descriptor, name)
+        raise AttributeError(f"the plan of {self.op.name} has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"Plan({self.op.name}, {self.variant.name}, {self.descriptor})"
@@ -95,7 +107,7 @@ class Plan:
         """Which type the sums are kept in, and whether every run gives the same bits."""
         element = BY_NAME[self.descriptor.element_name]
         stable = self.variant.deterministic
-        return PrecisionGuarantee(element.math, BY_NAME[element.accumulator].kind, stable, stable)
+        return PrecisionGuarantee(element.math, BY_NAME[element.accumulator].kind, stable, stable, self.op.traits.get("roundings", ""))
 
     @property
     def sku(self) -> KernelSku:
@@ -122,19 +134,30 @@ class Plan:
 
     def views(self, operands: dict[str, Any]) -> list[View]:
         """The operands in the op's order, seen as addresses."""
-        wanted = self._arguments
+        wanted, places = self._arguments, self._places
+        if self._optional:
+            places = [place for place in places if place[0] not in self._optional or operands.get(place[0]) is not None]
         try:
-            given = [(operands[argument], name, at) for argument, name, at in self._places]
+            given = [(operands[argument], name, at) for argument, name, at in places]
         except KeyError as missing:
             raise InvalidProblem(f"{self.op.name}: operand {missing} is missing, wants {', '.join(wanted)}") from None
-        if len(operands) > len(wanted):
+        if len(operands) > len(places) and not operands.keys() <= wanted.keys():
             unknown = ", ".join(sorted(operands.keys() - wanted.keys()))
             raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(wanted)}")
-        return [self._part(each, name) if self._is_part(each, name) else arrays.read(each, at) for each, name, at in given]
+        return [self._read(each, name, at) for each, name, at in given]
 
-    def _is_part(self, given: Any, name: str) -> bool:
-        """Whether a bundle was given for this operand, or should have been."""
-        return name in self._parts or (name in self._ids and isinstance(given, Bundle))
+    def read_operand(self, given: Any, name: str) -> View:
+        """What was given for one operand."""
+        return self._read(given, name, (self.op.name, name, ""))
+
+    def _read(self, given: Any, name: str, at: tuple[str, str, str]) -> View:
+        """An array; what a bundle brings along, where one was given or should have been; or a number, where the operand may be one."""
+        if name in self._parts or (name in self._ids and isinstance(given, Bundle)):
+            return self._part(given, name)
+        if name in self._numbers and isinstance(given, numbers.Real):
+            value = float(given)
+            return View(0, Form.of_number(value), np.array(value), name)
+        return arrays.read(given, at)
 
     def _part(self, bundle: Any, name: str) -> View:
         """What a bundle brings along, if it is the one that the descriptor speaks of; where that speaks of none, its plain operand."""
@@ -153,7 +176,9 @@ class Plan:
     def bind(self, views: list[View], pointers: list[int] | None = None) -> Bound:
         """The launches for operands of these layouts, made at the first call for them. ``pointers`` are the views' addresses, if they are at hand."""
         pointers = pointers or [view.ptr for view in views]
-        key = (*[view.form for view in views], *[pointer & 15 for pointer in pointers])
+        key: Any = (*[view.form for view in views], *[pointer & 15 for pointer in pointers])
+        if self._optional:
+            key = key, tuple(view.name for view in views)
         bound = self._bound.get(key)
         if bound is None:
             bound = remember(self._bound, key, self._bind(views), most=256)
@@ -161,11 +186,15 @@ class Plan:
         return bound
 
     def _bind(self, views: list[View]) -> Bound:
-        check(self.op, self.descriptor, views)
-        device = arrays.check_one_device(self.op.name, views)
+        op = self.op
+        if self._optional:
+            present = {view.name for view in views}
+            op = replace(op, operands=tuple(operand for operand in op.operands if operand.name in present))
+        check(op, self.descriptor, views)
+        device = arrays.check_one_device(op.name, views)
         target = self.target if device < 0 else target_of(device)
-        layouts = {view.name: Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15) for view in views}
-        return Bound(self.op, self.variant.recipe(self.op, self.descriptor, layouts, target), views, target, device)
+        layouts = {view.name: Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15, view.element, view.form.number) for view in views}
+        return Bound(op, self.variant.recipe(op, self.descriptor, layouts, target), views, target, device)
 
     def execute(self, views: list[View], stream: Any, workspace: Any) -> None:
         """``run`` for operands that are already views."""
@@ -217,6 +246,8 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
 
 def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
     op = registry.find(descriptor.op_name)
+    if preference.max_workspace_bytes is not None and hasattr(descriptor, "within"):
+        descriptor = descriptor.within(preference.max_workspace_bytes)
     descriptor.check(op)
     op = descriptor.specialise(op)
     target = target_of(device)

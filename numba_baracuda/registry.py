@@ -12,7 +12,7 @@ from .op import Launch, Op, Target
 from .runtime.spec import KernelSpec
 
 #: in the order of their tables
-FAMILIES = ("segment", "reduce", "scan")
+FAMILIES = ("segment", "reduce", "scan", "loss")
 
 
 class Registry(Mapping[str, Op]):

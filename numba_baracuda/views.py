@@ -27,13 +27,16 @@ class Form:
     """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
 
     ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
-    ``kind`` one of ``numpy numba cupy torch jax foreign``.
+    ``kind`` one of ``numpy numba cupy torch jax foreign``. ``number`` is the value of what was given as a Python number, which has no address.
     """
 
-    __slots__ = ("device", "element", "empty", "itemsize", "kind", "readonly", "shape", "strides")
+    __slots__ = ("device", "element", "empty", "itemsize", "kind", "number", "readonly", "shape", "strides")
 
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool, number: float | None = None
+    ) -> None:
         self.shape, self.strides, self.element, self.device, self.kind, self.readonly = shape, strides, element, device, kind, readonly
+        self.number = number
         self.itemsize = dtypes.BY_NAME[element].itemsize
         self.empty = 0 in shape
 
@@ -42,6 +45,12 @@ class Form:
         """The one object for these."""
         key = (tuple(shape), tuple(strides), element, device, kind, readonly)
         return _forms.get(key) or remember(_forms, key, cls(*key))
+
+    @classmethod
+    def of_number(cls, value: float) -> Form:
+        """The one object for a Python number; it is on no device."""
+        key = ("number", repr(value))  # tells −0 from 0, and finds NaN again
+        return _forms.get(key) or remember(_forms, key, cls((), (), "f64", -1, "numpy", True, value))
 
 
 _forms: dict[Any, Form] = {}  #: by what a form says

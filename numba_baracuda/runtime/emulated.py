@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import numpy_dtype
-from ..op import NULL, Clear, Launch, Op, Recipe, Sort, Step
+from ..dtypes import BY_NAME, numpy_dtype
+from ..op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort, Step
 from ..views import View
 from . import emulator, jit
 from .emulator import FAST, Mode
@@ -38,7 +38,8 @@ class Emulated:
     def __call__(self, views: Sequence[View], workspace: View | None) -> None:
         places: dict[str, tuple[Memory, int]] = {}
         for operand, view in zip(self.op.operands, views, strict=True):
-            places[operand.name] = Memory.of(operand.name, view.owner, written=not operand.output, readonly=not operand.output)
+            read = not operand.output or operand.updated
+            places[operand.name] = Memory.of(operand.name, view.owner, written=read, readonly=not operand.output)
         offset = 0
         for slot in self.recipe.slots:
             whole = np.empty(0, np.uint8) if workspace is None else workspace.owner.reshape(-1).view(np.uint8)  # None where every slot is empty
@@ -52,6 +53,8 @@ class Emulated:
                 places[step.slot][0].set_bytes(step.byte)
             elif isinstance(step, Sort):
                 self._sort(step, places)
+            elif isinstance(step, Gemm):
+                self._gemm(step, places)
             else:
                 step.judge(places[step.slot][0].owner.tolist())
         for operand in self.op.operands:
@@ -65,6 +68,23 @@ class Emulated:
         places[step.sorted_keys][0].write(keys[order])
         sorted_values[...] = values[order]
         places[step.sorted_values][0].write(places[step.sorted_values][0].owner)
+
+    def _gemm(self, step: Gemm, places: dict[str, tuple[Memory, int]]) -> None:
+        """In the accumulator's type, and rounded once, as cuBLAS does."""
+        wide = numpy_dtype(BY_NAME[step.a.element].accumulator)
+
+        def read(matrix: Matrix) -> Any:
+            return places[matrix.name][0].read_matrix(places[matrix.name][1], matrix).astype(wide)
+
+        alpha, beta = (each if isinstance(each, float) else float(places[each][0].owner.reshape(-1)[0]) for each in (step.alpha, step.beta))
+        a, b = (read(matrix) for matrix in (step.a, step.b))
+        product = np.zeros((step.c.rows, step.c.columns), wide)
+        with np.errstate(all="ignore"):
+            if alpha:
+                product = wide.type(alpha) * ((a.T if step.transpose_a else a) @ (b.T if step.transpose_b else b))
+            if beta:
+                product += wide.type(beta) * read(step.c)
+            places[step.c.name][0].write_matrix(places[step.c.name][1], step.c, product)
 
     def _launch(self, step: Step, places: dict[str, tuple[Memory, int]]) -> None:
         assert isinstance(step, Launch)

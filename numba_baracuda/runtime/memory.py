@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..dtypes import BY_NAME, numpy_dtype
 from . import races
 from .halves import f16_value
 
 if TYPE_CHECKING:
+    from ..op import Matrix
     from .lanes import Lane
 
 #: struct codes of the element types a pointer can have
@@ -96,6 +98,35 @@ class Memory:
         """What a library writes: all of it, from the host."""
         self.owner[...] = values
         self.state[:] = self.state.replace(b"\1", b"\2")
+
+    def _matrix(self, first: int, matrix: Matrix) -> tuple[Any, Any]:
+        """The elements of a matrix in an allocation whose first one is at byte ``first``, and their marks; a fault if it reaches out of bounds."""
+        dtype, size = numpy_dtype(matrix.element), BY_NAME[matrix.element].itemsize
+        start, step = first + matrix.offset * size, matrix.stride * size
+        last = start + (matrix.rows - 1) * step + matrix.columns * size
+        if not 0 <= start <= last <= len(self.data):
+            raise MemoryFault(f"{self.name}: a matrix of {matrix.rows} rows {matrix.stride} apart is out of bounds")
+        place = np.lib.stride_tricks.as_strided
+        values = place(np.frombuffer(self.data, np.uint8)[start:last], (matrix.rows, matrix.columns, size), (step, size, 1))
+        marks = place(np.frombuffer(self.state, np.uint8)[start:last], (matrix.rows, matrix.columns, size), (step, size, 1))
+        if (marks == OUTSIDE).any():
+            raise MemoryFault(f"{self.name}: a matrix of {matrix.rows} rows {matrix.stride} apart is out of bounds")
+        return (values.view(dtype)[..., 0] if values.size else np.empty((matrix.rows, matrix.columns), dtype)), marks
+
+    def read_matrix(self, first: int, matrix: Matrix) -> Any:
+        """What a library reads; a fault if an element was never written."""
+        values, marks = self._matrix(first, matrix)
+        if (marks != WRITTEN).any():
+            raise MemoryFault(f"{self.name}: a matrix was read before it was written")
+        return values
+
+    def write_matrix(self, first: int, matrix: Matrix, product: Any) -> None:
+        """What a library writes."""
+        values, marks = self._matrix(first, matrix)
+        if self.readonly:
+            raise MemoryFault(f"{self.name} is an input and was written")
+        values[...] = product.astype(values.dtype)
+        marks[...] = WRITTEN
 
     def expect_written(self, whose: str) -> None:
         """A fault if an element was never written."""

@@ -1,0 +1,54 @@
+"""How many rows of logits are held at a time."""
+
+from __future__ import annotations
+
+from ..axes import ceil_div
+
+#: of logits, where nothing else is said
+SLAB_BYTES = 512 << 20
+#: that cuBLAS may use
+GEMM_BYTES = 32 << 20
+#: elements that the distance between rows of logits is a multiple of: products are slow where it is not
+ALIGNMENT = 64
+#: a product of few rows is made in tiles of so many rows and columns, so many at a time, on a Hopper card
+_TILE_ROWS, _TILE_COLUMNS, _TILES = 128, 256, 132
+#: multiply-adds in the time in which one element of a weight's gradient is read and written once more
+_UPDATE = 100
+
+
+def stride_of_slab(v: int) -> int:
+    """Elements from one row of logits to the next."""
+    return ceil_div(v, ALIGNMENT) * ALIGNMENT
+
+
+def pick_chunk_size(bt: int, h: int, v: int) -> int:
+    """Rows so that the logits take about as much memory as the input does: next_pow2(⌈bt / ⌈v / h⌉⌉), 1 to 2048.
+
+    After Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training" (2024).
+    """
+    rows = ceil_div(bt, ceil_div(v, h)) if bt > 0 else 1
+    return min(max(1 << max(rows - 1, 0).bit_length(), 1), 2048)
+
+
+def _cost(bt: int, h: int, v: int, rows: int) -> int:
+    """What three products cost, in multiply-adds, where all but the last of the chunks have so many rows.
+
+    The gradient of the input has few tiles of long sums, which fill the card in whole rounds; that of the weight is updated by every chunk but the first.
+    """
+    whole, rest = divmod(bt, rows)
+    rounds = whole * _rounds(rows, h) + (_rounds(rest, h) if rest else 0)
+    chunks = whole + bool(rest)
+    return 2 * bt * h * v + rounds * _TILES * _TILE_ROWS * _TILE_COLUMNS * v + (chunks - 1) * _UPDATE * v * h
+
+
+def _rounds(rows: int, h: int) -> int:
+    return ceil_div(ceil_div(rows, _TILE_ROWS) * ceil_div(h, _TILE_COLUMNS), _TILES)
+
+
+def rows_of_chunk(bt: int, h: int, v: int, itemsize: int, budget: int) -> int:
+    """The number of rows, 1 or more, whose logits take at most ``budget`` bytes and whose products cost least; of equals the greatest."""
+    most = max(budget // (stride_of_slab(v) * itemsize), 1)
+    if most >= bt:
+        return max(bt, 1)
+    candidates = range(_TILE_ROWS, most + 1, _TILE_ROWS) if most >= _TILE_ROWS else [most]
+    return min(candidates, key=lambda rows: (_cost(bt, h, v, rows), -rows))

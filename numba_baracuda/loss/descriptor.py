@@ -1,0 +1,214 @@
+"""The descriptors of the loss family: problems without their arrays."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..dtypes import BY_NAME, element
+from ..errors import InvalidProblem, Unsupported
+from ..op import Layout, Op, contiguous
+from ..vocabulary import LossKind, LossReduction
+from .chunking import GEMM_BYTES, SLAB_BYTES, pick_chunk_size, rows_of_chunk
+
+#: a target that is left out of the loss
+FLCE_DEFAULT_IGNORE_INDEX = -100
+
+_NAME = "fused_linear_cross_entropy"
+_CHUNKS = ("auto", "lean", "liger")
+
+
+def _whole(name: str, what: str, given: Any) -> int:
+    if not isinstance(given, numbers.Integral) or isinstance(given, bool):
+        raise InvalidProblem(f"{name}: {what} is {given!r}, wants a whole number")
+    return int(given)
+
+
+def _number(name: str, what: str, given: Any) -> float:
+    if not isinstance(given, numbers.Real) or isinstance(given, bool) or not math.isfinite(given):
+        raise InvalidProblem(f"{name}: {what} is {given!r}, wants a finite number")
+    return float(given)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A linear layer: ``bt`` rows of ``h`` numbers, ``v`` classes."""
+
+    bt: int
+    h: int
+    v: int
+    element: str = "f32"
+    kind = LossKind.FUSED_LINEAR_CROSS_ENTROPY
+    op_name = _NAME
+    indexed = ""
+    index_name = ""
+
+    def __post_init__(self) -> None:
+        for name in ("bt", "h", "v"):
+            object.__setattr__(self, name, _whole(self.op_name, name, getattr(self, name)))
+        object.__setattr__(self, "element", element(self.element).name)
+
+    @property
+    def element_name(self) -> str:
+        """Short name of the dtype of the values."""
+        return self.element
+
+    @property
+    def accumulator(self) -> str:
+        """Short name of the dtype of sums and losses."""
+        return BY_NAME[self.element].accumulator
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of the input and its gradient."""
+        return self.bt, self.h
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of the weight and its gradient."""
+        return self.v, self.h
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of what there is for each row."""
+        return (self.bt,)
+
+    @property
+    def class_shape(self) -> tuple[int, ...]:
+        """The shape of what there is for each class."""
+        return (self.v,)
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of a loss of all rows, and of its gradient."""
+        return (1,)
+
+    def check(self, op: Op) -> None:
+        """Raises for what no variant of the op could serve."""
+        if self.element not in op.elements:
+            raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
+        for name, least in (("bt", 0), ("h", 1), ("v", 1)):
+            extent = getattr(self, name)
+            if not least <= extent < 1 << 31:
+                raise InvalidProblem(f"{op.name}: {name} is {extent}, wants {least} or more, and less than 2^31")
+
+    def specialise(self, op: Op) -> Op:
+        """The op with the dtypes that its operands have for this element."""
+        kinds = {"accumulator": self.accumulator, "either": " ".join(dict.fromkeys((self.element, self.accumulator)))}
+        return replace(op, operands=tuple(replace(operand, element=kinds.get(operand.element, operand.element)) for operand in op.operands))
+
+    def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
+        """All operands, which need the largest workspace."""
+        yield {operand.name: contiguous(getattr(self, operand.axes[0])) for operand in op.operands}
+
+
+@dataclass(frozen=True)
+class FusedLinearCrossEntropyDescriptor(_Layer):
+    """The cross entropy of a linear layer: ``bt`` rows of ``h`` numbers, ``v`` classes.
+
+    ``reduction`` is a :class:`LossReduction`, its name or number. ``chunk`` says how many rows of logits are held at a time: ``"auto"``, the fastest
+    known number whose logits take at most ``max_workspace_bytes`` with all other scratch, or 512 MiB by themselves where that is None; ``"lean"``, the
+    same for half of that; ``"liger"``, :func:`~numba_baracuda.loss.pick_chunk_size`; or a number. The other fields are keywords of
+    :func:`~numba_baracuda.fused_linear_cross_entropy`.
+    """
+
+    reduction: LossReduction | str | int = LossReduction.MEAN
+    ignore_index: int = FLCE_DEFAULT_IGNORE_INDEX
+    label_smoothing: float = 0.0
+    lse_square_scale: float = 0.0
+    softcap: float | None = None
+    logit_scale: float = 1.0
+    chunk: str | int = "auto"
+    max_workspace_bytes: int | None = None
+    accumulate_grad_weight: bool = False
+    grad_weight_accum: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle = object.__setattr__
+        settle(self, "ignore_index", _whole(_NAME, "ignore_index", self.ignore_index))
+        for name in ("label_smoothing", "lse_square_scale", "logit_scale"):
+            settle(self, name, _number(_NAME, name, getattr(self, name)))
+        settle(self, "softcap", None if self.softcap is None else _number(_NAME, "softcap", self.softcap))
+        settle(self, "reduction", LossReduction.parse(self.reduction))
+        if self.chunk not in _CHUNKS:
+            settle(self, "chunk", _whole(_NAME, "chunk", self.chunk) if not isinstance(self.chunk, str) else self._wrong_chunk())
+        if self.max_workspace_bytes is not None:
+            settle(self, "max_workspace_bytes", _whole(_NAME, "max_workspace_bytes", self.max_workspace_bytes))
+        settle(self, "accumulate_grad_weight", bool(self.accumulate_grad_weight))
+        settle(self, "grad_weight_accum", element(self.grad_weight_accum or self.element).name)
+
+    def _wrong_chunk(self) -> int:
+        raise InvalidProblem(f"{_NAME}: chunk is {self.chunk!r}, wants a whole number or one of {', '.join(_CHUNKS)}")
+
+    def with_reduction(self, reduction: LossReduction | str | int) -> FusedLinearCrossEntropyDescriptor:
+        """The same problem with another reduction."""
+        return replace(self, reduction=reduction)
+
+    def with_ignore_index(self, ignore_index: int) -> FusedLinearCrossEntropyDescriptor:
+        """The same problem with another target that is left out."""
+        return replace(self, ignore_index=ignore_index)
+
+    def within(self, nbytes: int) -> FusedLinearCrossEntropyDescriptor:
+        """The same problem with a workspace of at most so many bytes, unless it says itself how many."""
+        return self if self.max_workspace_bytes is not None else replace(self, max_workspace_bytes=nbytes)
+
+    @property
+    def each(self) -> bool:
+        """Whether every row has a loss of its own."""
+        return self.reduction == LossReduction.NONE
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of the loss."""
+        return (self.bt,) if self.each else (1,)
+
+    @property
+    def chunk_size(self) -> int:
+        """Rows of logits that are held at a time."""
+        if isinstance(self.chunk, int):
+            return max(1, min(self.chunk, self.bt))
+        if self.chunk == "liger":
+            return min(pick_chunk_size(self.bt, self.h, self.v), max(self.bt, 1))
+        budget = SLAB_BYTES if self.max_workspace_bytes is None else self.max_workspace_bytes - self.other_scratch_bytes
+        return rows_of_chunk(self.bt, self.h, self.v, BY_NAME[self.element].itemsize, budget // 2 if self.chunk == "lean" else budget)
+
+    @property
+    def conceptual_scratch_bytes(self) -> int:
+        """Bytes of a chunk's logits without padding, of a float32 loss for each row, and of a count."""
+        return self.chunk_size * self.v * BY_NAME[self.element].itemsize + 4 * self.bt + 8
+
+    @property
+    def other_scratch_bytes(self) -> int:
+        """At most so many bytes beside the logits: cuBLAS' own, three numbers for each row, and sums of gradients that are kept apart."""
+        size, classes = BY_NAME[self.accumulator].itemsize, self.v * (1 + self.h * (self.grad_weight_accum != self.element))
+        return GEMM_BYTES + 3 * size * self.bt + size * (classes + self.bt) + 256
+
+    def check(self, op: Op) -> None:
+        """Raises for what no variant of the op could serve."""
+        super().check(op)
+        if isinstance(self.chunk, int) and self.chunk < 1:
+            raise InvalidProblem(f"{op.name}: chunk is {self.chunk}, wants 1 or more rows")
+        if not 0 <= self.label_smoothing <= 1:
+            raise InvalidProblem(f"{op.name}: label_smoothing is {self.label_smoothing}, wants a number from 0 to 1")
+        if self.softcap is not None and self.softcap <= 0:
+            raise InvalidProblem(f"{op.name}: softcap is {self.softcap}, wants a number above 0")
+        if self.grad_weight_accum not in (self.element, self.accumulator):
+            wants = " or ".join(dict.fromkeys((self.element, self.accumulator)))
+            raise InvalidProblem(f"{op.name}: grad_weight_accum is {self.grad_weight_accum}, wants {wants}")
+
+    def specialise(self, op: Op) -> Op:
+        """The op with the dtypes that its operands have for this element; an accumulated gradient is read as well."""
+        op = super().specialise(op)
+        updated = {"grad_weight"} if self.accumulate_grad_weight else set()
+        return replace(op, operands=tuple(replace(operand, updated=operand.updated or operand.name in updated) for operand in op.operands))
+
+
+@dataclass(frozen=True)
+class FusedLinearCrossEntropyBackwardDescriptor(_Layer):
+    """Gradients that are to be multiplied by the upstream gradient of a loss: of ``bt`` rows, ``h`` numbers each, and ``v`` classes."""
+
+    op_name = f"{_NAME}_backward"

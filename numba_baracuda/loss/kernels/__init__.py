@@ -1,0 +1,10 @@
+"""Algorithms of the loss family; none of them names an op.
+
+Every factory takes keywords: short element names and geometry. Rows of logits lie ``stride`` elements apart in a slab, and become rows of gradients.
+"""
+
+from .assign import assign
+from .rows import cross_entropy_rows
+from .totals import fold_losses, total_targets
+
+__all__ = ["assign", "cross_entropy_rows", "fold_losses", "total_targets"]

@@ -1,0 +1,249 @@
+"""What a loss does: the steps of its variants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..axes import ceil_div, merge_axes
+from ..dtypes import BY_NAME
+from ..errors import InvalidProblem, Unsupported
+from ..op import NULL, Gemm, Launch, Layout, Matrix, Op, Recipe, Slot, Step, Target
+from ..runtime.spec import KernelSpec
+from ..vocabulary import LossReduction
+from .chunking import ALIGNMENT, GEMM_BYTES, stride_of_slab
+from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
+from .geometry import ASSIGN_STEPS, ASSIGN_THREADS, FACTORS, LOSS, SHARE, SQUARES, TOTAL_THREADS, held_by, threads_for
+
+GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+#: slots: of logits, for cuBLAS, and of the scalars that products read from the device
+_SLAB, _GEMM, _ALPHA, _BETAS = "slab", "gemm", "alpha", ("zero", "one")
+
+
+def _spec(kernel: str, signature: str, max_threads: int, **constants: Any) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads)
+
+
+def _row_stride(op: Op, name: str, layout: Layout) -> int:
+    """How far the rows of an operand are apart, which cuBLAS wants to follow one another, their elements side by side."""
+    (rows, columns), (row, column) = layout.shape, layout.strides
+    if (columns > 1 and column != 1) or (rows > 1 and row < columns):
+        wants = "rows that follow one another, their elements side by side"
+        raise Unsupported(f"{op.name}: {name} has strides {list(layout.strides)}, wants {wants}; a contiguous copy has them so")
+    return row if rows > 1 else columns
+
+
+def _assign(y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: Matrix | None = None, added: bool = False, gap: int = 1) -> Launch:
+    """The launch of ``y = number · factor · x``, plus y where it is added to; elements of y, and of x if that is y, lie ``gap`` apart."""
+    source, wide = x.element if x else "", BY_NAME[y.element].accumulator
+    vector = 16 // max(BY_NAME[each].itemsize for each in (source or y.element, y.element))
+    if gap != 1 or any(each.rows > 1 and each.stride % vector for each in filter(None, (x, y))):
+        vector = 1
+    parts = ceil_div(y.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
+    by = factor.element if factor else ""
+    signature = f"*{source or y.element} *{by or wide} *{y.element} {wide} i64 i64 i64 i64 i64 i64"
+    spec = _spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
+    scalars = (number, y.columns, parts, x.stride if x else 0, y.stride, gap if x and x.name == y.name else 1, gap)
+    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), (x.name if x else NULL, factor.name if factor else NULL, y.name), scalars)
+
+
+class _Forward:
+    """The problem of a forward op, and its steps."""
+
+    def __init__(self, op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> None:
+        self.op, self.layouts, self.target, self.problem = op, layouts, target, descriptor
+        self.value, self.wide, self.stride = descriptor.element, descriptor.accumulator, stride_of_slab(descriptor.v)
+        self.gradients = [name for name in GRADIENTS if name in layouts]
+        self.apart = self.value == "f16" and bool(self.gradients)  # a share of a gradient would vanish in a float16
+        self.squared = descriptor.lse_square_scale != 0 or "z_loss" in layouts
+        self.ranked = "accuracy" in layouts or "predicted" in layouts
+        self.upstream = layouts["dy"].element or descriptor.accumulator if "dy" in layouts and layouts["dy"].number is None else ""
+        self.summed = {"grad_weight": "weight_sums", "grad_bias": "bias_sums"}
+        if descriptor.grad_weight_accum == self.value:
+            del self.summed["grad_weight"]
+        tail = descriptor.v % ALIGNMENT if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents take their slowest way
+        self.parts = [(first, count) for first, count in ((0, descriptor.v - tail), (descriptor.v - tail, tail)) if count]
+        self._check()
+
+    def _check(self) -> None:
+        if "grad_bias" in self.layouts and "bias" not in self.layouts:
+            raise InvalidProblem(f"{self.op.name}: grad_bias is given without bias, wants both or bias alone")
+        matrices = [name for name in ("input", "weight", "grad_input", "grad_weight") if name in self.layouts]
+        self.row_strides = {name: _row_stride(self.op, name, self.layouts[name]) for name in matrices}
+        for name in ("bias", "class_weight", "grad_bias"):
+            layout = self.layouts.get(name)
+            if layout is not None and layout.shape[0] > 1 and layout.strides[0] != 1:
+                raise Unsupported(f"{self.op.name}: {name} has stride {layout.strides[0]}, wants elements side by side; a contiguous copy has them so")
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        bt, v, h, chunk = self.problem.bt, self.problem.v, self.problem.h, self.problem.chunk_size
+        made = [Slot(_SLAB, self.value, chunk * self.stride), Slot(_GEMM, "u8", 16 if self.target.emulated else GEMM_BYTES)]
+        made += [Slot("factors", self.wide, FACTORS), Slot("losses", self.wide, bt)]
+        made += [Slot(name, self.wide, bt) for name, wanted in (("squares", self.squared), ("hits", self.ranked)) if wanted]
+        made += [Slot("lse", self.wide, bt)] if "lse" not in self.layouts else []
+        made += [Slot("predicted", "i64", bt)] if self.ranked and "predicted" not in self.layouts else []
+        made += [Slot(name, self.wide, 1) for name in (_ALPHA, *_BETAS) if self.apart]
+        made += [Slot(self.summed[name], self.wide, v * h if name == "grad_weight" else v) for name in self.gradients if name in self.summed]
+        made += [Slot("ones", self.value, chunk)] if "grad_bias" in self.gradients else []
+        return tuple(made)
+
+    def _matrix(self, name: str, first: int, rows: int) -> Matrix:
+        """So many rows of an operand."""
+        stride = self.row_strides[name]
+        return Matrix(name, self.value, rows, self.problem.h, stride, first * stride)
+
+    def _logits(self, rows: int, first: int, columns: int) -> Matrix:
+        return Matrix(_SLAB, self.value, rows, columns, self.stride, first)
+
+    def _sum_of(self, name: str) -> Matrix:
+        """Where a gradient that all rows share is summed in the accumulator's type."""
+        rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
+        return Matrix(self.summed[name], self.wide, rows, columns, columns)
+
+    def _product(self, a: Matrix, b: Matrix, c: Matrix, *, transpose_a: bool = False, again: bool) -> Gemm:
+        """A product with gradients of logits, added to what is there already or not."""
+        scalars: tuple[Any, Any] = (_ALPHA, _BETAS[again]) if self.apart else (1.0, float(again))
+        return Gemm(a, b, c, transpose_a, False, *scalars, workspace=_GEMM)
+
+    def totals(self) -> Launch:
+        """Counts the targets."""
+        problem, number = self.problem, self.layouts["dy"].number if "dy" in self.layouts else None
+        target, mean = self.layouts["target"], problem.reduction == LossReduction.MEAN
+        upstream = "" if problem.each else self.upstream
+        signature = f"*{target.element or 'i64'} *{self.wide} *{upstream or self.wide} {' '.join([f'*{self.wide}'] * 4)} i64 i64 i64 i64 {self.wide} {self.wide}"
+        spec = _spec(
+            "total_targets", signature, TOTAL_THREADS, value=self.value, upstream=upstream, mean=mean, weighted="class_weight" in self.layouts,
+            smoothed=problem.label_smoothing > 0, apart=self.apart,
+        )  # fmt: skip
+        pointers = ("target", self._given("class_weight"), "dy" if upstream else NULL, "factors", *([_ALPHA, *_BETAS] if self.apart else [NULL] * 3))
+        scalars = (problem.bt, problem.v, target.strides[0], problem.ignore_index, 1.0 if number is None else number, problem.logit_scale)
+        return Launch(spec, (1, TOTAL_THREADS, 0), pointers, scalars)
+
+    def _given(self, name: str) -> str:
+        return name if name in self.layouts else NULL
+
+    def rows(self, first: int, rows: int) -> Launch:
+        """Losses of a chunk, and the gradient of its logits in their place."""
+        problem, threads = self.problem, threads_for(self.problem.v, self.value)
+        vector = BY_NAME[self.value].vector
+        held = held_by(problem.v, self.value, threads, self.target) if self.gradients else 0
+        upstream = self.upstream if problem.each else ""
+        pointers = (
+            _SLAB, "target", self._given("bias"), self._given("class_weight"), self._given("row_weight"), "dy" if upstream else NULL, "factors", "losses",
+            "squares" if self.squared else NULL, "hits" if self.ranked else NULL, "lse", "predicted" if self.ranked else NULL,
+        )  # fmt: skip
+        elements = (
+            self.value, self.layouts["target"].element or "i64", self.value, self.wide, self.wide, upstream or self.wide, *[self.wide] * 5, "i64",
+        )  # fmt: skip
+        signature = f"{' '.join(f'*{each}' for each in elements)} i64 i64 i64 i64 {' '.join([self.wide] * 4)} 5xi64"
+        spec = _spec(
+            "cross_entropy_rows", signature, threads, value=self.value, upstream=upstream, vector=vector, threads=threads, held=held,
+            gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, capped=problem.softcap is not None,
+            biased="bias" in self.layouts, weighted="class_weight" in self.layouts, row_weighted="row_weight" in self.layouts, ranked=self.ranked,
+        )  # fmt: skip
+        strides = tuple(
+            self.layouts[name].strides[0] if name in self.layouts and self.layouts[name].strides else 1
+            for name in ("target", "row_weight", "dy", "lse", "predicted")
+        )
+        scalars = (
+            first, problem.v, self.stride, problem.ignore_index, problem.label_smoothing, problem.lse_square_scale, problem.softcap or 1.0,
+            problem.logit_scale, strides,
+        )  # fmt: skip
+        return Launch(spec, (rows, threads, held * BY_NAME[self.value].itemsize), pointers, scalars)
+
+    def chunk(self, first: int, rows: int) -> list[Step]:
+        """The steps for some rows of the input."""
+        x, slabs = self._matrix("input", first, rows), [self._logits(rows, *part) for part in self.parts]
+        weights = [self._matrix("weight", *part) for part in self.parts]
+        made: list[Step] = [Gemm(x, weight, slab, transpose_b=True, workspace=_GEMM) for weight, slab in zip(weights, slabs, strict=True)]
+        made.append(self.rows(first, rows))
+        if "grad_input" in self.gradients:
+            place = self._matrix("grad_input", first, rows)
+            for k in reversed(range(len(slabs))):  # few classes first: what is rounded between two products is the lesser part
+                made.append(self._product(slabs[k], weights[k], place, again=k < len(slabs) - 1))
+        if "grad_weight" in self.gradients:
+            again = first > 0 or (self.problem.accumulate_grad_weight and "grad_weight" not in self.summed)
+            for slab, (column, count) in zip(slabs, self.parts, strict=True):
+                place = self._matrix("grad_weight", column, count)
+                if "grad_weight" in self.summed:
+                    place = replace(self._sum_of("grad_weight"), rows=count, offset=column * self.problem.h)
+                made.append(self._product(slab, x, place, transpose_a=True, again=again))
+        if "grad_bias" in self.gradients:
+            for slab, (column, count) in zip(slabs, self.parts, strict=True):
+                place = replace(self._sum_of("grad_bias"), columns=count, offset=column)
+                made.append(self._product(Matrix("ones", self.value, 1, rows, rows), slab, place, again=first > 0))
+        return made
+
+    def finish(self) -> list[Step]:
+        """What is left when all rows are done: gradients in their own type, and sums over rows."""
+        made: list[Step] = []
+        for name in self.gradients:
+            if name in self.summed:
+                rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
+                place = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns))
+                added = name == "grad_weight" and self.problem.accumulate_grad_weight
+                made.append(_assign(place, x=self._sum_of(name), added=added))
+        made += [self._fold(*each) for each in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy")) if each[2] in self.layouts]
+        return made
+
+    def _fold(self, slot: str, factor: int, output: str) -> Launch:
+        layout, each = self.layouts[output], self.problem.each
+        result = layout.element or self.wide
+        signature = f"*{self.wide} *{self.wide} *{result} i64 i64"
+        spec = _spec("fold_losses", signature, TOTAL_THREADS, value=self.value, result=result, each=each, factor=factor)
+        blocks = ceil_div(self.problem.bt, TOTAL_THREADS) if each else 1
+        return Launch(spec, (blocks, TOTAL_THREADS, 0), (slot, "factors", output), (self.problem.bt, layout.strides[0] if each else 1))
+
+    def nothing(self) -> list[Step]:
+        """The steps where there are no rows: gradients and sums are 0, and nothing is added."""
+        made: list[Step] = []
+        for name in ("grad_weight", "grad_bias", "out", "z_loss", "accuracy"):
+            if name in self.layouts and 0 not in self.layouts[name].shape and not (name == "grad_weight" and self.problem.accumulate_grad_weight):
+                rows, columns = self.layouts[name].shape if name == "grad_weight" else (1, self.layouts[name].shape[0])
+                element = self.layouts[name].element or self.value
+                made.append(_assign(Matrix(name, element, rows, columns, self.row_strides.get(name, columns)), 0.0))
+        return made
+
+
+def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """Some rows after the other: logits, losses and their gradient, and the products that carry it on."""
+    forward = _Forward(op, descriptor, layouts, target)
+    if not descriptor.bt:
+        return Recipe(tuple(forward.nothing()))
+    steps: list[Step] = [forward.totals()]
+    if "grad_bias" in forward.gradients:
+        steps.append(_assign(Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
+    for first in range(0, descriptor.bt, descriptor.chunk_size):
+        steps += forward.chunk(first, min(descriptor.chunk_size, descriptor.bt - first))
+    return Recipe((*steps, *forward.finish()), forward.slots)
+
+
+def too_large(op: Op, descriptor: FusedLinearCrossEntropyDescriptor) -> str | None:
+    """Why a chunk does not fit what the descriptor allows."""
+    most, row = descriptor.max_workspace_bytes, stride_of_slab(descriptor.v) * BY_NAME[descriptor.element].itemsize
+    needed = descriptor.other_scratch_bytes + descriptor.chunk_size * row
+    return f"needs a workspace of up to {needed} bytes, more than max_workspace_bytes, {most}" if most is not None and needed > most else None
+
+
+def scaled(op: Op, descriptor: FusedLinearCrossEntropyBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """Every gradient times a number, in place; nothing where that is 1."""
+    upstream = layouts["dy_scalar"]
+    if upstream.number == 1:
+        return Recipe(())
+    number, factor = (1.0, Matrix("dy_scalar", upstream.element or descriptor.accumulator, 1, 1, 1)) if upstream.number is None else (upstream.number, None)
+    steps = []
+    for name in GRADIENTS:
+        if name in layouts and 0 not in layouts[name].shape:
+            (rows, columns), (row, column) = _as_matrix(layouts[name])
+            whole = Matrix(name, descriptor.element, rows, columns, row)
+            steps.append(_assign(whole, number, whole, factor=factor, gap=column))
+    return Recipe(tuple(steps))
+
+
+def _as_matrix(layout: Layout) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Extents and strides as rows of elements, a single row where one follows the other."""
+    shape, (strides,) = merge_axes(layout.shape, layout.strides)
+    rows, columns = shape if len(shape) == 2 else (1, *shape)
+    row, column = strides if len(shape) == 2 else (0, *strides)
+    return (rows, columns), (row, column)
