@@ -302,9 +302,13 @@ def test_powers_and_logarithms_of_two(run: Any) -> None:
     x = run.some(np.exp2(np.linspace(-125, 127, 4001)).astype(np.float32))
     got, wanted = mapped(run, d.log2_approx, np.float32, x), np.log2(x.astype(np.float64))
     assert np.all(abs(got - wanted) <= 2.0**-21.5 * np.maximum(1, abs(wanted)))
+    x = run.some((rng := np.random.default_rng(3)).choice([-1, 1], 4001) * np.exp2(rng.uniform(-125, 125, 4001))).astype(np.float32)
+    assert np.all(abs(mapped(run, d.reciprocal_approx, np.float32, x) * x.astype(np.float64) - 1) <= 2.0**-22)
     edges = np.array([0, -0.0, 1e-40, math.inf, -math.inf, math.nan, 0.0], np.float32)
     same(mapped(run, d.exp2_approx, np.float32, edges), np.array([1, 1, 1, math.inf, 0, math.nan, 1], np.float32))
     same(mapped(run, d.log2_approx, np.float32, edges), np.array([-math.inf] * 3 + [math.inf, math.nan, math.nan, -math.inf], np.float32))
+    inverse = [math.inf, -math.inf, math.inf, 0, -0.0, math.nan, math.inf]
+    same(mapped(run, d.reciprocal_approx, np.float32, edges), np.array(inverse, np.float32))
 
 
 # ---------------------------------------------------------------- machine code
@@ -329,7 +333,7 @@ CODE = [
     *[Shape(name, float32, float32, 2, r"FMNMX\.NAN") for name in ("maximum", "minimum")],
     *[Shape(name, float64, float64, 2, "DSETP") for name in ("maximum", "minimum")],
     *[Shape(name, int32, int32, 2, "I(MNMX)") for name in ("maximum", "minimum")],
-    Shape("exp2_approx", float32, float32, 1, r"MUFU\.EX2"), Shape("log2_approx", float32, float32, 1, r"MUFU\.LG2"),
+    Shape("reciprocal_approx", float32, float32, 1, r"MUFU\.RCP"), Shape("exp2_approx", float32, float32, 1, r"MUFU\.EX2"), Shape("log2_approx", float32, float32, 1, r"MUFU\.LG2"),
     Shape("f32_as_u32", float32, uint32, 1, r"STG\.E"), Shape("u64_as_f64", uint64, float64, 1, r"STG\.E\.64"),
 ]  # fmt: skip
 

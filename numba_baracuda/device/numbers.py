@@ -95,6 +95,11 @@ def _exp2(x: float) -> float:
     return 2.0**x if x < 128 else math.inf if x == x else x
 
 
+def _reciprocal(x: float) -> float:
+    x = flushed(x)
+    return math.copysign(math.inf, x) if x == 0 else 1 / x
+
+
 def _log2(x: float) -> float:
     x = flushed(x)
     return -math.inf if x == 0 else NAN if x < 0 else math.log2(x)
@@ -106,6 +111,14 @@ exp2_approx = ptx(
 
     One ex2.approx.ftz.f32 (MUFU.EX2): subnormal operands and results are zero; exp2_approx(±0) = 1, (−inf) = +0, (+inf) = +inf, NaN stays NaN. The
     emulator gives the nearest float32, so the two agree within that error, not in their bits.
+    """,
+)  # fmt: skip
+reciprocal_approx = ptx(
+    "reciprocal_approx", "rcp.approx.ftz.f32 $0, $1;", types.float32, (types.float32,), lambda x: flushed(_reciprocal(x)),
+    """1 / x in float32, with an error of at most 1 ulp.
+
+    One rcp.approx.ftz.f32 (MUFU.RCP): subnormal operands and results are zero; reciprocal_approx(±0) = ±inf, (±inf) = ±0, NaN stays NaN. The emulator
+    gives the nearest float32, so the two agree within that error, not in their bits.
     """,
 )  # fmt: skip
 log2_approx = ptx(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from ..op import Target
 
@@ -12,18 +11,18 @@ GRADIENT, LOSS, SHARE, SQUARES, SQUARE, WEIGHTS = range(6)
 FACTORS = 6
 #: threads of a block that sums over all rows, and of one that assigns; accesses of a lane that assigns
 TOTAL_THREADS, ASSIGN_THREADS, ASSIGN_STEPS = 1024, 256, 4
-#: accesses of a lane in flight, and those that a lane should have of a row
-ROW_STEPS, ROW_ACCESSES = 2, 8
-#: threads whose registers fill a multiprocessor, and bytes of shared memory that one can give to blocks, by compute capability
+#: accesses of a lane in flight, and those that it has of a row at least
+ROW_STEPS, ROW_ACCESSES = 2, 7
+#: threads whose registers fill a multiprocessor, and bytes of shared memory that it can give to blocks beside what they have anyway, by capability
 _RESIDENT = 1024
 _SHARED = {(8, 0): 160 << 10, (9, 0): 224 << 10, (10, 0): 224 << 10}
 _LEAST_SHARED = 96 << 10
 
 
 def threads_for(classes: int, value: str) -> int:
-    """The size of the block that takes a row: a power of two from 32 to 1024, or 512 in float64, which takes more registers."""
-    lanes = ceil_div(classes // BY_NAME[value].vector, ROW_ACCESSES)
-    return min(max(1 << max(lanes - 1, 0).bit_length(), 32), 512 if value == "f64" else 1024)
+    """The size of the block that takes a row: a power of two from 32 to 1024, or to 512 in float64, which takes more registers."""
+    lanes = classes // BY_NAME[value].vector // ROW_ACCESSES
+    return min(max(1 << max(lanes.bit_length() - 1, 0), 32), 512 if value == "f64" else 1024)
 
 
 def held_by(classes: int, value: str, threads: int, target: Target) -> int:

@@ -13,7 +13,7 @@ from ..runtime.spec import KernelSpec
 from ..vocabulary import LossReduction
 from .chunking import ALIGNMENT, GEMM_BYTES, stride_of_slab
 from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
-from .geometry import ASSIGN_STEPS, ASSIGN_THREADS, FACTORS, LOSS, SHARE, SQUARES, TOTAL_THREADS, held_by, threads_for
+from .geometry import ASSIGN_STEPS, ASSIGN_THREADS, FACTORS, LOSS, ROW_STEPS, SHARE, SQUARES, TOTAL_THREADS, held_by, threads_for
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 #: slots: of logits, for cuBLAS, and of the scalars that products read from the device
@@ -27,24 +27,39 @@ def _spec(kernel: str, signature: str, max_threads: int, **constants: Any) -> Ke
 def _row_stride(op: Op, name: str, layout: Layout) -> int:
     """How far the rows of an operand are apart, which cuBLAS wants to follow one another, their elements side by side."""
     (rows, columns), (row, column) = layout.shape, layout.strides
-    if (columns > 1 and column != 1) or (rows > 1 and row < columns):
+    if rows and ((columns > 1 and column != 1) or (rows > 1 and row < columns)):
         wants = "rows that follow one another, their elements side by side"
         raise Unsupported(f"{op.name}: {name} has strides {list(layout.strides)}, wants {wants}; a contiguous copy has them so")
     return row if rows > 1 else columns
 
 
-def _assign(y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: Matrix | None = None, added: bool = False, gap: int = 1) -> Launch:
+def _flat(matrix: Matrix) -> Matrix:
+    """A matrix whose rows follow one another as one row."""
+    if matrix.rows == 1 or matrix.stride != matrix.columns:
+        return matrix
+    return replace(matrix, rows=1, columns=matrix.rows * matrix.columns, stride=matrix.rows * matrix.columns)
+
+
+def _assign(
+    layouts: dict[str, Layout], y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: str = "", added: bool = False, gap: int = 1
+) -> Launch:
     """The launch of ``y = number · factor · x``, plus y where it is added to; elements of y, and of x if that is y, lie ``gap`` apart."""
-    source, wide = x.element if x else "", BY_NAME[y.element].accumulator
-    vector = 16 // max(BY_NAME[each].itemsize for each in (source or y.element, y.element))
-    if gap != 1 or any(each.rows > 1 and each.stride % vector for each in filter(None, (x, y))):
-        vector = 1
+    if x is None or x.stride == x.columns:
+        y, x = _flat(y), x and _flat(x) if y.stride == y.columns else x
+    sizes = [BY_NAME[each.element].itemsize for each in (x or y, y)]
+    vector = 16 // max(sizes) if gap == 1 else 1
+    while any(
+        each.columns % vector or (each.rows > 1 and each.stride % vector) or (each.name in layouts and layouts[each.name].address % (vector * size))
+        for each, size in zip((x or y, y), sizes, strict=True)
+    ):
+        vector //= 2
     parts = ceil_div(y.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
-    by = factor.element if factor else ""
+    source, wide = x.element if x else "", BY_NAME[y.element].accumulator
+    by = layouts[factor].element or wide if factor else ""
     signature = f"*{source or y.element} *{by or wide} *{y.element} {wide} i64 i64 i64 i64 i64 i64"
     spec = _spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
     scalars = (number, y.columns, parts, x.stride if x else 0, y.stride, gap if x and x.name == y.name else 1, gap)
-    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), (x.name if x else NULL, factor.name if factor else NULL, y.name), scalars)
+    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), (x.name if x else NULL, factor or NULL, y.name), scalars)
 
 
 class _Forward:
@@ -73,7 +88,9 @@ class _Forward:
         for name in ("bias", "class_weight", "grad_bias"):
             layout = self.layouts.get(name)
             if layout is not None and layout.shape[0] > 1 and layout.strides[0] != 1:
-                raise Unsupported(f"{self.op.name}: {name} has stride {layout.strides[0]}, wants elements side by side; a contiguous copy has them so")
+                raise Unsupported(
+                    f"{self.op.name}: {name} has stride {layout.strides[0]}, wants elements side by side; a contiguous copy has them so"
+                )
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -128,7 +145,7 @@ class _Forward:
         problem, threads = self.problem, threads_for(self.problem.v, self.value)
         vector = BY_NAME[self.value].vector
         held = held_by(problem.v, self.value, threads, self.target) if self.gradients else 0
-        upstream = self.upstream if problem.each else ""
+        upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
         pointers = (
             _SLAB, "target", self._given("bias"), self._given("class_weight"), self._given("row_weight"), "dy" if upstream else NULL, "factors", "losses",
             "squares" if self.squared else NULL, "hits" if self.ranked else NULL, "lse", "predicted" if self.ranked else NULL,
@@ -136,10 +153,10 @@ class _Forward:
         elements = (
             self.value, self.layouts["target"].element or "i64", self.value, self.wide, self.wide, upstream or self.wide, *[self.wide] * 5, "i64",
         )  # fmt: skip
-        signature = f"{' '.join(f'*{each}' for each in elements)} i64 i64 i64 i64 {' '.join([self.wide] * 4)} 5xi64"
+        signature = f"{' '.join(f'*{each}' for each in elements)} i64 i64 i64 i64 {' '.join([self.wide] * 3)} 2x{self.wide} 5xi64"
         spec = _spec(
-            "cross_entropy_rows", signature, threads, value=self.value, upstream=upstream, vector=vector, threads=threads, held=held,
-            gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, capped=problem.softcap is not None,
+            "cross_entropy_rows", signature, threads, value=self.value, upstream=upstream, vector=vector, steps=ROW_STEPS, threads=threads, held=held,
+            gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1, capped=problem.softcap is not None,
             biased="bias" in self.layouts, weighted="class_weight" in self.layouts, row_weighted="row_weight" in self.layouts, ranked=self.ranked,
         )  # fmt: skip
         strides = tuple(
@@ -147,8 +164,8 @@ class _Forward:
             for name in ("target", "row_weight", "dy", "lse", "predicted")
         )
         scalars = (
-            first, problem.v, self.stride, problem.ignore_index, problem.label_smoothing, problem.lse_square_scale, problem.softcap or 1.0,
-            problem.logit_scale, strides,
+            first, problem.v, self.stride, problem.ignore_index, problem.label_smoothing, problem.lse_square_scale, problem.logit_scale,
+            (cap, 1 / cap), strides,
         )  # fmt: skip
         return Launch(spec, (rows, threads, held * BY_NAME[self.value].itemsize), pointers, scalars)
 
@@ -183,8 +200,12 @@ class _Forward:
                 rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
                 place = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns))
                 added = name == "grad_weight" and self.problem.accumulate_grad_weight
-                made.append(_assign(place, x=self._sum_of(name), added=added))
-        made += [self._fold(*each) for each in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy")) if each[2] in self.layouts]
+                made.append(_assign(self.layouts, place, x=self._sum_of(name), added=added))
+        made += [
+            self._fold(*each)
+            for each in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy"))
+            if each[2] in self.layouts
+        ]
         return made
 
     def _fold(self, slot: str, factor: int, output: str) -> Launch:
@@ -202,7 +223,7 @@ class _Forward:
             if name in self.layouts and 0 not in self.layouts[name].shape and not (name == "grad_weight" and self.problem.accumulate_grad_weight):
                 rows, columns = self.layouts[name].shape if name == "grad_weight" else (1, self.layouts[name].shape[0])
                 element = self.layouts[name].element or self.value
-                made.append(_assign(Matrix(name, element, rows, columns, self.row_strides.get(name, columns)), 0.0))
+                made.append(_assign(self.layouts, Matrix(name, element, rows, columns, self.row_strides.get(name, columns)), 0.0))
         return made
 
 
@@ -213,7 +234,7 @@ def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict
         return Recipe(tuple(forward.nothing()))
     steps: list[Step] = [forward.totals()]
     if "grad_bias" in forward.gradients:
-        steps.append(_assign(Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
+        steps.append(_assign(layouts, Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
     for first in range(0, descriptor.bt, descriptor.chunk_size):
         steps += forward.chunk(first, min(descriptor.chunk_size, descriptor.bt - first))
     return Recipe((*steps, *forward.finish()), forward.slots)
@@ -231,13 +252,13 @@ def scaled(op: Op, descriptor: FusedLinearCrossEntropyBackwardDescriptor, layout
     upstream = layouts["dy_scalar"]
     if upstream.number == 1:
         return Recipe(())
-    number, factor = (1.0, Matrix("dy_scalar", upstream.element or descriptor.accumulator, 1, 1, 1)) if upstream.number is None else (upstream.number, None)
+    number, factor = (1.0, "dy_scalar") if upstream.number is None else (upstream.number, "")
     steps = []
     for name in GRADIENTS:
         if name in layouts and 0 not in layouts[name].shape:
             (rows, columns), (row, column) = _as_matrix(layouts[name])
             whole = Matrix(name, descriptor.element, rows, columns, row)
-            steps.append(_assign(whole, number, whole, factor=factor, gap=column))
+            steps.append(_assign(layouts, whole, number, whole, factor=factor, gap=column))
     return Recipe(tuple(steps))
 
 

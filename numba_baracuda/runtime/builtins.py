@@ -180,6 +180,7 @@ def _total(function: Callable[[float], float], overflow: float) -> Callable[[flo
 means(math.exp)(_total(math.exp, math.inf))
 means(math.log)(lambda x: -math.inf if x == 0 else _total(math.log, math.inf)(x))
 means(math.sqrt)(_total(math.sqrt, math.inf))
+means(math.tanh)(math.tanh)
 means(math.fabs)(math.fabs)
 means(math.isnan)(math.isnan)
 means(math.isinf)(math.isinf)

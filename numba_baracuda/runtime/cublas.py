@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 #: cudaDataType_t, cublasComputeType_t by the accumulator, cublasOperation_t by whether a matrix is transposed
 _TYPES, _COMPUTE, _OPERATIONS = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}, {"f32": 68, "f64": 70}, (0, 1)
 _HOST, _DEVICE, _DEFAULT_ALGORITHM = 0, 1, -1
-_STATUS = {1: "NOT_INITIALIZED", 3: "ALLOC_FAILED", 7: "INVALID_VALUE", 8: "ARCH_MISMATCH", 13: "EXECUTION_FAILED", 14: "INTERNAL_ERROR", 15: "NOT_SUPPORTED"}
+_STATUS = {
+    1: "NOT_INITIALIZED",
+    3: "ALLOC_FAILED",
+    7: "INVALID_VALUE",
+    8: "ARCH_MISMATCH",
+    13: "EXECUTION_FAILED",
+    14: "INTERNAL_ERROR",
+    15: "NOT_SUPPORTED",
+}
 
 
 @functools.cache

@@ -14,7 +14,6 @@ from ..geometry import ASSIGN_STEPS as STEPS
 from ..geometry import ASSIGN_THREADS as THREADS
 
 
-
 @jit.kernel
 def assign(*, source: str, value: str, factor: str, vector: int, added: bool) -> Any:
     """``y[r, c] = factor · x[r, c]``, with ``added`` plus what y holds; one rounding. x may be y; where ``source`` is "" it is 1.
@@ -27,9 +26,7 @@ def assign(*, source: str, value: str, factor: str, vector: int, added: bool) ->
     x_kind, y_kind, held, read = jit.SCALARS[source or value], jit.SCALARS[value], factor != "", source != ""
     load_x, load_y, store = LOAD[vector], LOAD[vector], STORE[vector]
 
-    def assign(
-        x: Any, by: Any, y: Any, number: Any, columns: Any, parts: Any, x_row: Any, y_row: Any, x_column: Any, y_column: Any
-    ) -> None:
+    def assign(x: Any, by: Any, y: Any, number: Any, columns: Any, parts: Any, x_row: Any, y_row: Any, x_column: Any, y_column: Any) -> None:
         raw, made = cuda.local.array(vector, x_kind), cuda.local.array(vector, y_kind)
         block = int64(cuda.blockIdx.x)
         row = block // parts
