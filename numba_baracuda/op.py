@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +121,15 @@ def contiguous(shape: tuple[int, ...], address: int = 0) -> Layout:
 def transposed(shape: tuple[int, ...], gap: int = 1) -> Layout:
     """The layout with all axes in reverse, its elements ``gap`` apart."""
     return Layout(shape, tuple(gap * stride for stride in c_strides(shape[::-1])[::-1]))
+
+
+def typical_layouts(shapes: dict[str, tuple[int, ...]]) -> Iterator[dict[str, Layout]]:
+    """Operands of these shapes at every alignment, transposed ones, and both with gaps."""
+    for address in (0, 8, 4, 2):
+        yield {name: contiguous(shape, address) for name, shape in shapes.items()}
+    for gap in (1, 2):
+        yield {name: transposed(shape, gap) for name, shape in shapes.items()}
+    yield {name: Layout(shape, tuple(2 * stride for stride in c_strides(shape))) for name, shape in shapes.items()}
 
 
 @dataclass(frozen=True)

@@ -93,20 +93,10 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
         traits = {"notes": notes, "backward": back is None, "placed": placed}
         return OPS.add(
             Op(
-                name,
-                kind,
-                OpCategory.SCAN,
-                "scan",
-                formula,
-                operands,
-                FORWARD if back else BACKWARD,
-                FLOATS,
-                indices,
-                backward=back,
-                traits=traits,
-                samples=_samples,
+                name, kind, OpCategory.SCAN, "scan", formula, operands, FORWARD if back else BACKWARD, FLOATS, indices, backward=back,
+                traits=traits, samples=_samples,
             )
-        )
+        )  # fmt: skip
 
     forward = add(name, row.formula, (X, Y), INDICES if placed else (), f"{name}_backward")
     backward = add(f"{name}_backward", row.gradient, (*row.given, DX), (), None)

@@ -8,27 +8,10 @@ from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target
 from ..runtime.spec import KernelSpec
+from . import tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .problem import Problem
 from .rules import INITIAL, NOTHING, rule_of
-from .tiling import (
-    AHEAD,
-    BUSY_ROWS,
-    COLUMN_THREADS,
-    EARLY_BLOCKS,
-    FEW_THREADS,
-    GROUP,
-    HALF_ACCESS,
-    LANE_BYTES,
-    LONG_TILES,
-    SHARED_BYTES,
-    SINGLE_BLOCKS,
-    WEIGHTS,
-    column_lanes,
-    dealt_row,
-    steps_of,
-    words_of,
-)  # fmt: skip
 
 
 class _Scan:
@@ -40,9 +23,9 @@ class _Scan:
         name += "_places" if index else ""
         rule = rule_of(name, descriptor.exclusive)
         self.rule, self.target, self.size = rule, target, BY_NAME[value].itemsize
-        self.weight = WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
+        self.weight = tiling.WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
         names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if index else output]
-        across = HALF_ACCESS if self.size == 2 else self.weight.access_bytes
+        across = tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], [*[value] * 4, index or value], across)
         #: bytes of an element in shared memory
         self.held = len(rule.reads) * self.size + (BY_NAME[index].itemsize if index else 0)
@@ -74,19 +57,19 @@ class _Scan:
 
     def steps(self, nbytes: int) -> int:
         """Accesses of a lane that holds so many bytes of every operand, fewer where that is too much for all of them."""
-        return steps_of(min(nbytes, LANE_BYTES * self.size // self.held), self.problem.vector, self.size)
+        return tiling.steps_of(min(nbytes, tiling.LANE_BYTES * self.size // self.held), self.problem.vector, self.size)
 
     def columns(self) -> Recipe:
         problem, weight = self.problem, self.weight
-        beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, steps_of(weight.column_bytes, problem.vector, self.size)
-        lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
+        beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, tiling.steps_of(weight.column_bytes, problem.vector, self.size)
+        lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
         blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
-        return Recipe((self.launch("scan_columns", blocks, resident=resident, lanes=lanes, steps=steps, threads=COLUMN_THREADS),))
+        return Recipe((self.launch("scan_columns", blocks, resident=resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
 
     def rows(self) -> Recipe:
         problem, weight = self.problem, self.weight
         most = self.steps(weight.row_bytes)
-        lanes, steps, threads = dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
+        lanes, steps, threads = tiling.dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
         return Recipe((self.launch("scan_rows", ceil_div(problem.rows, threads // lanes), (problem.skew,), **dealt),))
 
@@ -95,15 +78,15 @@ class _Scan:
         problem, weight = self.problem, self.weight
         steps = self.steps(weight.long_bytes)
         threads, resident = (weight.peeled_threads, weight.peeled_blocks) if problem.peeled else (weight.long_threads, weight.long_blocks)
-        threads, resident = FEW_THREADS if self.target.emulated else threads, resident if group else min(resident, EARLY_BLOCKS)
+        threads, resident = tiling.FEW_THREADS if self.target.emulated else threads, resident if group else min(resident, tiling.EARLY_BLOCKS)
         tile = threads * steps * problem.vector
-        resident = min(resident, SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else SINGLE_BLOCKS)
-        if problem.rows >= BUSY_ROWS * self.target.multiprocessors or problem.longest <= LONG_TILES * tile:
+        resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
+        if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or problem.longest <= tiling.LONG_TILES * tile:
             return None
         tiles = ceil_div(problem.longest, tile)
         dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
-        scalars = (problem.skew, tiles, AHEAD * self.target.multiprocessors)
-        words = Slot("words", "i64", words_of(self.bits, problem.rows, tiles, group))
+        scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
+        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows, tiles, group))
         return Recipe((Clear(words.name), self.launch("scan_long_rows", problem.rows * tiles, scalars, (words.name,), resident, **dealt)), (words,))
 
 
@@ -116,7 +99,7 @@ def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], targ
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """One launch, and before it the clearing of a workspace where rows are shared out to blocks."""
-    return _recipe(op, descriptor, layouts, target, GROUP)
+    return _recipe(op, descriptor, layouts, target, tiling.GROUP)
 
 
 def scan_early(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..axes import ceil_div
+from ..axes import ceil_div, power_of_two
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,27 @@ class Weight:
 
 #: scans whose states are one number, or several; sums over runs of winners; affine maps
 WEIGHTS = {
-    "single": Weight(128, 256, 128, 256, 4, 224, 4, 128, 16, 256, 128),
-    "several": Weight(64, 128, 128, 256, 5, 224, 4, 64, 16, 128, 64, 4, 4),
-    "runs": Weight(64, 128, 64, 256, 5, 224, 4, 32, 8, 128, 128, 4),
-    "affine": Weight(64, 128, 64, 256, 4, 192, 3, 32, 16, 128, 128),
-}
+    "single": Weight(
+        row_bytes=128, row_threads=256,
+        long_bytes=128, long_threads=256, long_blocks=4, peeled_threads=224, peeled_blocks=4,
+        column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128,
+    ),
+    "several": Weight(
+        row_bytes=64, row_threads=128,
+        long_bytes=128, long_threads=256, long_blocks=5, peeled_threads=224, peeled_blocks=4,
+        column_bytes=64, access_bytes=16, beside_bytes=128, half_beside=64, column_blocks=4, half_blocks=4,
+    ),
+    "runs": Weight(
+        row_bytes=64, row_threads=128,
+        long_bytes=64, long_threads=256, long_blocks=5, peeled_threads=224, peeled_blocks=4,
+        column_bytes=32, access_bytes=8, beside_bytes=128, half_beside=128, column_blocks=4,
+    ),
+    "affine": Weight(
+        row_bytes=64, row_threads=128,
+        long_bytes=64, long_threads=256, long_blocks=4, peeled_threads=192, peeled_blocks=3,
+        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128,
+    ),
+}  # fmt: skip
 #: resident blocks that scan long rows, where their tiles are joined as they come
 EARLY_BLOCKS = 4
 #: bytes of the widest access across rows of halves
@@ -58,11 +74,6 @@ LANE_BYTES, SHARED_BYTES = 256, 224 << 10
 SINGLE_BLOCKS = 2
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another
 BESIDE_LANES = 8
-
-
-def power_of_two(number: int) -> int:
-    """The least power of two that is no less."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 def steps_of(nbytes: int, vector: int, size: int) -> int:
