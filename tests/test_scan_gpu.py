@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import KINDS, Kind, Numba
+from on_device import check_graph, check_only_the_result_is_written
 from samples import name_of
 from test_scan import EVERY, check, gradient, truth, values
 
@@ -77,12 +78,7 @@ def test_arrays_of_every_framework(op: Op, kind: str) -> None:
 def test_nothing_around_the_result_is_touched(op: Op) -> None:
     for shape, axis in (((33, 700), 1), ((33, 1701), 1), ((700, 33), 0), ((3, 80_001), 1)):
         operands = given(op, shape, axis)
-        whole = cupy.full((shape[0] + 8, shape[1]), np.nan, np.float32)
-        inputs = {name: cupy.asarray(array) for name, array in operands.items()}
-        run(op, inputs, axis, out=whole[4:-4])
-        assert bool(cupy.isnan(whole[:4]).all()) and bool(cupy.isnan(whole[-4:]).all()) and not bool(cupy.isnan(whole[4:-4]).any())
-        for name, array in operands.items():
-            np.testing.assert_array_equal(cupy.asnumpy(inputs[name]), array, err_msg=f"{name} was written")
+        check_only_the_result_is_written(lambda inputs, out: run(op, inputs, axis, out=out), operands, shape)  # noqa: B023
 
 
 @EVERY_OP
@@ -97,24 +93,7 @@ def test_the_same_bits_in_every_run(op: Op) -> None:
 def test_graphs(op: Op) -> None:
     shape = (2, 300_000)
     made = nb.ScanDescriptor if op.backward else nb.ScanBackwardDescriptor
-    plan = nb.select(made(op.kind, shape, 1))
-    inputs = {name: cupy.asarray(array) for name, array in given(op, shape, 1).items()}
-    out, workspace = cupy.full(shape, np.nan, np.float32), cupy.empty(max(plan.workspace_size, 16), np.uint8)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
-    stream.synchronize()
-    once = out.copy()
-    with stream:
-        stream.begin_capture()
-        plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
-        graph = stream.end_capture()
-    for _ in range(3):
-        out[...] = np.nan
-        cupy.cuda.Device().synchronize()
-        graph.launch(stream)
-        stream.synchronize()
-        assert bool((out.view(np.int32) == once.view(np.int32)).all())
+    check_graph(nb.select(made(op.kind, shape, 1)), given(op, shape, 1), shape)
 
 
 @EVERY
