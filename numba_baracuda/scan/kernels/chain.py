@@ -13,11 +13,11 @@ from numba import cuda
 from numba.cuda.types import float32, float64, int32, int64, uint32
 
 from ...device.bits import f32_as_u32, f64_as_i64, i64_as_f64, u32_as_f32
+from ...device.block import reach_of
 from ...device.order import load_relaxed_2, store_relaxed_2
 from ...device.warp import States, fold_of
 from ...runtime import jit
 from ..tiling import HEAD, pieces_of
-from .law import reach_of
 
 #: flags: the fold of a tile, and that of all tiles up to it
 TILE, ALL = 1, 2
@@ -36,7 +36,7 @@ def _bits(kind: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
-    """How many 64-bit pieces a state has, ``pack(state, piece)``, and ``unpack(pieces, at, step)``."""
+    """How many 64-bit pieces a state has, ``pack(state, piece)``, and ``unpack(item)``, of pieces each with its flag behind it."""
     width, places = len(kinds), pieces_of([kind.bitwidth for kind in kinds])
     (piece_0, shift_0), (piece_1, shift_1), (piece_2, shift_2), (piece_3, shift_3) = (*places, *[(-1, 0)] * 3)[:4]
     (to_0, from_0), (to_1, from_1), (to_2, from_2), (to_3, from_3) = (_bits(kind) for kind in (*kinds, *[kinds[0]] * 3)[:4])
@@ -58,14 +58,14 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
         return bits
 
     @jit.device
-    def unpack(pieces: Any, at: Any, step: Any) -> Any:
-        first = from_0(pieces[at + piece_0 * step] >> shift_0)
+    def unpack(item: Any) -> Any:
+        first = from_0(item[2 * piece_0] >> shift_0)
         if width == 1:
             return first
-        second = from_1(pieces[at + piece_1 * step] >> shift_1)
+        second = from_1(item[2 * piece_1] >> shift_1)
         if width == 2:
             return first, second
-        return first, second, from_2(pieces[at + piece_2 * step] >> shift_2), from_3(pieces[at + piece_3 * step] >> shift_3)
+        return first, second, from_2(item[2 * piece_2] >> shift_2), from_3(item[2 * piece_3] >> shift_3)
 
     return places[-1][0] + 1, pack, unpack
 
@@ -120,7 +120,7 @@ class Chain:
                 if thread * loads + k < place:
                     while peek(words, own - place + thread * loads + k, item) == 0:
                         pass
-                    state = combine(state, unpack(item, 0, 2))
+                    state = combine(state, unpack(item))
             state = fold(state)
             if lane == 0:
                 put(told, thread >> 5, state)
@@ -133,7 +133,7 @@ class Chain:
                 if tile >= group:
                     while peek(words, carries - 1, item) == 0:
                         pass
-                    begin = unpack(item, 0, 2)
+                    begin = unpack(item)
                 state = combine(begin, state)
                 if place == group - 1:
                     publish(words, carries, combine(state, total), ALL)
@@ -162,7 +162,7 @@ class Chain:
                         flag = peek(words, row * tiles + max(at, int64(0)), item)
                         nearest = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == ALL)))
                         unknown = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == 0)))
-                    state = unpack(item, 0, 2)
+                    state = unpack(item)
                     behind = combine(fold(state if lane >= nearest and at >= 0 else identity()), behind)
                     last -= 32
                 if lane == 0:

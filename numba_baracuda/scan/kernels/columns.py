@@ -29,8 +29,8 @@ class Stack:
 
     def _fetch(self) -> Any:
         law, vector, steps, place, reverse = self._law, self._vector, self._steps, self._place, self._reverse
-        element, widen, prepare, wide, size, load = law.element, law.widen, law.prepare, law.wide, self.size, LOAD_STREAM[self._vector]
-        reads, items, near = len(law.rule.reads), law.rule.items, law.rule.near
+        element, widen, note, wide, size, load = law.element, law.widen, law.note, law.wide, self.size, LOAD_STREAM[self._vector]
+        reads, near = len(law.rule.reads), law.rule.near
         size_a, size_b, size_c = (size if k < reads else 1 for k in range(3))
         size_near = vector if near else 1
 
@@ -71,30 +71,20 @@ class Stack:
                         other = widen(beside[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])
                         if start + s <= 0:
                             other = c
-                    p, q, r = prepare(a, b, c, other)
-                    made[0][k] = p
-                    if items > 1:
-                        made[1][k] = q
-                    if items > 2:
-                        made[2][k] = r
+                    note(made, k, a, b, c, other)
 
         return fetch
 
-    def _taken(self) -> Any:
-        """``lift(made, at, position)``: the state of an element."""
-        lift, items = self._law.lift, self._law.rule.items
-        return jit.device(lambda made, at, position: lift(made[0][at], made[1][at] if items > 1 else made[0][at], position))
-
     def _fold(self) -> Any:
-        law, vector, steps, lifted = self._law, self._vector, self._steps, self._taken()
-        identity, combine = law.states.identity, law.states.combine
+        law, vector, steps = self._law, self._vector, self._steps
+        identity, combine, lift = law.states.identity, law.states.combine, law.lift
 
         @jit.device
         def fold(made: Any, v: Any, start: Any, extent: Any) -> Any:
             total = identity()
             for s in range(steps):
                 if start + s < extent:
-                    total = combine(total, lifted(made, s * vector + v, start + s))
+                    total = combine(total, lift(made, s * vector + v, start + s))
             return total
 
         return fold
@@ -103,10 +93,10 @@ class Stack:
         if self._law.rule.scatters:
             return self._give_scattered()
         law, vector, steps, reverse, place = self._law, self._vector, self._steps, self._reverse, self._place
-        combine, get, lifted, emit, narrow = law.states.combine, law.get, self._taken(), law.emit, law.narrow
+        combine, get, lift, emit, narrow = law.states.combine, law.get, law.lift, law.emit, law.narrow
         element, size, items, placed, store = law.element, self.size, law.rule.items, self._result != "", STORE_STREAM[vector]
         result = jit.SCALARS[self._result] if placed else element
-        exclusive, run = law.exclusive, vector // max(1, vector * result.bitwidth // 128) if placed else vector
+        reported, run = law.reported(reverse, result), vector // max(1, vector * result.bitwidth // 128) if placed else vector
         size_places, store_places = size if placed else 1, STORE_STREAM[run]
 
         @jit.device
@@ -117,11 +107,10 @@ class Stack:
                 state = get(before, v)
                 for s in range(steps):
                     k = s * vector + v
-                    after = combine(state, lifted(made, k, start + s))
+                    after = combine(state, lift(made, k, start + s))
                     values[k] = narrow(emit(state, after, made[0][k], made[2][k] if items > 2 else made[0][k]))
                     if placed:
-                        winner = state[1] if exclusive else after[1]
-                        places[k] = result(extent - 1 - winner if reverse and winner >= 0 else max(winner, -1))
+                        places[k] = reported(state, after, extent)
                     state = after
             there, at, at_z = int32(min(extent - start, int64(steps))), to_y + place(start, extent) * y_gap, to_z + place(start, extent) * z_gap
             for s in range(steps):
@@ -138,7 +127,7 @@ class Stack:
     def _give_scattered(self) -> Any:
         """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the column ends."""
         law, vector, steps, place = self._law, self._vector, self._steps, self._place
-        combine, get, lifted, emit, narrow = law.states.combine, law.get, self._taken(), law.emit, law.narrow
+        combine, get, lift, emit, narrow = law.states.combine, law.get, law.lift, law.emit, law.narrow
         element, wide, store = law.element, law.wide, STORE_STREAM[vector]
 
         @jit.device
@@ -154,7 +143,7 @@ class Stack:
                 for s in range(steps):
                     k, position = s * vector + v, start + s
                     if position < extent:
-                        after = combine(state, lifted(made, k, position))
+                        after = combine(state, lift(made, k, position))
                         if after[1] == position:
                             winners[s] |= int32(1 << v)
                             if state[1] >= 0:
