@@ -158,6 +158,8 @@ class Variant:
     deterministic: bool
     recipe: Callable[[Op, Any, dict[str, Layout], Target], Recipe]
     refuses: Callable[[Op, Any], str | None] = lambda op, descriptor: None
+    #: ``named(op, descriptor, target)`` for SKUs, where the descriptor decides on more than the variant's name says
+    named: Callable[[Op, Any, Target], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,8 @@ def _doc(op: Op, text: str) -> str:
 
 
 _REST = """Halves are kept in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. The order of every fold
-is fixed by shape and strides; ``deterministic=False`` lets long rows be joined in the order in which their parts are done. ``out=`` takes the result,
-``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
+is fixed by shape and strides; ``deterministic=False`` lets long rows and columns be joined in the order in which their parts are done. ``out=``
+takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
 
 Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have and more than 8 axes.
 """

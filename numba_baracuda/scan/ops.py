@@ -21,8 +21,14 @@ def _operand(name: str, output: bool = False) -> Operand:
 
 X, DY, SAVED = _operand("x"), _operand("dy"), _operand("y")
 Y, DX = _operand("y", output=True), _operand("dx", output=True)
-FORWARD = Variant("scan_early", False, recipes.scan_early), Variant("scan", True, recipes.scan)
-BACKWARD = Variant("scan_back_early", False, recipes.scan_early), Variant("scan_back", True, recipes.scan)
+
+
+def _variants(name: str) -> tuple[Variant, Variant]:
+    early = Variant(f"{name}_early", False, recipes.scan_early, named=recipes.named(recipes.scan_early, f"{name}_early"))
+    return early, Variant(name, True, recipes.scan, named=recipes.named(recipes.scan, name))
+
+
+FORWARD, BACKWARD = _variants("scan"), _variants("scan_back")
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ TABLE = (
 #: shapes, each with the axis to scan, that together meet every kernel
 _SHAPES = (
     ((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0), ((1 << 20, 256), 1), ((1 << 22, 16), 1), ((64, 8192, 512), 1), ((999, 1000, 37), 2),
-    ((7, (1 << 25) + 3), 1), ((1, 1 << 28), 1), ((1 << 20, 24), 0),
+    ((7, (1 << 25) + 3), 1), ((1, 1 << 28), 1), ((1 << 20, 24), 0), ((1 << 22, 3), 0),
 )  # fmt: skip
 
 

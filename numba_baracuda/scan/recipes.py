@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
-from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target
+from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..runtime.spec import KernelSpec
 from . import tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
@@ -51,7 +52,7 @@ class _Scan:
         (operands, first, tuples), threads = self._types, dealt["threads"]
         signature = " ".join([*operands, *["*i64"] * len(slots), *first, *["i64"] * len(scalars), *tuples])
         spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}", tuple(sorted((self._constants | dealt).items())), signature, threads, resident)
-        shared = 0 if kernel == "scan_columns" else threads * dealt["steps"] * self.problem.vector * self.held
+        shared = 0 if kernel.endswith("columns") else threads * dealt["steps"] * self.problem.vector * self.held
         numbers = (*self._scalars, *scalars, self.problem.shape, *self.problem.kept, self.problem.gaps)
         return Launch(spec, (blocks, threads, shared), (*self._pointers, *slots), numbers)
 
@@ -65,6 +66,25 @@ class _Scan:
         lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
         blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
         return Recipe((self.launch("scan_columns", blocks, resident=resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
+
+    def long_columns(self, group: int) -> Recipe | None:
+        """Columns shared out to blocks tile by tile, if they are long and few."""
+        problem, weight = self.problem, self.weight
+        nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
+        lanes, steps = tiling.column_lanes(accesses, nbytes, tiling.STRIP_BYTES), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
+        threads = tiling.FEW_THREADS if self.target.emulated else tiling.COLUMN_THREADS
+        times, high = tiling.tall_tile(self.bits, threads // lanes * steps, len(self.rule.reads) * self.size)
+        strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)
+        if strips > tiling.BUSY_STRIPS * self.target.multiprocessors or problem.extent <= tiling.LONG_TILES * high:
+            return None
+        dealt: dict[str, Any] = {
+            "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": group and tiling.group_of(strips), "again": tiling.AGAIN,
+        }  # fmt: skip
+        ahead = ceil_div(tiling.AHEAD * self.target.multiprocessors, strips)
+        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
+        resident = 0 if self.size == 2 else tiling.STRIP_BLOCKS
+        launch = self.launch("scan_long_columns", strips * tiles, (tiles, strips, ahead), (words.name,), resident, **dealt)
+        return Recipe((Clear(words.name), launch), (words,))
 
     def rows(self) -> Recipe:
         problem, weight = self.problem, self.weight
@@ -86,7 +106,7 @@ class _Scan:
         tiles = ceil_div(problem.longest, tile)
         dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
         scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
-        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows, tiles, group))
+        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))
         return Recipe((Clear(words.name), self.launch("scan_long_rows", problem.rows * tiles, scalars, (words.name,), resident, **dealt)), (words,))
 
 
@@ -94,14 +114,24 @@ def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], targ
     if 0 in descriptor.input_shape:
         return Recipe(())
     made = _Scan(op, descriptor, layouts, target)
-    return made.long_rows(group) or made.rows() if made.problem.along else made.columns()
+    return made.long_rows(group) or made.rows() if made.problem.along else made.long_columns(group) or made.columns()
+
+
+def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:
+    """What a SKU says: the variant, and the kernel that operands in C order get."""
+
+    def name(op: Op, descriptor: ScanDescriptor, target: Target) -> str:
+        steps = recipe(op, descriptor, {operand.name: contiguous(descriptor.input_shape) for operand in op.operands}, target).steps
+        return ":".join([variant, *[step.spec.factory.partition(":")[2] for step in steps if isinstance(step, Launch)]])
+
+    return name
 
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """One launch, and before it the clearing of a workspace where rows are shared out to blocks."""
+    """One launch, and before it the clearing of a workspace where rows or columns are shared out to blocks."""
     return _recipe(op, descriptor, layouts, target, tiling.GROUP)
 
 
 def scan_early(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """``scan``, but that the tiles of long rows are joined in the order in which they are done."""
+    """``scan``, but that the tiles of long rows and columns are joined in the order in which they are done."""
     return _recipe(op, descriptor, layouts, target, 0)

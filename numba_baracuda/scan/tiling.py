@@ -60,6 +60,13 @@ COLUMN_THREADS = 256
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
+#: bytes that a block accesses side by side across rows where columns are shared out to blocks, how many such strips for each multiprocessor keep it
+#: busy otherwise, and 1 / the share of what is read that the words of their chains may be
+STRIP_BYTES, BUSY_STRIPS, WORDS_SHARE = 64, 3, 100
+#: resident blocks that scan such strips, but of halves, which take more registers; and whether what they read twice is kept in L1
+STRIP_BLOCKS, AGAIN = 3, False
+#: tiles of all strips that pass while a group of one's hears from that before, and the least and most of a strip that are joined at once
+APART, LEAST_GROUP, MOST_GROUP = 64, 8, 64
 #: tiles for each multiprocessor that a block calls up ahead of its own
 AHEAD = 2
 #: tiles of a long row that are joined at once, and words before those that blocks leave for one another
@@ -105,7 +112,17 @@ def pieces_of(bits: Sequence[int]) -> list[tuple[int, int]]:
     return places
 
 
-def words_of(bits: Sequence[int], rows: int, tiles: int, group: int) -> int:
-    """64-bit words for chains of states over so many rows of so many tiles, ``group`` of which are joined at once; 0 joins as it comes."""
-    items = rows * (tiles + (ceil_div(tiles, group) if group else 0))
+def tall_tile(bits: Sequence[int], places: int, nbytes: int) -> tuple[int, int]:
+    """(batches of so many places, their places) of a tile of columns, so that the words of its states are few beside its elements of ``nbytes``."""
+    times = ceil_div(WORDS_SHARE * 16 * (pieces_of(bits)[-1][0] + 1), places * nbytes)
+    return times, times * places
+
+
+def group_of(strips: int) -> int:
+    """Tiles of a strip that are joined at once."""
+    return max(LEAST_GROUP, min(MOST_GROUP, power_of_two(ceil_div(APART, strips))))
+
+
+def words_of(bits: Sequence[int], items: int) -> int:
+    """64-bit words for chains of so many states."""
     return HEAD + 2 * items * (pieces_of(bits)[-1][0] + 1)

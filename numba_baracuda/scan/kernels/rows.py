@@ -88,10 +88,10 @@ def scan_long_rows(
     part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, result), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element = law.begin, states.combine, law.element
-    over_warps, row_of, gapless, warps, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads // 32, threads * size
-    before = chain_of(states, group, warps).before
+    over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
+    before, get = chain_of(states, group, 1, threads).before, law.get
     kind_of_places = jit.SCALARS[result or "i32"]
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(warps + 1), law.kinds
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
     reads, line = len(law.rule.reads), 1024 // element.bitwidth
 
     @jit.device
@@ -138,8 +138,8 @@ def scan_long_rows(
         beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
         below, total = fold(shared, at, lane, end, initial, beside)
         behind, total = over_warps(lane == 0, total)
-        own = before(words, row, tile, tiles, rows, begin(initial, origin), total, told)
-        own = combine(own, behind)
+        before(words, ticket[0], 1, tile, tiles, True, begin(initial, origin), total, told)
+        own = combine(get(told, 0), behind)
         if lane > 0:
             own = combine(own, below)
         give(y, z, to_y, to_z, y_gap, z_gap, True, at, lane, end, initial, beside, own, shared, places)
