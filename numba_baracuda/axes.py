@@ -9,6 +9,11 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def power_of_two(number: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
 def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Neighbouring axes that every operand walks as one become one; axes of extent 1 vanish. At least one axis is left."""
     extents: list[int] = []

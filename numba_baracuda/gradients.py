@@ -2,7 +2,7 @@
 
 ``pull(x, w, g, y, p, q, zero)`` is given, in the accumulator's type, the row's elements x and w, the segment's elements g and y, and p and q, the
 results of a fold made for the gradient. What a gradient does not use is 0. ``prepare(g, y, p, q, one, large)`` does first what is the same for all
-rows of a segment: pull is given the g, y, p, q that it returns. ``large`` is ``LARGE``. As in :mod:`.algebra`, there are no other literals.
+rows of a segment: pull is given the g, y, p, q that it returns. ``large`` is ``LARGE``. As in :mod:`.monoid`, there are no other literals.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,6 +160,15 @@ def transposed(shape: tuple[int, ...], gap: int = 1) -> Layout:
     return Layout(shape, tuple(gap * stride for stride in c_strides(shape[::-1])[::-1]))
 
 
+def typical_layouts(shapes: dict[str, tuple[int, ...]]) -> Iterator[dict[str, Layout]]:
+    """Operands of these shapes at every alignment, transposed ones, and both with gaps."""
+    for address in (0, 8, 4, 2):
+        yield {name: contiguous(shape, address) for name, shape in shapes.items()}
+    for gap in (1, 2):
+        yield {name: transposed(shape, gap) for name, shape in shapes.items()}
+    yield {name: Layout(shape, tuple(2 * stride for stride in c_strides(shape))) for name, shape in shapes.items()}
+
+
 @dataclass(frozen=True)
 class Target:
     """What a recipe may know of the device."""
@@ -186,6 +195,8 @@ class Variant:
     deterministic: bool
     recipe: Callable[[Op, Any, dict[str, Layout], Target], Recipe]
     refuses: Callable[[Op, Any], str | None] = lambda op, descriptor: None
+    #: ``named(op, descriptor, target)`` for SKUs, where the descriptor decides on more than the variant's name says
+    named: Callable[[Op, Any, Target], str] | None = None
 
 
 @dataclass(frozen=True)

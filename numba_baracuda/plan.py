@@ -114,10 +114,9 @@ class Plan:
         """What runs, by name."""
         arch = ArchSku.EMULATOR if self.target.emulated else ArchSku.of(self.target.capability)
         element, index = self.descriptor.element_name, self.descriptor.index_name
-        aux = BY_NAME[index].kind if index else None
-        return KernelSku(
-            self.op.category, int(self.op.kind), BY_NAME[element].kind, aux, arch, BackendKind.BESPOKE, self.variant.name, self.precision_guarantee
-        )
+        aux, variant = BY_NAME[index].kind if index else None, self.variant
+        name = variant.named(self.op, self.descriptor, self.target) if variant.named else variant.name
+        return KernelSku(self.op.category, int(self.op.kind), BY_NAME[element].kind, aux, arch, BackendKind.BESPOKE, name, self.precision_guarantee)
 
     def can_implement(self, **operands: Any) -> None:
         """Raises what ``run`` would raise of these operands; reads and writes nothing on the device."""

@@ -30,10 +30,10 @@ REDUCED = (
     ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((2, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0), ((60_000, 3), 0),
     ((9, 20, 8), (0, 2)),
 )  # fmt: skip
-#: the same of scans, and rows that blocks share out, peeled or not
+#: the same of scans, and rows that blocks share out, peeled or not, and columns
 SCANNED = (
     ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((9, 4001), 1), ((1, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0),
-    ((3000, 40), 0), ((6, 50, 8), 1),
+    ((3000, 40), 0), ((9000, 2), 0), ((6, 50, 8), 1),
 )  # fmt: skip
 #: for element types and ops whose algorithm another op shows
 FEW = ((2100, (3,), 90), (300, (128,), 9))

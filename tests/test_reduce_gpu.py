@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kinds import KINDS, Kind, Numba
+from on_device import check_graph, check_only_the_result_is_written
 from samples import name_of
 from test_reduce import OPS, operands, run, truth
 from tolerance import assert_close
@@ -59,12 +60,7 @@ def test_nothing_around_the_result_is_touched(op: Op) -> None:
             continue
         given = operands(op, shape, (axis,))
         form = tuple(1 if op.backward and k == axis else extent for k, extent in enumerate(shape))
-        whole = cupy.full((form[0] + 8, form[1]), np.nan, np.float32)
-        inputs = {name: cupy.asarray(array) for name, array in given.items()}
-        run(op, inputs, shape, axis, out=whole[4:-4])
-        assert bool(cupy.isnan(whole[:4]).all()) and bool(cupy.isnan(whole[-4:]).all()) and not bool(cupy.isnan(whole[4:-4]).any())
-        for name, array in given.items():
-            np.testing.assert_array_equal(cupy.asnumpy(inputs[name]), array, err_msg=f"{name} was written")
+        check_only_the_result_is_written(lambda inputs, out: run(op, inputs, shape, axis, out=out), given, form)  # noqa: B023
 
 
 @EVERY
@@ -81,25 +77,7 @@ def test_the_same_bits_in_every_run(op: Op) -> None:
 def test_graphs(op: Op) -> None:
     shape = (50, 700) if "prod" in op.name else (3, 90_000)
     made: type[nb.ReduceDescriptor] = nb.ReduceDescriptor if op.backward else nb.ReduceBackwardDescriptor
-    plan = nb.select(made(op.kind, shape, 1))
-    given = operands(op, shape, (1,))
-    inputs = {name: cupy.asarray(array) for name, array in given.items()}
-    out = cupy.full((shape[0], 1) if op.backward else shape, np.nan, np.float32)
-    workspace = cupy.empty(max(plan.workspace_size, 16), np.uint8)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
-    stream.synchronize()
-    once = out.copy()
-    with stream:
-        stream.begin_capture()
-        plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
-        graph = stream.end_capture()
-    out[...] = np.nan
-    cupy.cuda.Device().synchronize()
-    graph.launch(stream)
-    stream.synchronize()
-    assert bool((out.view(np.int32) == once.view(np.int32)).all())
+    check_graph(nb.select(made(op.kind, shape, 1)), operands(op, shape, (1,)), (shape[0], 1) if op.backward else shape)
 
 
 # ---------------------------------------------------------------- size

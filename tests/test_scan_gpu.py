@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import KINDS, Kind, Numba
+from on_device import check_graph, check_only_the_result_is_written
 from samples import name_of
 from test_scan import EVERY, check, gradient, truth, values
 
@@ -20,10 +21,11 @@ if not arrays.emulating():
 
 SCANS = [op for op in OPS.values() if op.family == "scan"]
 EVERY_OP = pytest.mark.parametrize("op", SCANS, ids=name_of)
-#: rows of some lanes, of a warp, of a block, peeled, shared out to blocks; columns of several widths
+#: rows of some lanes, of a warp, of a block, peeled, shared out to blocks; columns of several widths, many, short, or shared out to blocks
 SHAPES = [
     ((5000, 4), 1), ((3000, 16), 1), ((2000, 37), 1), ((700, 300), 1), ((300, 5000), 1), ((700, 5001), 1), ((3, 300_000), 1), ((3, 300_001), 1),
-    ((9, 4000, 7), 1), ((30_000, 12), 0), ((5000, 1024), 0), ((1, 1 << 21), 1), ((40, 50, 64), 1),
+    ((9, 4000, 7), 1), ((30_000, 12), 0), ((5000, 1024), 0), ((1, 1 << 21), 1), ((40, 50, 64), 1), ((300, 20_000), 0), ((40_000, 2), 0),
+    ((20_000, 3), 0), ((1, 20_000, 24), 1),
 ]  # fmt: skip
 
 
@@ -75,54 +77,33 @@ def test_arrays_of_every_framework(op: Op, kind: str) -> None:
 
 @EVERY_OP
 def test_nothing_around_the_result_is_touched(op: Op) -> None:
-    for shape, axis in (((33, 700), 1), ((33, 1701), 1), ((700, 33), 0), ((3, 80_001), 1)):
+    for shape, axis in (((33, 700), 1), ((33, 1701), 1), ((700, 33), 0), ((3, 80_001), 1), ((9000, 33), 0)):
         operands = given(op, shape, axis)
-        whole = cupy.full((shape[0] + 8, shape[1]), np.nan, np.float32)
-        inputs = {name: cupy.asarray(array) for name, array in operands.items()}
-        run(op, inputs, axis, out=whole[4:-4])
-        assert bool(cupy.isnan(whole[:4]).all()) and bool(cupy.isnan(whole[-4:]).all()) and not bool(cupy.isnan(whole[4:-4]).any())
-        for name, array in operands.items():
-            np.testing.assert_array_equal(cupy.asnumpy(inputs[name]), array, err_msg=f"{name} was written")
+        check_only_the_result_is_written(lambda inputs, out: run(op, inputs, axis, out=out), operands, shape)  # noqa: B023
 
 
 @EVERY_OP
 def test_the_same_bits_in_every_run(op: Op) -> None:
-    for shape, axis in (((2, 3_000_000), 1), ((3, 1_000_001), 1), ((90_000, 7), 0)):
+    for shape, axis in (((2, 3_000_000), 1), ((3, 1_000_001), 1), ((90_000, 7), 0), ((60_000, 100), 0)):
         operands = {name: cupy.asarray(array) for name, array in given(op, shape, axis).items()}
         first = run(op, operands, axis)
         assert all(bool((run(op, operands, axis).view(np.int32) == first.view(np.int32)).all()) for _ in range(8))
 
 
 @EVERY_OP
-def test_graphs(op: Op) -> None:
-    shape = (2, 300_000)
+@pytest.mark.parametrize(("shape", "axis"), [((2, 300_000), 1), ((30_000, 24), 0)])
+def test_graphs(op: Op, shape: tuple[int, ...], axis: int) -> None:
     made = nb.ScanDescriptor if op.backward else nb.ScanBackwardDescriptor
-    plan = nb.select(made(op.kind, shape, 1))
-    inputs = {name: cupy.asarray(array) for name, array in given(op, shape, 1).items()}
-    out, workspace = cupy.full(shape, np.nan, np.float32), cupy.empty(max(plan.workspace_size, 16), np.uint8)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    cupy.cuda.Device().synchronize()
-    plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
-    stream.synchronize()
-    once = out.copy()
-    with stream:
-        stream.begin_capture()
-        plan.run(stream=stream, workspace=workspace, **inputs, **{op.operands[-1].name: out})
-        graph = stream.end_capture()
-    for _ in range(3):
-        out[...] = np.nan
-        cupy.cuda.Device().synchronize()
-        graph.launch(stream)
-        stream.synchronize()
-        assert bool((out.view(np.int32) == once.view(np.int32)).all())
+    check_graph(nb.select(made(op.kind, shape, axis)), given(op, shape, axis), shape)
 
 
 @EVERY
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_beside_a_busy_stream(name: str, deterministic: bool) -> None:
+@pytest.mark.parametrize(("shape", "axis"), [((1, 4_000_000), 1), ((160_000, 24), 0)])
+def test_beside_a_busy_stream(name: str, deterministic: bool, shape: tuple[int, ...], axis: int) -> None:
     """Blocks that wait for one another, where another stream's kernels take the multiprocessors away."""
-    x = cupy.asarray(values(name, (1, 4_000_000)))
-    alone = getattr(nb, name)(x, 1, deterministic=deterministic)
+    x = cupy.asarray(values(name, shape))
+    alone = getattr(nb, name)(x, axis, deterministic=deterministic)
     busy, own = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     found = []
@@ -132,7 +113,7 @@ def test_beside_a_busy_stream(name: str, deterministic: bool) -> None:
             for _ in range(5):
                 a = a @ a * np.float32(1e-4)
         with own:
-            found.append(getattr(nb, name)(x, 1, deterministic=deterministic))
+            found.append(getattr(nb, name)(x, axis, deterministic=deterministic))
     cupy.cuda.Device().synchronize()
     for y in found:
         if deterministic:
@@ -145,7 +126,7 @@ def test_beside_a_busy_stream(name: str, deterministic: bool) -> None:
 def test_halves_and_doubles(name: str) -> None:
     kind = KINDS["cupy"]
     for dtype in ("f16", "bf16", "f64"):
-        for shape, axis in (((3, 4000), 1), ((300, 72), 0), ((1, 40_000), 1)):
+        for shape, axis in (((3, 4000), 1), ((300, 72), 0), ((1, 40_000), 1), ((9000, 6), 0)):
             x = values(name, shape, dtype)
             check(kind, name, x if name != "cumprod" else np.sign(x), axis)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,15 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((1 << 14, 1 << 14), 0, {"element": "bf16"}, "scan_columns", {"lanes": 16, "vector": 4, "steps": 16}),
         ((1 << 14, 1 << 14), 0, {"name": "logcumsumexp"}, "scan_columns", {"lanes": 8, "vector": 4, "steps": 4}),
         ((1 << 14, 1 << 14), 0, {"address": 4}, "scan_columns", {"vector": 1}),
+        ((1 << 20, 24), 0, {}, "scan_long_columns", {"group": 32, "vector": 4, "lanes": 4, "steps": 8, "times": 1}),
+        ((1 << 20, 24), 0, {"early": True, "name": "cumsum_backward"}, "scan_long_columns", {"group": 0, "reverse": True}),
+        ((1 << 20, 24), 0, {"name": "cummax_backward", "element": "bf16"}, "scan_long_columns", {"times": 7, "reverse": False}),
+        ((1 << 22, 2), 0, {}, "scan_long_columns", {"vector": 2, "lanes": 1, "group": 64}),
+        ((1, 1 << 24, 64), 1, {"name": "cummax", "index": "i64"}, "scan_long_columns", {"kept": 1, "result": "i64", "times": 2}),
+        ((3, 1 << 22, 37), 1, {}, "scan_long_columns", {"kept": 2, "vector": 1, "lanes": 16}),
+        ((1 << 20, 132 * 48), 0, {}, "scan_long_columns", {"group": 8}),
+        ((1 << 20, 132 * 48 + 4), 0, {}, "scan_columns", {}),
+        ((1 << 10, 24), 0, {}, "scan_columns", {}),
         ((1, 1 << 28), 1, {}, "scan_long_rows", {"group": GROUP, "threads": 256, "peeled": False}),
         ((1, 1 << 28), 1, {"early": True}, "scan_long_rows", {"group": 0}),
         ((7, (1 << 25) + 3), 1, {}, "scan_long_rows", {"peeled": True, "vector": 4, "place": "i32"}),
@@ -73,6 +83,11 @@ def test_the_workspace_is_small(name: str, element: str) -> None:
     assert 0 < made.workspace <= 0.01 * reads * size * (1 << 28)
     for shape, axis in (((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0)):
         assert recipe(shape, axis, name, element=element).workspace == 0
+    for shape, axis in (((1 << 22, 2), 0), ((1 << 20, 3), 0), ((100_001, 24), 0), ((1, 1 << 24, 64), 1), ((3, 1 << 20, 37), 1)):
+        for early, pad in itertools.product((True, False), (0, 1)):
+            made = recipe(shape, axis, name, element=element, early=early, pad=pad)
+            assert isinstance(made.steps[-1], Launch) and made.steps[-1].spec.factory.endswith(":scan_long_columns")
+            assert 0 < made.workspace <= 0.01 * reads * size * math.prod(shape)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +97,7 @@ def test_the_workspace_is_small(name: str, element: str) -> None:
 )  # fmt: skip
 def test_pieces_of_a_state(bits: list[int], pieces: list[tuple[int, int]]) -> None:
     assert pieces_of(bits) == pieces
-    assert words_of(bits, 3, 65, 32) == 2 + 2 * 3 * (65 + 3) * (pieces[-1][0] + 1)
-    assert words_of(bits, 3, 65, 0) == 2 + 2 * 3 * 65 * (pieces[-1][0] + 1)
+    assert words_of(bits, 195) == 2 + 2 * 195 * (pieces[-1][0] + 1)
 
 
 def test_rows_that_lie_differently_are_not_peeled() -> None:
@@ -111,19 +125,22 @@ def test_long_rows_of_other_elements(kind: Kind, name: str, dtype: str) -> None:
     check(kind, name, values(name, (1, 6 * FEW), dtype), 1)
 
 
+def check_gradient(kind: Kind, name: str, shape: tuple[int, ...], axis: int, deterministic: bool) -> None:
+    rng = np.random.default_rng(6)
+    x = rng.choice([-1, 1], shape) * np.exp(rng.uniform(-0.02, 0.02, shape)) if name == "cumprod" else rng.standard_normal(shape)
+    x = x.astype(np.float32)
+    given = {"dy": rng.standard_normal(shape).astype(np.float32), "x": x, "y": truth(name, x, axis).astype(np.float32)}
+    wanted, scale = gradient(name, given, axis)
+    operands = [kind.array(given[operand.name]) for operand in OPS[f"{name}_backward"].operands[:-1]]
+    got = kind.numpy(getattr(nb, f"{name}_backward")(*operands, axis, deterministic=deterministic))
+    assert (abs(got - wanted) <= 4e-7 * shape[axis] ** 0.5 * (4 if name == "logcumsumexp" else 1) * (scale + 1e-30)).all()
+
+
 @EVERY
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_gradients_of_long_rows(kind: Kind, name: str, deterministic: bool) -> None:
-    rng = np.random.default_rng(6)
     for shape in ((1, 2 * FEW + 8), (2, 2 * FEW + 3)):
-        x = (rng.choice([-1, 1], shape) * np.exp(rng.uniform(-0.02, 0.02, shape)) if name == "cumprod" else rng.standard_normal(shape)).astype(
-            np.float32
-        )
-        given = {"dy": rng.standard_normal(shape).astype(np.float32), "x": x, "y": truth(name, x, 1).astype(np.float32)}
-        wanted, scale = gradient(name, given, 1)
-        operands = [kind.array(given[operand.name]) for operand in OPS[f"{name}_backward"].operands[:-1]]
-        got = kind.numpy(getattr(nb, f"{name}_backward")(*operands, 1, deterministic=deterministic))
-        assert (abs(got - wanted) <= 4e-7 * shape[1] ** 0.5 * (4 if name == "logcumsumexp" else 1) * (scale + 1e-30)).all()
+        check_gradient(kind, name, shape, 1, deterministic)
 
 
 def test_several_groups_of_tiles(kind: Kind) -> None:
@@ -136,17 +153,66 @@ def test_several_groups_of_tiles(kind: Kind) -> None:
     assert (np.diff(kind.numpy(places)) >= 0).all()
 
 
+#: columns that blocks share out in several tiles: of one batch, of several and as two strips, with an axis before
+TALL = [((2100, 2), 0), ((1100, 20), 0), ((2, 1100, 5), 1)]
+
+
+@EVERY
+def test_long_columns(kind: Kind, name: str) -> None:
+    check(kind, name, values(name, TALL[2][0]), 1, reverse=True)
+    check(kind, name, values(name, TALL[2][0]), 1, deterministic=False)
+    check(kind, name, values(name, TALL[1][0]), 0, exclusive=True, initial=0.5)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "bf16"])
+@EVERY
+def test_long_columns_of_other_elements(kind: Kind, name: str, dtype: str) -> None:
+    check(kind, name, values(name, (2300, 6), dtype), 0)
+
+
+@EVERY
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_gradients_of_long_columns(kind: Kind, name: str, deterministic: bool) -> None:
+    check_gradient(kind, name, *TALL[1 + deterministic], deterministic)
+
+
+def test_places_in_long_columns(kind: Kind) -> None:
+    x = np.sort(values("cummax", (1100, 6)), 0)
+    x[:, 1::2] = x[:1, 1::2]
+    for reverse in (False, True):
+        y, places = map(kind.numpy, nb.cummax(kind.array(x), 0, reverse=reverse, return_indices=True))
+        last = np.full(3, len(x) - 1)
+        np.testing.assert_array_equal(y, np.broadcast_to(x[-1:], x.shape) if reverse else x)
+        np.testing.assert_array_equal(places[-1 if not reverse else 0, ::2], last)
+        np.testing.assert_array_equal(places[:, 1::2], len(x) - 1 if reverse else 0)
+
+
+def test_several_groups_of_tiles_of_columns(kind: Kind) -> None:
+    x = values("cumsum", (66 * 512 + 5, 2))
+    check(kind, "cumsum", x, 0, given=kind.array(np.repeat(x, 2, 1))[:, ::2])
+
+
+def test_what_a_sku_says() -> None:
+    few, rows = ScanDescriptor("cumsum", (1 << 20, 24), 0), ScanDescriptor("cumsum", (1 << 20, 24), 1)
+    assert nb.select(few).sku.variant == "scan:scan_long_columns"
+    assert nb.select(few, nb.PlanPreference(deterministic=False)).sku.variant == "scan_early:scan_long_columns"
+    assert nb.select(rows).sku.variant == "scan:scan_rows"
+    assert nb.select(ScanBackwardDescriptor("cumprod", (1, 1 << 28), 1)).sku.variant == "scan_back:scan_long_rows"
+    assert nb.select(ScanDescriptor("cumsum", (0, 3), 0)).sku.variant == "scan"
+
+
 @pytest.mark.skipif(not arrays.emulating(), reason="schedules are the emulator's")
 @pytest.mark.parametrize("name", ["cumsum", "logcumsumexp", "cummax_backward"])
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_any_order_of_blocks_and_lanes(kind: Kind, name: str, deterministic: bool) -> None:
+@pytest.mark.parametrize(("shape", "axis"), [((1, 2 * FEW + 37), 1), TALL[0], ((1100, 3), 0)])
+def test_any_order_of_blocks_and_lanes(kind: Kind, name: str, deterministic: bool, shape: tuple[int, ...], axis: int) -> None:
     """With every check on, lanes preempted everywhere, and blocks in random order: no race, no hang, and in fixed order the same bits."""
-    x = kind.array(values("cumsum", (1, 2 * FEW + 37)))
+    x = kind.array(values("cumsum", shape))
     found = []
     for seed in (1, 2):
         with kind.schedule(seed):
             given = (x, x) if name.endswith("backward") else (x,)
-            found.append(kind.numpy(getattr(nb, name)(*given, 1, deterministic=deterministic)))
+            found.append(kind.numpy(getattr(nb, name)(*given, axis, deterministic=deterministic)))
     if deterministic or name.startswith("cummax"):
         np.testing.assert_array_equal(found[0].view(np.int32), found[1].view(np.int32))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-4)

@@ -27,15 +27,31 @@ def _threads_of(where: str, threads: Any) -> int:
     return int(threads)
 
 
-def _item(width: int) -> Any:
-    """``get(arrays, at)``: the state whose scalars are the items ``at`` of ``width`` arrays."""
+@functools.cache
+def reach_of(width: int) -> tuple[Any, Any]:
+    """``get(arrays, at)`` and ``put(arrays, at, state)`` of states of so many scalars, whose scalars are the items ``at`` of the first arrays."""
     if width == 1:
-        return jit.device(lambda arrays, at: arrays[0][at])
-    if width == 2:
-        return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at]))
-    if width == 3:
-        return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at]))
-    return jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at], arrays[3][at]))
+        get = jit.device(lambda arrays, at: arrays[0][at])
+    elif width == 2:
+        get = jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at]))
+    elif width == 3:
+        get = jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at]))
+    else:
+        get = jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at], arrays[3][at]))
+
+    @jit.device
+    def put(arrays: Any, at: Any, state: Any) -> None:
+        if width == 1:
+            arrays[0][at] = state
+        else:
+            arrays[0][at] = state[0]
+            arrays[1][at] = state[1]
+            if width > 2:
+                arrays[2][at] = state[2]
+            if width > 3:
+                arrays[3][at] = state[3]
+
+    return get, put
 
 
 def _exchange(kinds: tuple[Any, ...], slots: int, read: Any) -> Any:
@@ -43,22 +59,14 @@ def _exchange(kinds: tuple[Any, ...], slots: int, read: Any) -> Any:
 
     Each scalar of a state has an array of its own. The first barrier waits for the readers of an earlier call, the second for the writers.
     """
-    width = len(kinds)
+    width, (_, put) = len(kinds), reach_of(len(kinds))
     first, second, third, fourth = (*kinds, *kinds[:1] * 3)[:4]
 
     @jit.device
     def through(arrays: Any, gives: Any, slot: Any, state: Any) -> Any:
         cuda.syncthreads()
         if gives:
-            if width == 1:
-                arrays[0][slot] = state
-            else:
-                arrays[0][slot] = state[0]
-                arrays[1][slot] = state[1]
-                if width > 2:
-                    arrays[2][slot] = state[2]
-                if width > 3:
-                    arrays[3][slot] = state[3]
+            put(arrays, slot, state)
         cuda.syncthreads()
         return read(arrays)
 
@@ -126,7 +134,7 @@ def join_warps(states: States, threads: int) -> Any:
     warps = -(-threads // 32)
     if warps == 1:
         return jit.device(lambda state: of_lane(state, 0))
-    get, whole = _item(len(states.kinds)), threads % 32 == 0
+    (get, _), whole = reach_of(len(states.kinds)), threads % 32 == 0
     places = 1 << (warps - 1).bit_length()
     low_bits, fold_warps = places - 1, fold_of(states, places)
 
@@ -147,7 +155,7 @@ def join_warps(states: States, threads: int) -> Any:
 @functools.cache
 def scan_warps(states: States, threads: int) -> Any:
     """``scan(gives, state)`` = (fold of the warps before the caller's, fold of all), of the state that one thread of each warp gives."""
-    identity, combine, warps, get = states.identity, states.combine, -(-threads // 32), _item(len(states.kinds))
+    identity, combine, warps, (get, _) = states.identity, states.combine, -(-threads // 32), reach_of(len(states.kinds))
 
     @jit.device
     def read(totals: Any) -> tuple[Any, Any]:

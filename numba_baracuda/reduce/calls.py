@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,11 @@ from .. import allocation, arrays, plan, streams
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem
 from ..op import Op
+from ..signatures import CALL, NEEDED, function_of
 from ..views import Form, View, remember
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, reduced_axes
 
 _calls: dict[Any, Any] = {}
-_CALL = {"out": None, "stream": None, "workspace": None}
 _FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 
@@ -44,7 +43,8 @@ def forward_function(op: Op) -> Callable[..., Any]:
 
     keywords = op.traits["keywords"]
 
-    def call(x: Any, axis: Any, keepdims: bool, options: dict[str, Any]) -> Any:
+    def call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        x, axis, keepdims = arguments
         view, settings = arrays.read(x, x_place), [options[name] for name in keywords]
         key = (op.name, view.form, axis if type(axis) is int else _key(axis), *settings)
         made = _calls.get(key)
@@ -65,7 +65,8 @@ def forward_function(op: Op) -> Callable[..., Any]:
         made.execute([view, y], stream, options["workspace"])
         return out
 
-    return _function(op, call, {"x": None, "axis": None, "keepdims": True}, ("x", "axis"), {})
+    settings = {name: _DEFAULTS[name] for name in keywords}
+    return function_of(op, call, {"x": NEEDED, "axis": NEEDED, "keepdims": True}, settings | CALL, _doc(op, _FORWARD))
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
@@ -73,8 +74,9 @@ def backward_function(op: Op) -> Callable[..., Any]:
     names = [operand.name for operand in op.operands[:-1]]
     places = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
 
-    def call(dy: Any, x: Any, y: Any, options: dict[str, Any]) -> Any:
-        given = {"dy": dy, "x": x, "y": y}
+    def call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        given = dict(zip(("dy", "x", "y"), arguments, strict=True))
+        x = given["x"]
         for name in names:
             if given[name] is None:
                 raise InvalidProblem(f"{op.name}: {name} is missing, wants {', '.join(names)}")
@@ -102,36 +104,13 @@ def backward_function(op: Op) -> Callable[..., Any]:
         made.execute([*views.values(), arrays.read(out, places["dx"])], handle, options["workspace"])
         return out
 
-    return _function(op, call, {"dy": None, "x": None, "y": None}, ("dy",), {"axis": inspect.Parameter.empty, "input_shape": None})
+    keywords = {"axis": NEEDED, "input_shape": None} | {name: _DEFAULTS[name] for name in op.traits["keywords"]}
+    return function_of(op, call, {"dy": NEEDED, "x": None, "y": None}, keywords | CALL, _doc(op, _BACKWARD))
 
 
-def _function(op: Op, call: Callable[..., Any], positional: dict[str, Any], needed: tuple[str, ...], more: dict[str, Any]) -> Callable[..., Any]:
-    """A function with a signature of its own: arguments by position, then the op's keywords and those of every call."""
-    keywords = more | {name: _DEFAULTS[name] for name in op.traits["keywords"]} | _CALL
-    plain, named, nothing = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-    parameters = [inspect.Parameter(name, plain, default=nothing if name in needed else default) for name, default in positional.items()]
-    parameters += [inspect.Parameter(name, named, default=default) for name, default in keywords.items()]
-    signature, known, least, most = inspect.Signature(parameters), keywords.keys(), len(needed), len(positional)
-    rest = tuple(positional.values())
-    optional = {name: default for name, default in keywords.items() if default is not nothing}
-    complete = len(optional) == len(keywords)
-
-    def run(*given: Any, **options: Any) -> Any:
-        if least <= len(given) < most and options.keys() <= known:
-            given += rest[len(given) :]
-        if len(given) != most or not options.keys() <= known or not (complete or "axis" in options):
-            bound = signature.bind(*given, **options)
-            bound.apply_defaults()
-            given, options = bound.args, bound.kwargs
-        return call(*given, {**optional, **options})
-
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__name__ = run.__qualname__ = op.name
-    run.__module__ = "numba_baracuda.reduce"
-    run.__doc__ = (_BACKWARD if op.traits["backward"] else _FORWARD).format(
-        formula=op.formula, values=", ".join(BY_NAME[name].numpy_name for name in op.elements), notes=op.traits["notes"], wants=", ".join(positional)
-    )
-    return run
+def _doc(op: Op, text: str) -> str:
+    values = (BY_NAME[name].numpy_name for name in op.elements)
+    return text.format(formula=op.formula, values=", ".join(values), notes=op.traits["notes"])
 
 
 _REST = """Halves are kept in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. The order of every fold

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
-from ..op import MAX_RANK, Layout, Op, contiguous, transposed
-from ..views import c_strides
+from ..op import MAX_RANK, Layout, Op, typical_layouts
 from ..vocabulary import ReduceKind
 
 TIES = ("first", "all", "even")
@@ -125,13 +124,8 @@ class ReduceDescriptor:
         return op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """Operands at every alignment, transposed ones, and both with gaps: together they need the largest workspace that any layout needs."""
-        shapes = {operand.name: getattr(self, operand.axes[0]) for operand in op.operands}
-        for address in (0, 8, 4, 2):
-            yield {name: contiguous(shape, address) for name, shape in shapes.items()}
-        for gap in (1, 2):
-            yield {name: transposed(shape, gap) for name, shape in shapes.items()}
-        yield {name: Layout(shape, tuple(2 * stride for stride in c_strides(shape))) for name, shape in shapes.items()}
+        """Those that together need the largest workspace that any layout needs."""
+        return typical_layouts({operand.name: getattr(self, operand.axes[0]) for operand in op.operands})
 
 
 @dataclass(frozen=True)

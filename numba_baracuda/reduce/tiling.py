@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..axes import ceil_div
+from ..axes import ceil_div, power_of_two
 from ..dtypes import BY_NAME
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
@@ -31,11 +31,6 @@ JOINED = 4
 def steps_of(value: str, vector: int) -> int:
     """Accesses of so many elements whose loads a lane issues before it uses the first; a power of two."""
     return max(1, min(MOST_STEPS, IN_FLIGHT // (vector * BY_NAME[value].itemsize)))
-
-
-def power_of_two(number: int) -> int:
-    """The least power of two that is no less."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 def row_lanes(accesses: int, steps: int, rows: int, multiprocessors: int) -> int:

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
-from ..op import MAX_RANK, Layout, Op, Operand, contiguous, transposed
-from ..views import c_strides
+from ..op import MAX_RANK, Layout, Op, Operand, typical_layouts
 from ..vocabulary import ScanKind
 
 _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
@@ -120,13 +119,8 @@ class ScanDescriptor:
         return replace(op, operands=(*op.operands, PLACES)) if self.index else op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """Operands at every alignment, transposed ones, and both with gaps."""
-        names = [operand.name for operand in op.operands]
-        for address in (0, 8, 4, 2):
-            yield {name: contiguous(self.input_shape, address) for name in names}
-        for gap in (1, 2):
-            yield {name: transposed(self.input_shape, gap) for name in names}
-        yield {name: Layout(self.input_shape, tuple(2 * stride for stride in c_strides(self.input_shape))) for name in names}
+        """Those that together need the largest workspace that any layout needs."""
+        return typical_layouts({operand.name: self.input_shape for operand in op.operands})
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,14 @@ def _operand(name: str, output: bool = False) -> Operand:
 
 X, DY, SAVED = _operand("x"), _operand("dy"), _operand("y")
 Y, DX = _operand("y", output=True), _operand("dx", output=True)
-FORWARD = Variant("scan_early", False, recipes.scan_early), Variant("scan", True, recipes.scan)
-BACKWARD = Variant("scan_back_early", False, recipes.scan_early), Variant("scan_back", True, recipes.scan)
+
+
+def _variants(name: str) -> tuple[Variant, Variant]:
+    early = Variant(f"{name}_early", False, recipes.scan_early, named=recipes.named(recipes.scan_early, f"{name}_early"))
+    return early, Variant(name, True, recipes.scan, named=recipes.named(recipes.scan, name))
+
+
+FORWARD, BACKWARD = _variants("scan"), _variants("scan_back")
 
 
 @dataclass(frozen=True)
@@ -93,20 +99,10 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
         traits = {"notes": notes, "backward": back is None, "placed": placed}
         return OPS.add(
             Op(
-                name,
-                kind,
-                OpCategory.SCAN,
-                "scan",
-                formula,
-                operands,
-                FORWARD if back else BACKWARD,
-                FLOATS,
-                indices,
-                backward=back,
-                traits=traits,
-                samples=_samples,
+                name, kind, OpCategory.SCAN, "scan", formula, operands, FORWARD if back else BACKWARD, FLOATS, indices, backward=back,
+                traits=traits, samples=_samples,
             )
-        )
+        )  # fmt: skip
 
     forward = add(name, row.formula, (X, Y), INDICES if placed else (), f"{name}_backward")
     backward = add(f"{name}_backward", row.gradient, (*row.given, DX), (), None)

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
-from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target
+from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..runtime.spec import KernelSpec
+from . import tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .problem import Problem
 from .rules import INITIAL, NOTHING, rule_of
-from .tiling import (
-    AHEAD,
-    BUSY_ROWS,
-    COLUMN_THREADS,
-    EARLY_BLOCKS,
-    FEW_THREADS,
-    GROUP,
-    HALF_ACCESS,
-    LANE_BYTES,
-    LONG_TILES,
-    SHARED_BYTES,
-    SINGLE_BLOCKS,
-    WEIGHTS,
-    column_lanes,
-    dealt_row,
-    steps_of,
-    words_of,
-)  # fmt: skip
 
 
 class _Scan:
@@ -40,9 +24,9 @@ class _Scan:
         name += "_places" if index else ""
         rule = rule_of(name, descriptor.exclusive)
         self.rule, self.target, self.size = rule, target, BY_NAME[value].itemsize
-        self.weight = WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
+        self.weight = tiling.WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
         names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if index else output]
-        across = HALF_ACCESS if self.size == 2 else self.weight.access_bytes
+        across = tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], [*[value] * 4, index or value], across)
         #: bytes of an element in shared memory
         self.held = len(rule.reads) * self.size + (BY_NAME[index].itemsize if index else 0)
@@ -68,25 +52,44 @@ class _Scan:
         (operands, first, tuples), threads = self._types, dealt["threads"]
         signature = " ".join([*operands, *["*i64"] * len(slots), *first, *["i64"] * len(scalars), *tuples])
         spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}", tuple(sorted((self._constants | dealt).items())), signature, threads, resident)
-        shared = 0 if kernel == "scan_columns" else threads * dealt["steps"] * self.problem.vector * self.held
+        shared = 0 if kernel.endswith("columns") else threads * dealt["steps"] * self.problem.vector * self.held
         numbers = (*self._scalars, *scalars, self.problem.shape, *self.problem.kept, self.problem.gaps)
         return Launch(spec, (blocks, threads, shared), (*self._pointers, *slots), numbers)
 
     def steps(self, nbytes: int) -> int:
         """Accesses of a lane that holds so many bytes of every operand, fewer where that is too much for all of them."""
-        return steps_of(min(nbytes, LANE_BYTES * self.size // self.held), self.problem.vector, self.size)
+        return tiling.steps_of(min(nbytes, tiling.LANE_BYTES * self.size // self.held), self.problem.vector, self.size)
 
     def columns(self) -> Recipe:
         problem, weight = self.problem, self.weight
-        beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, steps_of(weight.column_bytes, problem.vector, self.size)
-        lanes = column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
+        beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, tiling.steps_of(weight.column_bytes, problem.vector, self.size)
+        lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
         blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
-        return Recipe((self.launch("scan_columns", blocks, resident=resident, lanes=lanes, steps=steps, threads=COLUMN_THREADS),))
+        return Recipe((self.launch("scan_columns", blocks, resident=resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
+
+    def long_columns(self, group: int) -> Recipe | None:
+        """Columns shared out to blocks tile by tile, if they are long and few."""
+        problem, weight = self.problem, self.weight
+        nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
+        lanes, steps = tiling.column_lanes(accesses, nbytes, tiling.STRIP_BYTES), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
+        threads = tiling.FEW_THREADS if self.target.emulated else tiling.COLUMN_THREADS
+        times, high = tiling.tall_tile(self.bits, threads // lanes * steps, len(self.rule.reads) * self.size)
+        strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)
+        if strips > tiling.BUSY_STRIPS * self.target.multiprocessors or problem.extent <= tiling.LONG_TILES * high:
+            return None
+        dealt: dict[str, Any] = {
+            "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": group and tiling.group_of(strips), "again": tiling.AGAIN,
+        }  # fmt: skip
+        ahead = ceil_div(tiling.AHEAD * self.target.multiprocessors, strips)
+        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
+        resident = 0 if self.size == 2 else tiling.STRIP_BLOCKS
+        launch = self.launch("scan_long_columns", strips * tiles, (tiles, strips, ahead), (words.name,), resident, **dealt)
+        return Recipe((Clear(words.name), launch), (words,))
 
     def rows(self) -> Recipe:
         problem, weight = self.problem, self.weight
         most = self.steps(weight.row_bytes)
-        lanes, steps, threads = dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
+        lanes, steps, threads = tiling.dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
         return Recipe((self.launch("scan_rows", ceil_div(problem.rows, threads // lanes), (problem.skew,), **dealt),))
 
@@ -95,15 +98,15 @@ class _Scan:
         problem, weight = self.problem, self.weight
         steps = self.steps(weight.long_bytes)
         threads, resident = (weight.peeled_threads, weight.peeled_blocks) if problem.peeled else (weight.long_threads, weight.long_blocks)
-        threads, resident = FEW_THREADS if self.target.emulated else threads, resident if group else min(resident, EARLY_BLOCKS)
+        threads, resident = tiling.FEW_THREADS if self.target.emulated else threads, resident if group else min(resident, tiling.EARLY_BLOCKS)
         tile = threads * steps * problem.vector
-        resident = min(resident, SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else SINGLE_BLOCKS)
-        if problem.rows >= BUSY_ROWS * self.target.multiprocessors or problem.longest <= LONG_TILES * tile:
+        resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
+        if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or problem.longest <= tiling.LONG_TILES * tile:
             return None
         tiles = ceil_div(problem.longest, tile)
         dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
-        scalars = (problem.skew, tiles, AHEAD * self.target.multiprocessors)
-        words = Slot("words", "i64", words_of(self.bits, problem.rows, tiles, group))
+        scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
+        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))
         return Recipe((Clear(words.name), self.launch("scan_long_rows", problem.rows * tiles, scalars, (words.name,), resident, **dealt)), (words,))
 
 
@@ -111,14 +114,24 @@ def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], targ
     if 0 in descriptor.input_shape:
         return Recipe(())
     made = _Scan(op, descriptor, layouts, target)
-    return made.long_rows(group) or made.rows() if made.problem.along else made.columns()
+    return made.long_rows(group) or made.rows() if made.problem.along else made.long_columns(group) or made.columns()
+
+
+def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:
+    """What a SKU says: the variant, and the kernel that operands in C order get."""
+
+    def name(op: Op, descriptor: ScanDescriptor, target: Target) -> str:
+        steps = recipe(op, descriptor, {operand.name: contiguous(descriptor.input_shape) for operand in op.operands}, target).steps
+        return ":".join([variant, *[step.spec.factory.partition(":")[2] for step in steps if isinstance(step, Launch)]])
+
+    return name
 
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """One launch, and before it the clearing of a workspace where rows are shared out to blocks."""
-    return _recipe(op, descriptor, layouts, target, GROUP)
+    """One launch, and before it the clearing of a workspace where rows or columns are shared out to blocks."""
+    return _recipe(op, descriptor, layouts, target, tiling.GROUP)
 
 
 def scan_early(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """``scan``, but that the tiles of long rows are joined in the order in which they are done."""
+    """``scan``, but that the tiles of long rows and columns are joined in the order in which they are done."""
     return _recipe(op, descriptor, layouts, target, 0)

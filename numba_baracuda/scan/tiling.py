@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..axes import ceil_div
+from ..axes import ceil_div, power_of_two
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,27 @@ class Weight:
 
 #: scans whose states are one number, or several; sums over runs of winners; affine maps
 WEIGHTS = {
-    "single": Weight(128, 256, 128, 256, 4, 224, 4, 128, 16, 256, 128),
-    "several": Weight(64, 128, 128, 256, 5, 224, 4, 64, 16, 128, 64, 4, 4),
-    "runs": Weight(64, 128, 64, 256, 5, 224, 4, 32, 8, 128, 128, 4),
-    "affine": Weight(64, 128, 64, 256, 4, 192, 3, 32, 16, 128, 128),
-}
+    "single": Weight(
+        row_bytes=128, row_threads=256,
+        long_bytes=128, long_threads=256, long_blocks=4, peeled_threads=224, peeled_blocks=4,
+        column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128,
+    ),
+    "several": Weight(
+        row_bytes=64, row_threads=128,
+        long_bytes=128, long_threads=256, long_blocks=5, peeled_threads=224, peeled_blocks=4,
+        column_bytes=64, access_bytes=16, beside_bytes=128, half_beside=64, column_blocks=4, half_blocks=4,
+    ),
+    "runs": Weight(
+        row_bytes=64, row_threads=128,
+        long_bytes=64, long_threads=256, long_blocks=5, peeled_threads=224, peeled_blocks=4,
+        column_bytes=32, access_bytes=8, beside_bytes=128, half_beside=128, column_blocks=4,
+    ),
+    "affine": Weight(
+        row_bytes=64, row_threads=128,
+        long_bytes=64, long_threads=256, long_blocks=4, peeled_threads=192, peeled_blocks=3,
+        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128,
+    ),
+}  # fmt: skip
 #: resident blocks that scan long rows, where their tiles are joined as they come
 EARLY_BLOCKS = 4
 #: bytes of the widest access across rows of halves
@@ -44,6 +60,13 @@ COLUMN_THREADS = 256
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
+#: bytes that a block accesses side by side across rows where columns are shared out to blocks, how many such strips for each multiprocessor keep it
+#: busy otherwise, and 1 / the share of what is read that the words of their chains may be
+STRIP_BYTES, BUSY_STRIPS, WORDS_SHARE = 64, 3, 100
+#: resident blocks that scan such strips, but of halves, which take more registers; and whether what they read twice is kept in L1
+STRIP_BLOCKS, AGAIN = 3, False
+#: tiles of all strips that pass while a group of one's hears from that before, and the least and most of a strip that are joined at once
+APART, LEAST_GROUP, MOST_GROUP = 64, 8, 64
 #: tiles for each multiprocessor that a block calls up ahead of its own
 AHEAD = 2
 #: tiles of a long row that are joined at once, and words before those that blocks leave for one another
@@ -58,11 +81,6 @@ LANE_BYTES, SHARED_BYTES = 256, 224 << 10
 SINGLE_BLOCKS = 2
 #: lanes that access a row side by side, if there are as many accesses, before a lane takes several that follow one another
 BESIDE_LANES = 8
-
-
-def power_of_two(number: int) -> int:
-    """The least power of two that is no less."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 def steps_of(nbytes: int, vector: int, size: int) -> int:
@@ -94,7 +112,17 @@ def pieces_of(bits: Sequence[int]) -> list[tuple[int, int]]:
     return places
 
 
-def words_of(bits: Sequence[int], rows: int, tiles: int, group: int) -> int:
-    """64-bit words for chains of states over so many rows of so many tiles, ``group`` of which are joined at once; 0 joins as it comes."""
-    items = rows * (tiles + (ceil_div(tiles, group) if group else 0))
+def tall_tile(bits: Sequence[int], places: int, nbytes: int) -> tuple[int, int]:
+    """(batches of so many places, their places) of a tile of columns, so that the words of its states are few beside its elements of ``nbytes``."""
+    times = ceil_div(WORDS_SHARE * 16 * (pieces_of(bits)[-1][0] + 1), places * nbytes)
+    return times, times * places
+
+
+def group_of(strips: int) -> int:
+    """Tiles of a strip that are joined at once."""
+    return max(LEAST_GROUP, min(MOST_GROUP, power_of_two(ceil_div(APART, strips))))
+
+
+def words_of(bits: Sequence[int], items: int) -> int:
+    """64-bit words for chains of so many states."""
     return HEAD + 2 * items * (pieces_of(bits)[-1][0] + 1)

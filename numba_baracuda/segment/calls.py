@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import allocation, arrays, plan, streams
+from .. import allocation, arrays, plan, signatures, streams
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Op
@@ -87,30 +86,16 @@ def function_of(op: Op) -> Callable[..., Any]:
     *inputs, output = op.operands
     places = [(op.name, operand.name, "") for operand in op.operands]
     told = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])
-    names = [operand.name for operand in inputs] + ([] if told else ["num_segments"])
-    defaults: dict[str, Any] = {"out": None, "stream": None, "workspace": None}
-    if output.axes[0] == "num_segments":
-        defaults["empty"] = None
-    defaults |= {"check_ids": False, "deterministic": True}
-    defaults |= {name: {"correction": 1, "ties": "first"}[name] for name in op.traits["keywords"]}
-    known, most = defaults.keys(), len(inputs)
-    plain, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter(name, plain, default=None if name == "num_segments" else inspect.Parameter.empty) for name in names]
-    parameters += [inspect.Parameter(name, named, default=default) for name, default in defaults.items()]
-    signature = inspect.Signature(parameters)
+    positional = dict.fromkeys((operand.name for operand in inputs), signatures.NEEDED) | ({} if told else {"num_segments": None})
+    keywords: dict[str, Any] = {"empty": None} if output.axes[0] == "num_segments" else {}
+    keywords |= {"check_ids": False, "deterministic": True}
+    keywords |= {name: {"correction": 1, "ties": "first"}[name] for name in op.traits["keywords"]}
+    most = len(inputs)
 
-    def run(*given: Any, **options: Any) -> Any:
-        if len(given) != len(names) or not options.keys() <= known:
-            bound = signature.bind(*given, **options)
-            bound.apply_defaults()
-            given, options = bound.args, bound.kwargs
-        return call(op, places, given[:most], None if told else given[most], {**defaults, **options})
+    def run(given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        return call(op, places, given[:most], None if told else given[most], options)
 
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__name__ = run.__qualname__ = op.name
-    run.__module__ = "numba_baracuda.segment"
-    run.__doc__ = _doc(op)
-    return run
+    return signatures.function_of(op, run, positional, signatures.CALL | keywords, _doc(op))
 
 
 _AXES = {"num_inputs": "N", "num_segments": "S", "embedding_dim": "…"}

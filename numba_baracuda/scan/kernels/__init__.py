@@ -1,6 +1,6 @@
 """Algorithms of the scan family; none of them names an op."""
 
-from .columns import scan_columns
+from .columns import scan_columns, scan_long_columns
 from .rows import scan_long_rows, scan_rows
 
-__all__ = ["scan_columns", "scan_long_rows", "scan_rows"]
+__all__ = ["scan_columns", "scan_long_columns", "scan_long_rows", "scan_rows"]

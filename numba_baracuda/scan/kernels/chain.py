@@ -1,4 +1,4 @@
-"""Tiles of a row that blocks scan at the same time: what comes before each, by words that blocks leave for one another.
+"""Tiles of rows that blocks scan at the same time: what comes before each, by words that blocks leave for one another.
 
 A state travels in 64-bit pieces, each in one 128-bit word with a flag, so that no fence is needed. Tiles are numbered by a counter in the order in
 which blocks begin, so that whatever a tile waits for is running or done.
@@ -13,11 +13,11 @@ from numba import cuda
 from numba.cuda.types import float32, float64, int32, int64, uint32
 
 from ...device.bits import f32_as_u32, f64_as_i64, i64_as_f64, u32_as_f32
+from ...device.block import reach_of
 from ...device.order import load_relaxed_2, store_relaxed_2
 from ...device.warp import States, fold_of
 from ...runtime import jit
 from ..tiling import HEAD, pieces_of
-from .law import reach_of
 
 #: flags: the fold of a tile, and that of all tiles up to it
 TILE, ALL = 1, 2
@@ -36,7 +36,7 @@ def _bits(kind: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
-    """How many 64-bit pieces a state has, ``pack(state, piece)``, and ``unpack(pieces, at, step)``."""
+    """How many 64-bit pieces a state has, ``pack(state, piece)``, and ``unpack(item)``, of pieces each with its flag behind it."""
     width, places = len(kinds), pieces_of([kind.bitwidth for kind in kinds])
     (piece_0, shift_0), (piece_1, shift_1), (piece_2, shift_2), (piece_3, shift_3) = (*places, *[(-1, 0)] * 3)[:4]
     (to_0, from_0), (to_1, from_1), (to_2, from_2), (to_3, from_3) = (_bits(kind) for kind in (*kinds, *[kinds[0]] * 3)[:4])
@@ -58,29 +58,30 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
         return bits
 
     @jit.device
-    def unpack(pieces: Any, at: Any, step: Any) -> Any:
-        first = from_0(pieces[at + piece_0 * step] >> shift_0)
+    def unpack(item: Any) -> Any:
+        first = from_0(item[2 * piece_0] >> shift_0)
         if width == 1:
             return first
-        second = from_1(pieces[at + piece_1 * step] >> shift_1)
+        second = from_1(item[2 * piece_1] >> shift_1)
         if width == 2:
             return first, second
-        return first, second, from_2(pieces[at + piece_2 * step] >> shift_2), from_3(pieces[at + piece_3 * step] >> shift_3)
+        return first, second, from_2(item[2 * piece_2] >> shift_2), from_3(item[2 * piece_3] >> shift_3)
 
     return places[-1][0] + 1, pack, unpack
 
 
 class Chain:
-    """``before(words, row, tile, tiles, rows, begin, total, told)``: what comes before a tile of a row: ``begin``, and the tiles before it.
+    """``before(words, own, apart, tile, tiles, there, begin, total, told)``: what comes before a tile of a row, ``begin`` and the tiles before it.
 
-    All threads of a block of ``warps`` warps call it with ``total``, the fold of the tile, and are told the same. ``told`` are arrays in shared
-    memory for a state of each warp and one more. The items of ``words`` begin ``HEAD`` words behind the first: one for each tile of all rows, then,
-    if there are groups, one for each ``group`` of tiles of each row.
+    A block has tiles of ``count`` rows, each of which belongs to ``lanes`` of its first lanes: row r to those from r · lanes on. All threads call it,
+    these with ``total``, the fold of their row's tile, and where that is in ``words``: ``own`` items behind ``HEAD`` words, and ``apart`` from those
+    of the row's other tiles. It leaves the state in place r of ``told``, arrays in shared memory. Only rows that are ``there`` are waited for.
     """
 
-    def __init__(self, states: States, group: int, warps: int) -> None:
-        self._states, self._group, self._warps = states, group, warps
-        self._get, self._put = reach_of(len(states.kinds))
+    def __init__(self, states: States, group: int, count: int, threads: int) -> None:
+        self.lanes = max(1, min(32, threads // count))
+        self._states, self._group, self._count = states, group, count
+        _, self._put = reach_of(len(states.kinds))
         self._pieces, pack, self._unpack = packing_of(states.kinds)
         pieces = self._pieces
 
@@ -105,77 +106,79 @@ class Chain:
 
     def _in_order(self) -> Any:
         """The tiles of its group before it, and what comes before the group, which the last tile of the one before leaves: always the same folds."""
-        states, publish, peek, unpack, get, put = self._states, self._publish, self._peek, self._unpack, self._get, self._put
-        identity, combine, fold, room = states.identity, states.combine, fold_of(states, 32), 2 * self._pieces
-        group, warps, loads = self._group, self._warps, -(-self._group // (32 * self._warps))
+        states, publish, peek, unpack, put, lanes = self._states, self._publish, self._peek, self._unpack, self._put, self.lanes
+        identity, combine, fold, room, busy = states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._count * lanes
+        group, loads = self._group, -(-self._group // lanes)
 
         @jit.device
-        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any) -> Any:
+        def before(words: Any, own: Any, apart: Any, tile: Any, tiles: Any, there: Any, begin: Any, total: Any, told: Any) -> None:
             item = cuda.local.array(room, int64)
-            thread, lane, own, place = int32(cuda.threadIdx.x), int32(cuda.laneid), row * tiles + tile, int32(tile % group)
-            if thread == 0 and tile < tiles - 1:
-                publish(words, own, total, TILE)
-            state = identity()
-            for k in range(loads):
-                if thread * loads + k < place:
-                    while peek(words, own - place + thread * loads + k, item) == 0:
-                        pass
-                    state = combine(state, unpack(item, 0, 2))
-            state = fold(state)
-            if lane == 0:
-                put(told, thread >> 5, state)
+            thread, place, heard = int32(cuda.threadIdx.x), int32(tile % group), there and tile < tiles - 1
+            if thread < busy:
+                lane, state = thread & (lanes - 1), identity()
+                if lane == 0 and heard and place < group - 1:
+                    publish(words, own, total, TILE)
+                for k in range(loads):
+                    at = lane * loads + k
+                    if there and at < place:
+                        while peek(words, own + (at - place) * apart, item) == 0:
+                            pass
+                        state = combine(state, unpack(item))
+                state = fold(state)
+                if lane == 0:
+                    if there and tile >= group:
+                        while peek(words, own - (place + 1) * apart, item) == 0:
+                            pass
+                        begin = unpack(item)
+                    state = combine(begin, state)
+                    if heard and place == group - 1:
+                        publish(words, own, combine(state, total), ALL)
+                    put(told, thread // lanes, state)
             cuda.syncthreads()
-            if thread == 0:
-                carries = rows * tiles + row * ((tiles + group - 1) // group) + tile // group
-                state = get(told, 0)
-                for warp in range(1, warps):
-                    state = combine(state, get(told, warp))
-                if tile >= group:
-                    while peek(words, carries - 1, item) == 0:
-                        pass
-                    begin = unpack(item, 0, 2)
-                state = combine(begin, state)
-                if place == group - 1:
-                    publish(words, carries, combine(state, total), ALL)
-                put(told, warps, state)
-            cuda.syncthreads()
-            return get(told, warps)
 
         return before
 
     def _as_it_comes(self) -> Any:
         """As soon as known folds reach back to the row's beginning, after Merrill and Garland, "Single-pass parallel prefix scan" (2016)."""
-        states, publish, peek, unpack, get, put = self._states, self._publish, self._peek, self._unpack, self._get, self._put
-        identity, combine, fold, room = states.identity, states.combine, fold_of(states, 32), 2 * self._pieces
+        states, publish, peek, unpack, put, lanes = self._states, self._publish, self._peek, self._unpack, self._put, self.lanes
+        identity, combine, fold, room, busy = states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._count * lanes
+        own_bits = (1 << lanes) - 1
 
         @jit.device
-        def before(words: Any, row: Any, tile: Any, tiles: Any, rows: Any, begin: Any, total: Any, told: Any) -> Any:
+        def last_of(mask: Any) -> Any:
+            """The last lane of the row's whose bit is set, −1 for none."""
+            own = int64(uint32(mask)) >> (int32(cuda.laneid) & -lanes) & own_bits
+            return 31 - cuda.clz(int32(own))
+
+        @jit.device
+        def before(words: Any, own: Any, apart: Any, tile: Any, tiles: Any, there: Any, begin: Any, total: Any, told: Any) -> None:
             item = cuda.local.array(room, int64)
-            thread, lane, own, last = int32(cuda.threadIdx.x), int32(cuda.laneid), row * tiles + tile, tile
-            if thread == 0 and tile < tiles - 1:
-                publish(words, own, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
-            if thread < 32 and tile > 0:
-                behind, nearest = identity(), int32(-1)
-                while nearest < 0:
-                    at, flag, unknown = last - 32 + lane, int64(0), int32(1)
-                    while unknown > nearest:
-                        flag = peek(words, row * tiles + max(at, int64(0)), item)
-                        nearest = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == ALL)))
-                        unknown = 31 - cuda.clz(int32(cuda.ballot_sync(-1, flag == 0)))
-                    state = unpack(item, 0, 2)
-                    behind = combine(fold(state if lane >= nearest and at >= 0 else identity()), behind)
-                    last -= 32
+            thread, heard = int32(cuda.threadIdx.x), there and tile < tiles - 1
+            if thread < busy:
+                lane, last, behind, looking = thread & (lanes - 1), tile, identity(), there and tile > 0
+                if lane == 0 and heard:
+                    publish(words, own, total if tile > 0 else combine(begin, total), TILE if tile > 0 else ALL)
+                while cuda.ballot_sync(-1, looking) != 0:
+                    at, flag, nearest, unknown, state = last - lanes + lane, int64(0), int32(-1), int32(0), identity()
+                    while cuda.ballot_sync(-1, looking and unknown > nearest) != 0:
+                        if looking:
+                            flag = peek(words, own - (tile - max(at, int64(0))) * apart, item)
+                        nearest, unknown = last_of(cuda.ballot_sync(-1, flag == ALL)), last_of(cuda.ballot_sync(-1, flag == 0))
+                    if looking and lane >= nearest and at >= 0:
+                        state = unpack(item)
+                    behind = combine(fold(state), behind)
+                    looking = looking and nearest < 0
+                    last -= lanes
                 if lane == 0:
-                    put(told, 0, behind)
-                    if tile < tiles - 1:
+                    if heard and tile > 0:
                         publish(words, own, combine(behind, total), ALL)
+                    put(told, thread // lanes, behind if tile > 0 else begin)
             cuda.syncthreads()
-            return get(told, 0) if tile > 0 else begin
 
         return before
 
 
 @functools.cache
-def chain_of(states: States, group: int, warps: int) -> Chain:
+def chain_of(states: States, group: int, count: int, threads: int) -> Chain:
     """The one :class:`Chain` for these."""
-    return Chain(states, group, warps)
+    return Chain(states, group, count, threads)

@@ -2,183 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
-from ...device.vector import LOAD_STREAM, STORE_STREAM
+from ...device.order import fetch_add
+from ...device.vector import prefetch
+from ...device.warp import scan_of
 from ...kernels.elements import place_of
 from ...runtime import jit
-from .law import Law, law_of
-
-
-class Stack:
-    """What a lane does with ``steps`` neighbouring places of ``vector`` columns; element v of place s is item s · vector + v.
-
-    ``fetch`` fills three arrays with what the rule makes of the elements, ``fold`` gives the fold of one column's, and ``give`` writes results.
-    """
-
-    def __init__(self, law: Law, vector: int, steps: int, reverse: bool, result: str) -> None:
-        self.size = steps * vector
-        self._law, self._vector, self._steps, self._reverse, self._result = law, vector, steps, reverse, result
-        self._place = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
-        self.fetch, self.fold, self.give = self._fetch(), self._fold(), self._give()
-
-    def _fetch(self) -> Any:
-        law, vector, steps, place, reverse = self._law, self._vector, self._steps, self._place, self._reverse
-        element, widen, prepare, wide, size, load = law.element, law.widen, law.prepare, law.wide, self.size, LOAD_STREAM[self._vector]
-        reads, items, near = len(law.rule.reads), law.rule.items, law.rule.near
-        size_a, size_b, size_c = (size if k < reads else 1 for k in range(3))
-        size_near = vector if near else 1
-
-        @jit.device
-        def read(array: Any, base: Any, gap: Any, start: Any, extent: Any, raw: Any) -> None:
-            there, at = int32(min(extent - start, int64(steps))), base + place(min(start, extent - 1), extent) * gap
-            onwards = -gap if reverse else gap
-            for s in range(steps):
-                load(array, at, raw, s * vector)
-                at += onwards if s + 1 < there else int64(0)
-
-        @jit.device
-        def fetch(arrays: Any, bases: Any, gaps: Any, start: Any, extent: Any, initial: Any, made: Any) -> None:
-            raw_a = cuda.local.array(size_a, element)
-            raw_b = cuda.local.array(size_b, element)
-            raw_c = cuda.local.array(size_c, element)
-            beside = cuda.local.array(size_near, element)
-            read(arrays[0], bases[0], gaps[0], start, extent, raw_a)
-            if reads > 1:
-                read(arrays[1], bases[1], gaps[1], start, extent, raw_b)
-            if reads > 2:
-                read(arrays[2], bases[2], gaps[2], start, extent, raw_c)
-            if near != 0:
-                at = min(start + steps, extent - 1) if near > 0 else max(min(start, extent) - 1, int64(0))
-                load(arrays[2], bases[2] + place(at, extent) * gaps[2], beside, 0)
-            for s in range(steps):
-                for v in range(vector):
-                    k = s * vector + v
-                    a = widen(raw_a[k])
-                    b = widen(raw_b[k]) if reads > 1 else a
-                    c = widen(raw_c[k]) if reads > 2 else a
-                    other = c
-                    if near > 0:
-                        other = widen(beside[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])
-                        if start + s + 1 >= extent:
-                            other = wide(initial)
-                    if near < 0:
-                        other = widen(beside[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])
-                        if start + s <= 0:
-                            other = c
-                    p, q, r = prepare(a, b, c, other)
-                    made[0][k] = p
-                    if items > 1:
-                        made[1][k] = q
-                    if items > 2:
-                        made[2][k] = r
-
-        return fetch
-
-    def _taken(self) -> Any:
-        """``lift(made, at, position)``: the state of an element."""
-        lift, items = self._law.lift, self._law.rule.items
-        return jit.device(lambda made, at, position: lift(made[0][at], made[1][at] if items > 1 else made[0][at], position))
-
-    def _fold(self) -> Any:
-        law, vector, steps, lifted = self._law, self._vector, self._steps, self._taken()
-        identity, combine = law.states.identity, law.states.combine
-
-        @jit.device
-        def fold(made: Any, v: Any, start: Any, extent: Any) -> Any:
-            total = identity()
-            for s in range(steps):
-                if start + s < extent:
-                    total = combine(total, lifted(made, s * vector + v, start + s))
-            return total
-
-        return fold
-
-    def _give(self) -> Any:
-        if self._law.rule.scatters:
-            return self._give_scattered()
-        law, vector, steps, reverse, place = self._law, self._vector, self._steps, self._reverse, self._place
-        combine, get, lifted, emit, narrow = law.states.combine, law.get, self._taken(), law.emit, law.narrow
-        element, size, items, placed, store = law.element, self.size, law.rule.items, self._result != "", STORE_STREAM[vector]
-        result = jit.SCALARS[self._result] if placed else element
-        exclusive, run = law.exclusive, vector // max(1, vector * result.bitwidth // 128) if placed else vector
-        size_places, store_places = size if placed else 1, STORE_STREAM[run]
-
-        @jit.device
-        def give(y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, made: Any, start: Any, extent: Any, before: Any) -> None:
-            values = cuda.local.array(size, element)
-            places = cuda.local.array(size_places, result)
-            for v in range(vector):
-                state = get(before, v)
-                for s in range(steps):
-                    k = s * vector + v
-                    after = combine(state, lifted(made, k, start + s))
-                    values[k] = narrow(emit(state, after, made[0][k], made[2][k] if items > 2 else made[0][k]))
-                    if placed:
-                        winner = state[1] if exclusive else after[1]
-                        places[k] = result(extent - 1 - winner if reverse and winner >= 0 else max(winner, -1))
-                    state = after
-            there, at, at_z = int32(min(extent - start, int64(steps))), to_y + place(start, extent) * y_gap, to_z + place(start, extent) * z_gap
-            for s in range(steps):
-                if s < there:
-                    store(y, at, values, s * vector)
-                    if placed:
-                        for k in range(0, vector, run):
-                            store_places(z, at_z + k, places, s * vector + k)
-                at += -y_gap if reverse else y_gap
-                at_z += -z_gap if reverse else z_gap
-
-        return give
-
-    def _give_scattered(self) -> Any:
-        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the column ends."""
-        law, vector, steps, place = self._law, self._vector, self._steps, self._place
-        combine, get, lifted, emit, narrow = law.states.combine, law.get, self._taken(), law.emit, law.narrow
-        element, wide, store = law.element, law.wide, STORE_STREAM[vector]
-
-        @jit.device
-        def give(y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, made: Any, start: Any, extent: Any, before: Any) -> None:
-            zeros = cuda.local.array(vector, element)
-            winners = cuda.local.array(steps, int32)
-            for v in range(vector):
-                zeros[v] = narrow(wide(0))
-            for s in range(steps):
-                winners[s] = int32(0)
-            for v in range(vector):
-                state = get(before, v)
-                for s in range(steps):
-                    k, position = s * vector + v, start + s
-                    if position < extent:
-                        after = combine(state, lifted(made, k, position))
-                        if after[1] == position:
-                            winners[s] |= int32(1 << v)
-                            if state[1] >= 0:
-                                y[to_y + v + place(state[1], extent) * y_gap] = narrow(emit(state, after, made[0][k], made[0][k]))
-                        if position == extent - 1 and after[1] >= 0:
-                            y[to_y + v + place(after[1], extent) * y_gap] = narrow(after[2])
-                        state = after
-            for s in range(steps):
-                if start + s < extent:
-                    at = to_y + place(start + s, extent) * y_gap
-                    if winners[s] == 0:
-                        store(y, at, zeros, 0)
-                    else:
-                        for v in range(vector):
-                            if winners[s] >> v & 1 == 0:
-                                y[at + v] = zeros[0]
-
-        return give
-
-
-@functools.cache
-def stack_of(law: Law, vector: int, steps: int, reverse: bool, result: str) -> Stack:
-    """The one :class:`Stack` for these."""
-    return Stack(law, vector, steps, reverse, result)
+from .chain import chain_of
+from .law import law_of
+from .stack import stack_of
 
 
 @jit.kernel
@@ -192,7 +29,7 @@ def scan_columns(
     carry of the next tile. Bytes and order as ``scan_rows``.
     """
     law = law_of(rule, value, exclusive, place)
-    stack, states, wide = stack_of(law, vector, steps, reverse, result), law.states, law.wide
+    stack, states, wide = stack_of(law, vector, steps, reverse, result, False), law.states, law.wide
     fetch, fold, give, begin, combine, get, put = stack.fetch, stack.fold, stack.give, law.begin, states.combine, law.get, law.put
     depth, columns_a_block, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
     pitch, tile = columns_a_block + (lanes if lanes < 32 else 0), depth * steps
@@ -239,3 +76,121 @@ def scan_columns(
             first = opaque(first + tile)
 
     return scan_columns, lambda columns: (-(-columns // columns_a_block), threads, 0)
+
+
+@jit.kernel
+def scan_long_columns(
+    *, rule: str, value: str, result: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool, place: str, kept: int,
+    group: int, times: int, again: bool,
+) -> Any:  # fmt: skip
+    """``scan_columns`` where there are few columns: a block scans one tile of a strip of them, and learns from other blocks what comes before it.
+
+    A strip is what ``scan_columns`` gives to a block; here a lane takes ``times`` batches of places that follow one another. The first of ``words``
+    hands out the ``tiles`` tiles of all ``strips``, those beside each other first; the others are those of the chain, an item for each column, as
+    in ``scan_long_rows``. Bytes: every operand once, a second time from the caches if a tile is more than one batch, and 16 for each piece of a
+    tile's states, written, and read some times.
+    """
+    law = law_of(rule, value, exclusive, place)
+    stack, states, wide = stack_of(law, vector, steps, reverse, result, again), law.states, law.wide
+    fetch, fold, give, begin, combine, identity, get, put = (
+        stack.fetch, stack.fold, stack.give, law.begin, states.combine, states.identity, law.get, law.put,
+    )  # fmt: skip
+    depth, beside_all, column_of, size, reads = threads // lanes, lanes * vector, place_of(kept), stack.size, len(law.rule.reads)
+    pitch, places, high = beside_all + (lanes if lanes < 32 else 0), times * steps, depth * times * steps
+    chain = chain_of(states, group, beside_all, threads)
+    before_tile, own_lanes, over_lanes, of_lower, of_lane = chain.before, chain.lanes, scan_of(states, chain.lanes), states.of_lower, states.of_lane
+    share, busy = depth // own_lanes, beside_all * own_lanes
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
+    (told_0, told_1, told_2, told_3), (few_0, few_1, few_2, few_3) = law.sizes(beside_all), law.sizes(vector)
+    size_q, size_r = size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1
+
+    @jit.device
+    def descend(met: Any, column: Any) -> Any:
+        """Turns the folds of lanes below each other into what lies before each; the fold of all."""
+        lane = int32(cuda.threadIdx.x) & (own_lanes - 1)
+        first, total = lane * share * pitch + column, identity()
+        for d in range(share):
+            total = combine(total, get(met, first + d * pitch))
+        through = over_lanes(total)
+        state = of_lower(through, int32(1))
+        if lane == 0:
+            state = identity()
+        for d in range(share):
+            total = get(met, first + d * pitch)
+            put(met, first + d * pitch, state)
+            state = combine(state, total)
+        return of_lane(through, int32(cuda.laneid) | (own_lanes - 1))
+
+    @jit.device
+    def call_up(arrays: Any, bases: Any, gaps: Any, first: Any, extent: Any) -> None:
+        """Prefetches the tile of a strip that begins at a place."""
+        for k in range(0, high, threads):
+            at = min(first + k + int32(cuda.threadIdx.x), extent - 1)
+            at = extent - 1 - at if reverse else at
+            prefetch(arrays[0], bases[0] + at * gaps[0])
+            if reads > 1:
+                prefetch(arrays[1], bases[1] + at * gaps[1])
+            if reads > 2:
+                prefetch(arrays[2], bases[2] + at * gaps[2])
+
+    def scan_long_columns(
+        a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, columns: Any, extent: Any, initial: Any, origin: Any, tiles: Any, strips: Any, ahead: Any,
+        kept_shape: Any, a_columns: Any, b_columns: Any, c_columns: Any, y_columns: Any, z_columns: Any, gaps: Any,
+    ) -> None:  # fmt: skip
+        made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+        met = (
+            cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
+            cuda.shared.array(size_3, kind_3),
+        )  # fmt: skip
+        told = (
+            cuda.shared.array(told_0, kind_0), cuda.shared.array(told_1, kind_1), cuda.shared.array(told_2, kind_2),
+            cuda.shared.array(told_3, kind_3),
+        )  # fmt: skip
+        before = (
+            cuda.local.array(few_0, kind_0), cuda.local.array(few_1, kind_1), cuda.local.array(few_2, kind_2), cuda.local.array(few_3, kind_3),
+        )  # fmt: skip
+        ticket = cuda.shared.array(1, int64)
+        thread = int32(cuda.threadIdx.x)
+        if thread == 0:
+            ticket[0] = fetch_add(words, 0, int64(1))
+        cuda.syncthreads()
+        tile = ticket[0] // strips
+        strip = (ticket[0] - tile * strips) * beside_all
+        below, beside = int32(uint32(thread) // uint32(lanes)), int32(uint32(thread) % uint32(lanes))
+        column = strip + beside * vector
+        there = column < columns
+        column = min(column, int64(columns - vector))
+        bases = column_of(column, kept_shape, a_columns), column_of(column, kept_shape, b_columns), column_of(column, kept_shape, c_columns)
+        to_y, to_z = column_of(column, kept_shape, y_columns), column_of(column, kept_shape, z_columns)
+        end, own = int64(extent), below * pitch + beside
+        if ahead > 0 and tile + ahead < tiles:
+            call_up((a, b, c), bases, gaps, (tile + ahead) * high, end)
+        first = tile * high + below * places
+        for v in range(vector):
+            put(before, v, identity())
+        start = first
+        while start < first + places:
+            fetch((a, b, c), bases, gaps, start, end, initial, made)
+            for v in range(vector):
+                put(before, v, combine(get(before, v), fold(made, v, start, end)))
+            start = opaque(start + steps)
+        for v in range(vector):
+            put(met, own + v * lanes, get(before, v))
+        cuda.syncthreads()
+        total, asked = identity(), int64(0)
+        if thread < busy:
+            number = thread // own_lanes
+            total = descend(met, number)
+            asked = strip + number % lanes * vector + number // lanes
+        before_tile(words, tile * columns + asked, columns, tile, tiles, asked < columns, begin(initial, origin), total, told)
+        for v in range(vector):
+            put(before, v, combine(get(told, beside + v * lanes), get(met, own + v * lanes)))
+        start = first
+        while start < first + places:
+            if times > 1:
+                fetch((a, b, c), bases, gaps, start, end, initial, made)
+            if there:
+                give(y, z, to_y, to_z, gaps[3], gaps[4], made, start, end, before)
+            start = opaque(start + steps)
+
+    return scan_long_columns, lambda strips, tiles: (strips * tiles, threads, 0)

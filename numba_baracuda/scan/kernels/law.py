@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from ...device.block import reach_of
 from ...device.warp import States, states_of
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
@@ -13,15 +14,16 @@ from ..rules import ByType, rule_of
 
 
 class Law:
-    """Types, states and functions of a rule; ``place`` is the type of places.
+    """Types, states and functions of a rule, where ``place`` names the type of places.
 
-    ``lift(p, q, place)``, ``emit(before, after, p, r)``, ``begin(initial, place)`` and ``prepare(a, b, c, near)`` are those of the rule, ``get``
-    and ``put`` those of :func:`reach_of`.
+    ``emit(before, after, p, r)`` and ``begin(initial, place)`` are those of the rule. ``note(made, at, a, b, c, near)`` writes what the rule makes
+    of an element, p, q and r, to three arrays, and ``lift(made, at, place)`` gives its state. ``get`` and ``put`` are those of
+    :func:`~...device.block.reach_of`.
     """
 
     def __init__(self, rule: str, value: str, exclusive: bool, place: str) -> None:
         found, wide, placed = rule_of(rule, exclusive), accumulator_of(value), jit.SCALARS[place]
-        self.rule, self.exclusive, self.wide, self.place = found, exclusive, wide, placed
+        self.rule, self.exclusive, self.wide = found, exclusive, wide
         self.element: Any = jit.SCALARS[value]
         self.widen, self.narrow = conversions_of(value)
         kinds = tuple(placed if letter == "p" else wide for letter in found.kinds)
@@ -33,12 +35,33 @@ class Law:
         #: types of four arrays for states, the last repeated
         self.kinds = (*kinds, *[kinds[-1]] * 3)[:4]
         lift, emit, begin, prepare = (_for_kind(each, wide) for each in (found.lift, found.emit, found.begin, found.prepare))
-        cast = self.states.cast
-        self.lift = jit.device(lambda p, q, place: cast(lift(p, q, placed(place), wide(1))))
+        cast, items = self.states.cast, found.items
+
+        @jit.device
+        def note(made: Any, at: Any, a: Any, b: Any, c: Any, near: Any) -> None:
+            p, q, r = prepare(a, b, c, near, wide(1))
+            made[0][at] = p
+            if items > 1:
+                made[1][at] = q
+            if items > 2:
+                made[2][at] = r
+
+        self.note = note
+        self.lift = jit.device(lambda made, at, place: cast(lift(made[0][at], made[1][at] if items > 1 else made[0][at], placed(place), wide(1))))
         self.begin = jit.device(lambda initial, place: cast(begin(wide(initial), placed(place), wide(1))))
         self.emit = jit.device(lambda before, after, p, r: emit(before, after, p, r, wide(1)))
-        self.prepare = jit.device(lambda a, b, c, near: prepare(a, b, c, near, wide(1)))
         self.get, self.put = reach_of(self.width)
+
+    def reported(self, reverse: bool, result: Any) -> Any:
+        """``f(before, after, extent)``: the winner's place in memory as a result, −1 for none, of states before and after an element."""
+        behind = self.exclusive
+
+        @jit.device
+        def reported(before: Any, after: Any, extent: Any) -> Any:
+            winner = before[1] if behind else after[1]
+            return result(extent - 1 - winner if reverse and winner >= 0 else max(winner, -1))
+
+        return reported
 
     def sizes(self, count: int) -> tuple[int, int, int, int]:
         """Elements of four arrays for so many states."""
@@ -48,30 +71,6 @@ class Law:
 def _for_kind(function: Any, kind: Any) -> Any:
     """The device function; for one :class:`~..rules.ByType` that of the type."""
     return jit.device(function)(kind) if isinstance(function, ByType) else jit.device(function)
-
-
-@functools.cache
-def reach_of(width: int) -> tuple[Any, Any]:
-    """``get(arrays, at)`` and ``put(arrays, at, state)`` of states of so many scalars, each in an array of its own, four for all."""
-    if width == 1:
-        get = jit.device(lambda arrays, at: arrays[0][at])
-    elif width == 2:
-        get = jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at]))
-    else:
-        get = jit.device(lambda arrays, at: (arrays[0][at], arrays[1][at], arrays[2][at], arrays[3][at]))
-
-    @jit.device
-    def put(arrays: Any, at: Any, state: Any) -> None:
-        if width == 1:
-            arrays[0][at] = state
-        else:
-            arrays[0][at] = state[0]
-            arrays[1][at] = state[1]
-            if width > 2:
-                arrays[2][at] = state[2]
-                arrays[3][at] = state[3]
-
-    return get, put
 
 
 @functools.cache

@@ -29,15 +29,25 @@ class Part:
         self._reverse, self._peeled, self._placed, self._result = reverse, peeled, result != "", jit.SCALARS[result or "i32"]
         self._sizes = [self.size if k < reads else 1 for k in range(3)]
         self._made = [vector if k < items else 1 for k in range(3)]
-        held, lift = threads * self.size, law.lift
+        held = threads * self.size
         self._accesses = [accesses_of(law.element, vector, self._lanes, steps, reverse, peeled, k * held) for k in range(3)]
         #: of shared memory for a block
         self.nbytes = (reads * law.element.bitwidth + self._placed * self._result.bitwidth) * held // 8
         self._places_at = reads * held * law.element.bitwidth // self._result.bitwidth
-        #: the state of an element
-        self._lifted = jit.device(lambda made, v, position: lift(made[0][v], made[1][v] if items > 1 else made[0][v], position))
         self._make = self._maker()
-        self.read, self.fold, self.give = self._read(), self._fold(), self._give()
+        self.edge, self.read, self.fold, self.give = self._edge(), self._read(), self._fold(), self._give()
+
+    def _edge(self) -> Any:
+        """``edge(base, extent, skew)`` of a peeled row: places of its first access that lie before it, and where its first whole access begins."""
+        reverse, low_bits = self._reverse, self._vector - 1
+
+        @jit.device
+        def edge(base: Any, extent: Any, skew: Any) -> tuple[Any, Any]:
+            begin = skew + (base + extent if reverse else base)
+            skipped = (-begin if reverse else begin) & low_bits
+            return skipped, (low_bits + 1 - skipped) & low_bits
+
+        return edge
 
     def _read(self) -> Any:
         law, size, accesses = self._law, self.size, self._accesses
@@ -72,9 +82,7 @@ class Part:
     def _maker(self) -> Any:
         """``make(shared, lane, s, start, extent, initial, beside, made)``: what the rule makes of access s, in the scan's order."""
         law, vector, steps, reverse, accesses = self._law, self._vector, self._steps, self._reverse, self._accesses
-        element, widen, prepare, wide, reads, items, near = (
-            law.element, law.widen, law.prepare, law.wide, len(law.rule.reads), law.rule.items, law.rule.near,
-        )  # fmt: skip
+        element, widen, note, wide, reads, near = law.element, law.widen, law.note, law.wide, len(law.rule.reads), law.rule.near
         (get_a, get_b, get_c), get_one = [each.get for each in accesses], accesses[2].get_one
         size_b, size_c = vector if reads > 1 else 1, vector if reads > 2 else 1
 
@@ -108,18 +116,13 @@ class Part:
                         other = widen(get_one(shared, lane, s - 1, vector - 1)) if s > 0 else beside
                     if start + s * vector + v <= 0:
                         other = c
-                p, q, r = prepare(a, b, c, other)
-                made[0][v] = p
-                if items > 1:
-                    made[1][v] = q
-                if items > 2:
-                    made[2][v] = r
+                note(made, v, a, b, c, other)
 
         return make
 
     def _fold(self) -> Any:
         law, size, vector, steps, lanes, peeled = self._law, self.size, self._vector, self._steps, self._lanes, self._peeled
-        states, wide, lifted, make, (made_0, made_1, made_2) = law.states, law.wide, self._lifted, self._make, self._made
+        states, wide, lift, make, (made_0, made_1, made_2) = law.states, law.wide, law.lift, self._make, self._made
         identity, combine, of_lane, of_lower, over_lanes = states.identity, states.combine, states.of_lane, states.of_lower, scan_of(states, lanes)
 
         @jit.device
@@ -132,11 +135,11 @@ class Part:
                 for v in range(vector):
                     position = start + s * vector + v
                     if s == 0 and v == 0:
-                        total = lifted(made, v, position)
+                        total = lift(made, v, position)
                         if peeled and position < 0:
                             total = identity()
                     elif not (peeled and s == 0) or position >= 0:
-                        total = combine(total, lifted(made, v, position))
+                        total = combine(total, lift(made, v, position))
             through = over_lanes(total)
             return of_lower(through, int32(1)), of_lane(through, (int32(cuda.laneid) & -lanes) + lanes - 1)
 
@@ -146,10 +149,11 @@ class Part:
         if self._law.rule.scatters:
             return self._give_scattered()
         law, size, vector, steps, lanes = self._law, self.size, self._vector, self._steps, self._lanes
-        reverse, peeled, make, lifted, (made_0, made_1, made_2) = self._reverse, self._peeled, self._make, self._lifted, self._made
+        reverse, peeled, make, lift, (made_0, made_1, made_2) = self._reverse, self._peeled, self._make, law.lift, self._made
         combine, emit, narrow, element, wide = law.states.combine, law.emit, law.narrow, law.element, law.wide
-        items, exclusive, placed = law.rule.items, law.exclusive, self._placed
+        items, placed = law.rule.items, self._placed
         result = self._result if placed else element
+        reported = law.reported(reverse, result)
         of_places, put, write = (
             accesses_of(result, vector, lanes, steps, reverse, peeled, self._places_at), self._accesses[0].put, self._accesses[0].write,
         )  # fmt: skip
@@ -168,11 +172,10 @@ class Part:
                 make(shared, lane, s, start, extent, initial, beside, made)
                 for v in range(vector):
                     k, position = vector - 1 - v if reverse else v, start + s * vector + v
-                    after = combine(state, lifted(made, v, position))
+                    after = combine(state, lift(made, v, position))
                     values[k] = narrow(emit(state, after, made[0][v], made[2][v] if items > 2 else made[0][v]))
                     if placed:
-                        winner = state[1] if exclusive else after[1]
-                        winners[k] = result(extent - 1 - winner if reverse and winner >= 0 else max(winner, -1))
+                        winners[k] = reported(state, after, extent)
                     if not (peeled and s == 0) or position >= 0:
                         state = after
                 put(shared, lane, s, values)
@@ -190,7 +193,7 @@ class Part:
     def _give_scattered(self) -> Any:
         """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends."""
         law, size, vector, lanes, steps, place = self._law, self.size, self._vector, self._lanes, self._steps, self._accesses[0].place
-        bounds, combine, lifted, make, (made_0, made_1, made_2) = self._accesses[0].bounds, law.states.combine, self._lifted, self._make, self._made
+        bounds, combine, lift, make, (made_0, made_1, made_2) = self._accesses[0].bounds, law.states.combine, law.lift, self._make, self._made
         emit, narrow, element, wide, store, strip = law.emit, law.narrow, law.element, law.wide, STORE_STREAM[vector], self._lanes * vector
 
         @jit.device
@@ -208,7 +211,7 @@ class Part:
                 for v in range(vector):
                     position = start + s * vector + v
                     if (position >= 0) & (position < extent):
-                        after = combine(state, lifted(made, v, position))
+                        after = combine(state, lift(made, v, position))
                         if after[1] == position:
                             winners |= int64(1) << (s * vector + v)
                             if there and state[1] >= 0:

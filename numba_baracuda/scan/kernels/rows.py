@@ -31,7 +31,8 @@ def scan_rows(
     """
     law = law_of(rule, value, exclusive, place)
     part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, result), law.states
-    read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
+    edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
+    begin, combine, element = law.begin, states.combine, law.element
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
     over_warps, row_of, gapless, tile = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
     kind_of_places = jit.SCALARS[result or "i32"]
@@ -52,9 +53,8 @@ def scan_rows(
         y_gap, z_gap = (int64(1), int64(1)) if gapless else (gaps[3], gaps[4])
         carry, first, spare, end = begin(initial, origin), int64(0), int64(0), int64(extent)
         if peeled:
-            edge = skew + (bases[0] + extent if reverse else bases[0])
-            first = -((-edge if reverse else edge) & (vector - 1))
-            spare = first + vector if first < 0 else first
+            skipped, spare = edge(bases[0], extent, skew)
+            first = -skipped
         while first < end:
             at = first + warp * (size * group_lanes)
             beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
@@ -86,11 +86,12 @@ def scan_long_rows(
     """
     law = law_of(rule, value, exclusive, place)
     part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, result), law.states
-    read, fold, give, begin, combine, element, size = part.read, part.fold, part.give, law.begin, states.combine, law.element, part.size
-    over_warps, row_of, gapless, warps, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads // 32, threads * size
-    before = chain_of(states, group, warps).before
+    edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
+    begin, combine, element = law.begin, states.combine, law.element
+    over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
+    before, get = chain_of(states, group, 1, threads).before, law.get
     kind_of_places = jit.SCALARS[result or "i32"]
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(warps + 1), law.kinds
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
     reads, line = len(law.rule.reads), 1024 // element.bitwidth
 
     @jit.device
@@ -131,16 +132,14 @@ def scan_long_rows(
             call_up((a, b, c), ticket[0] + ahead, tiles, extent, kept_shape, a_rows, b_rows, c_rows)
         first, spare, end = tile * tile_size, int64(0), int64(extent)
         if peeled:
-            edge = skew + (bases[0] + extent if reverse else bases[0])
-            skipped = (-edge if reverse else edge) & (vector - 1)
+            skipped, spare = edge(bases[0], extent, skew)
             first -= skipped
-            spare = (vector - skipped) & (vector - 1)
         at = first + warp * (size * 32)
         beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
         below, total = fold(shared, at, lane, end, initial, beside)
         behind, total = over_warps(lane == 0, total)
-        own = before(words, row, tile, tiles, rows, begin(initial, origin), total, told)
-        own = combine(own, behind)
+        before(words, ticket[0], 1, tile, tiles, True, begin(initial, origin), total, told)
+        own = combine(get(told, 0), behind)
         if lane > 0:
             own = combine(own, below)
         give(y, z, to_y, to_z, y_gap, z_gap, True, at, lane, end, initial, beside, own, shared, places)

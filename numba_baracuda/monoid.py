@@ -1,0 +1,93 @@
+"""Monoids as plain functions of scalars: what a fold does, without an index or a dtype.
+
+A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift(x, other, one)`` makes a state of an element,
+``combine(a, b)`` joins two neighbouring states in order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result. A
+kernel compiles these functions in, so they use only arithmetic that numba knows, ``one`` instead of literals, which would pull float32 up to float64,
+and ``&`` and ``|`` instead of words that branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+def _element(x: Any, other: Any, one: Any) -> Any:
+    return x
+
+
+def _state(state: Any, count: Any, one: Any) -> Any:
+    return state
+
+
+def _around(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
+    return pivot, first
+
+
+def _unmoved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+    return first, second
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
+
+    Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
+    integer where states are integers. ``combine`` may be named as ``"package.module:function"``, for one that needs numba. ``lift`` is given as
+    ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are that
+    integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies behind all
+    of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given the
+    count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of one scalar
+    is otherwise its own result.
+
+    Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
+    new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
+    over the elements, which may pass over a NaN, since the sums do not; without that one of the first elements, and later their mean. All may be
+    named as functions that give them for the type.
+
+    ``kind`` is the state's type where it is not the accumulator's. Where elements ``shift``, the mean in a state is taken less one of them.
+    """
+
+    name: str
+    identity: tuple[float, ...]
+    combine: Callable[[Any, Any], Any] | str
+    lift: Callable[[Any, Any, Any], Any] = _element
+    finish: Callable[[Any, Any, Any], Any] = _state
+    append: Callable[[Any, Any, Any], Any] | None = None
+    pivot: Callable[[Any, Any], Any] | None = None
+    about: Callable[[Any, Any, Any], Any] | str = ""
+    moved: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _unmoved
+    around: Callable[[Any, Any, Any, Any, Any], Any] | str = _around
+    terms: int = 1
+    kind: str = ""
+    shifts: bool = False
+    pairs: bool = False
+    results: int = 1
+    correction: int = 0
+    counts: bool = False
+
+    @property
+    def places(self) -> bool:
+        """Whether an element's position enters its state."""
+        return self.append is not None
+
+    @property
+    def width(self) -> int:
+        """Scalars in a state."""
+        return len(self.identity)
+
+    @property
+    def heavy(self) -> bool:
+        """Whether a state is more than an element."""
+        return self.width > 1 or self.pairs
+
+    @property
+    def lifts(self) -> bool:
+        """Whether an element is not its own state."""
+        return self.lift is not _element
+
+    @property
+    def finishes(self) -> bool:
+        """Whether the result is more than the state."""
+        return self.finish is not _state
