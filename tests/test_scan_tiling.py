@@ -14,6 +14,7 @@ from test_scan import EVERY, check, gradient, truth, values
 import numba_baracuda as nb
 from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor, arrays
 from numba_baracuda.op import Clear, Launch, Layout, Target, contiguous
+from numba_baracuda.scan import tiling
 from numba_baracuda.scan.problem import Problem
 from numba_baracuda.scan.tiling import FEW_THREADS, GROUP, WEIGHTS, pieces_of, steps_of, words_of
 
@@ -53,10 +54,11 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((1 << 20, 24), 0, {"early": True, "name": "cumsum_backward"}, "scan_long_columns", {"group": 0, "reverse": True}),
         ((1 << 20, 24), 0, {"name": "cummax_backward", "element": "bf16"}, "scan_long_columns", {"times": 7, "reverse": False}),
         ((1 << 22, 2), 0, {}, "scan_long_columns", {"vector": 2, "lanes": 1, "group": 64}),
-        ((1, 1 << 24, 64), 1, {"name": "cummax", "index": "i64"}, "scan_long_columns", {"kept": 1, "result": "i64", "times": 2}),
+        ((1, 1 << 24, 64), 1, {"name": "cummax", "index": "i64"}, "scan_long_columns", {"kept": 1, "result": "i64", "times": 4}),
         ((3, 1 << 22, 37), 1, {}, "scan_long_columns", {"kept": 2, "vector": 1, "lanes": 16}),
-        ((1 << 20, 132 * 48), 0, {}, "scan_long_columns", {"group": 8}),
-        ((1 << 20, 132 * 48 + 4), 0, {}, "scan_columns", {}),
+        ((1 << 20, 132 * 32), 0, {}, "scan_long_columns", {"group": 8, "lanes": 4}),
+        ((1 << 20, 132 * 32), 0, {"name": "cumprod_backward"}, "scan_long_columns", {"lanes": 8}),
+        ((1 << 20, 132 * 32 + 4), 0, {}, "scan_columns", {}),
         ((1 << 10, 24), 0, {}, "scan_columns", {}),
         ((1, 1 << 28), 1, {}, "scan_long_rows", {"group": GROUP, "threads": 256, "peeled": False}),
         ((1, 1 << 28), 1, {"early": True}, "scan_long_rows", {"group": 0}),
@@ -199,6 +201,15 @@ def test_what_a_sku_says() -> None:
     assert nb.select(rows).sku.variant == "scan:scan_rows"
     assert nb.select(ScanBackwardDescriptor("cumprod", (1, 1 << 28), 1)).sku.variant == "scan_back:scan_long_rows"
     assert nb.select(ScanDescriptor("cumsum", (0, 3), 0)).sku.variant == "scan"
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1, 21 * FEW + 5), 1), ((10_100, 2), 0)])
+@pytest.mark.parametrize("name", ["cumsum", "logcumsumexp"])
+def test_several_clusters_of_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few tiles each, so that small inputs have several."""
+    for constant, value in {"GROUP": 3, "GROUPS": 2, "LEAST_GROUP": 4, "MOST_GROUP": 4, "COLUMN_GROUPS": 2}.items():
+        monkeypatch.setattr(tiling, constant, value)
+    check(kind, name, values(name, shape), axis)
 
 
 @pytest.mark.skipif(not arrays.emulating(), reason="schedules are the emulator's")

@@ -71,19 +71,19 @@ class _Scan:
         """Columns shared out to blocks tile by tile, if they are long and few."""
         problem, weight = self.problem, self.weight
         nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
-        lanes, steps = tiling.column_lanes(accesses, nbytes, tiling.STRIP_BYTES), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
+        lanes, steps = tiling.column_lanes(accesses, nbytes, weight.strip_bytes), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
         threads = tiling.FEW_THREADS if self.target.emulated else tiling.COLUMN_THREADS
         times, high = tiling.tall_tile(self.bits, threads // lanes * steps, len(self.rule.reads) * self.size)
         strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)
-        if strips > tiling.BUSY_STRIPS * self.target.multiprocessors or problem.extent <= tiling.LONG_TILES * high:
+        if problem.rows * self.size > tiling.FEW_BYTES * self.target.multiprocessors or problem.extent <= tiling.LONG_TILES * high:
             return None
         dealt: dict[str, Any] = {
-            "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": group and tiling.group_of(strips), "again": tiling.AGAIN,
+            "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": group and tiling.group_of(strips),
+            "groups": tiling.COLUMN_GROUPS if group else 0, "again": weight.strip_again,
         }  # fmt: skip
-        ahead = ceil_div(tiling.AHEAD * self.target.multiprocessors, strips)
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
-        resident = 0 if self.size == 2 else tiling.STRIP_BLOCKS
-        launch = self.launch("scan_long_columns", strips * tiles, (tiles, strips, ahead), (words.name,), resident, **dealt)
+        resident = tiling.STRIP_BLOCKS.get(self.size, 0)
+        launch = self.launch("scan_long_columns", strips * tiles, (tiles, strips), (words.name,), resident, **dealt)
         return Recipe((Clear(words.name), launch), (words,))
 
     def rows(self) -> Recipe:
@@ -97,14 +97,16 @@ class _Scan:
         """Rows shared out to blocks, if they are long and few."""
         problem, weight = self.problem, self.weight
         steps = self.steps(weight.long_bytes)
-        threads, resident = (weight.peeled_threads, weight.peeled_blocks) if problem.peeled else (weight.long_threads, weight.long_blocks)
-        threads, resident = tiling.FEW_THREADS if self.target.emulated else threads, resident if group else min(resident, tiling.EARLY_BLOCKS)
+        threads = tiling.FEW_THREADS if self.target.emulated else weight.long_threads
+        resident = min(weight.long_blocks, weight.long_blocks if group else tiling.EARLY_BLOCKS, tiling.DOUBLE_BLOCKS if self.size == 8 else 32)
         tile = threads * steps * problem.vector
         resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
         if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or problem.longest <= tiling.LONG_TILES * tile:
             return None
         tiles = ceil_div(problem.longest, tile)
-        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
+        dealt: dict[str, Any] = {
+            "steps": steps, "threads": threads, "peeled": problem.peeled, "group": group, "groups": tiling.GROUPS if group else 0,
+        }  # fmt: skip
         scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))
         return Recipe((Clear(words.name), self.launch("scan_long_rows", problem.rows * tiles, scalars, (words.name,), resident, **dealt)), (words,))

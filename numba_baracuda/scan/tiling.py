@@ -17,41 +17,41 @@ class Weight:
     long_bytes: int  #: of rows that are shared out to blocks
     long_threads: int  #: in a block that scans a tile of such a row
     long_blocks: int  #: resident ones of these that a multiprocessor should hold
-    peeled_threads: int  #: the same where the row is peeled, which takes more registers
-    peeled_blocks: int
     column_bytes: int
     access_bytes: int  #: of the widest access across rows
     beside_bytes: int  #: that a block accesses side by side across rows
     half_beside: int  #: the same of halves
     column_blocks: int = 0  #: resident blocks that a multiprocessor should hold of those that walk down columns of 4-byte elements, and of halves
     half_blocks: int = 0
+    strip_bytes: int = 128  #: that a block accesses side by side where columns are shared out to blocks
+    strip_again: bool = True  #: whether what such a block reads twice is kept in L1
 
 
 #: scans whose states are one number, or several; sums over runs of winners; affine maps
 WEIGHTS = {
     "single": Weight(
         row_bytes=128, row_threads=256,
-        long_bytes=128, long_threads=256, long_blocks=4, peeled_threads=224, peeled_blocks=4,
-        column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128,
+        long_bytes=128, long_threads=256, long_blocks=4,
+        column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128, strip_bytes=64,
     ),
     "several": Weight(
         row_bytes=64, row_threads=128,
-        long_bytes=128, long_threads=256, long_blocks=5, peeled_threads=224, peeled_blocks=4,
+        long_bytes=128, long_threads=256, long_blocks=5,
         column_bytes=64, access_bytes=16, beside_bytes=128, half_beside=64, column_blocks=4, half_blocks=4,
     ),
     "runs": Weight(
         row_bytes=64, row_threads=128,
-        long_bytes=64, long_threads=256, long_blocks=5, peeled_threads=224, peeled_blocks=4,
-        column_bytes=32, access_bytes=8, beside_bytes=128, half_beside=128, column_blocks=4,
+        long_bytes=64, long_threads=256, long_blocks=4,
+        column_bytes=32, access_bytes=8, beside_bytes=128, half_beside=128, column_blocks=4, strip_again=False,
     ),
     "affine": Weight(
         row_bytes=64, row_threads=128,
-        long_bytes=64, long_threads=256, long_blocks=4, peeled_threads=192, peeled_blocks=3,
+        long_bytes=64, long_threads=256, long_blocks=4,
         column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128,
     ),
 }  # fmt: skip
-#: resident blocks that scan long rows, where their tiles are joined as they come
-EARLY_BLOCKS = 4
+#: resident blocks that scan long rows, at most, where their tiles are joined as they come, and where elements are doubles
+EARLY_BLOCKS, DOUBLE_BLOCKS = 4, 3
 #: bytes of the widest access across rows of halves
 HALF_ACCESS = 8
 #: threads in a block that walks down columns
@@ -60,17 +60,19 @@ COLUMN_THREADS = 256
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
 BUSY_ROWS, LONG_TILES = 4, 2
-#: bytes that a block accesses side by side across rows where columns are shared out to blocks, how many such strips for each multiprocessor keep it
-#: busy otherwise, and 1 / the share of what is read that the words of their chains may be
-STRIP_BYTES, BUSY_STRIPS, WORDS_SHARE = 64, 3, 100
-#: resident blocks that scan such strips, but of halves, which take more registers; and whether what they read twice is kept in L1
-STRIP_BLOCKS, AGAIN = 3, False
+#: bytes beside each other for each multiprocessor up to which columns are shared out to blocks, and 1 / the share of what is read that the words of
+#: their chains may be
+FEW_BYTES, WORDS_SHARE = 128, 100
+#: resident blocks that scan such columns, of elements of so many bytes; halves take more registers
+STRIP_BLOCKS = {4: 4, 8: 2}
 #: tiles of all strips that pass while a group of one's hears from that before, and the least and most of a strip that are joined at once
 APART, LEAST_GROUP, MOST_GROUP = 64, 8, 64
-#: tiles for each multiprocessor that a block calls up ahead of its own
+#: tiles of rows for each multiprocessor that a block calls up ahead of its own
 AHEAD = 2
 #: tiles of a long row that are joined at once, and words before those that blocks leave for one another
 GROUP, HEAD = 32, 2
+#: groups of tiles of a long row, and of columns, whose folds are joined at once
+GROUPS, COLUMN_GROUPS = 32, 32
 #: threads that share out a tile of a long row where kernels are emulated, so that small rows have several
 FEW_THREADS = 64
 #: elements of a tile that a lane has at most: it marks them in a word of so many bits; and accesses, whatever their width

@@ -19,10 +19,11 @@ class Accesses:
     what is beside that of the next lane. In shared memory, from element ``begin`` on, each warp has a part of its own, and lane l's accesses are
     those at first + l · steps · vector and behind. ``load`` and ``keep`` bring the part there by way of registers, ``get`` and ``put`` reach an
     access of the lane's own, and ``write`` takes the part back. Accesses are kept without bank conflicts, number n at n ^ (n / (128 bytes) mod
-    steps). ``peeled`` rows begin inside of an access and end inside of another, whose other elements are left alone.
+    steps). ``peeled`` rows begin inside of an access and end inside of another, whose other elements are left alone. Where parts that are not
+    ``whole`` are ``rare``, ``load`` is not for them: ``bring`` has them in shared memory element by element, and they are written likewise.
     """
 
-    def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, begin: int) -> None:
+    def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare: bool, begin: int) -> None:
         strip, line, run = lanes * vector, max(1, 1024 // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
         load_global, store_global, load_shared, store_shared = LOAD_STREAM[run], STORE_STREAM[run], LOAD[run], STORE[run]
 
@@ -40,13 +41,19 @@ class Accesses:
             return begin + (at ^ (at // line & (steps - 1))) * vector
 
         @jit.device
+        def slot(lane: Any, at: Any) -> Any:
+            """Where an element of the part is in shared memory."""
+            v = int32(at & (vector - 1))
+            return kept(lane, int32(at // vector)) + (vector - 1 - v if reverse else v)
+
+        @jit.device
         def bounds(first: Any, extent: Any) -> Any:
             """Which of the part's places are in the row: those from the first on, and less than the second; and whether all are."""
             low, high = int32(max(-first, int64(0))) if peeled else int32(0), int32(min(extent - first, int64(strip * steps)))
             return low, high, low == 0 and high == strip * steps
 
         @jit.device
-        def load(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, spare: Any, raw: Any) -> None:
+        def load_some(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, spare: Any, raw: Any) -> None:
             low, high, whole = bounds(first, extent)
             own = base + place(first, extent, vector) * gap
             for s in range(steps):
@@ -60,6 +67,19 @@ class Accesses:
                         for v in range(vector):
                             if (at + v >= low) & (at + v < high):
                                 raw[s * vector + (vector - 1 - v if reverse else v)] = array[base + place(first + at + v, extent, 1) * gap]
+
+        @jit.device
+        def load_whole(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, spare: Any, raw: Any) -> None:
+            own = base + (place(first, extent, vector) + toward(lane * vector)) * gap
+            for s in range(steps):
+                load_global(array, own + toward(s * strip) * gap, raw, s * vector)
+
+        @jit.device
+        def bring(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, shared: Any) -> None:
+            low, high, _ = bounds(first, extent)
+            for k in range(steps * vector):
+                at = int32(k * lanes + lane)
+                shared[slot(lane, at)] = array[base + place(first + min(max(at, low), high - 1), extent, 1) * gap]
 
         @jit.device
         def keep(raw: Any, shared: Any, lane: Any) -> None:
@@ -81,28 +101,40 @@ class Accesses:
                 store_shared(shared, at + k, raw, k)
 
         @jit.device
+        def write_some(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, shared: Any) -> None:
+            low, high, _ = bounds(first, extent)
+            for k in range(steps * vector):
+                at = int32(k * lanes + lane)
+                if (at >= low) & (at < high):
+                    array[base + place(first + at, extent, 1) * gap] = shared[slot(lane, at)]
+
+        @jit.device
         def write(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, shared: Any) -> None:
             values = cuda.local.array(vector, element)
-            low, high, _ = bounds(first, extent)
-            own = base + place(first, extent, vector) * gap
-            for s in range(steps):
-                at, there = int32(s * strip + lane * vector), kept(lane, s * lanes + lane)
-                for k in range(0, vector, run):
-                    load_shared(shared, there + k, values, k)
-                if (at >= low) & (at + vector <= high):
-                    begin = own + toward(at) * gap
+            low, high, whole = bounds(first, extent)
+            if rare and not whole:
+                write_some(array, base, gap, first, lane, extent, shared)
+            else:
+                own = base + (place(first, extent, vector) + toward(lane * vector)) * gap
+                for s in range(steps):
+                    at, there = int32(s * strip + lane * vector), kept(lane, s * lanes + lane)
                     for k in range(0, vector, run):
-                        store_global(array, begin + k, values, k)
-                elif peeled:
-                    for v in range(vector):
-                        if (at + v >= low) & (at + v < high):
-                            array[base + place(first + at + v, extent, 1) * gap] = values[vector - 1 - v if reverse else v]
+                        load_shared(shared, there + k, values, k)
+                    if rare or ((at >= low) & (at + vector <= high)):
+                        for k in range(0, vector, run):
+                            store_global(array, own + toward(s * strip) * gap + k, values, k)
+                    elif peeled:
+                        for v in range(vector):
+                            if (at + v >= low) & (at + v < high):
+                                array[base + place(first + at + v, extent, 1) * gap] = values[vector - 1 - v if reverse else v]
 
-        self.bounds, self.place, self.load, self.keep = bounds, place, load, keep
+        self.bounds, self.place, self.toward, self.load, self.bring, self.keep = (
+            bounds, place, toward, load_whole if rare else load_some, bring, keep,
+        )  # fmt: skip
         self.get, self.get_one, self.put, self.write = get, get_one, put, write
 
 
 @functools.cache
-def accesses_of(element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, begin: int) -> Accesses:
+def accesses_of(element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare: bool, begin: int) -> Accesses:
     """The one :class:`Accesses` for these."""
-    return Accesses(element, vector, lanes, steps, reverse, peeled, begin)
+    return Accesses(element, vector, lanes, steps, reverse, peeled, rare, begin)

@@ -9,7 +9,6 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
 from ...device.order import fetch_add
-from ...device.vector import prefetch
 from ...device.warp import scan_of
 from ...kernels.elements import place_of
 from ...runtime import jit
@@ -81,23 +80,23 @@ def scan_columns(
 @jit.kernel
 def scan_long_columns(
     *, rule: str, value: str, result: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool, place: str, kept: int,
-    group: int, times: int, again: bool,
+    group: int, groups: int, times: int, again: bool,
 ) -> Any:  # fmt: skip
     """``scan_columns`` where there are few columns: a block scans one tile of a strip of them, and learns from other blocks what comes before it.
 
     A strip is what ``scan_columns`` gives to a block; here a lane takes ``times`` batches of places that follow one another. The first of ``words``
     hands out the ``tiles`` tiles of all ``strips``, those beside each other first; the others are those of the chain, an item for each column, as
-    in ``scan_long_rows``. Bytes: every operand once, a second time from the caches if a tile is more than one batch, and 16 for each piece of a
-    tile's states, written, and read some times.
+    in ``scan_long_rows``. Bytes: every operand once, or, if a tile is more than one batch, twice, the second time from the caches where they hold it;
+    and 16 for each piece of a tile's states, written, and read some times.
     """
     law = law_of(rule, value, exclusive, place)
     stack, states, wide = stack_of(law, vector, steps, reverse, result, again), law.states, law.wide
     fetch, fold, give, begin, combine, identity, get, put = (
         stack.fetch, stack.fold, stack.give, law.begin, states.combine, states.identity, law.get, law.put,
     )  # fmt: skip
-    depth, beside_all, column_of, size, reads = threads // lanes, lanes * vector, place_of(kept), stack.size, len(law.rule.reads)
+    depth, beside_all, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
     pitch, places, high = beside_all + (lanes if lanes < 32 else 0), times * steps, depth * times * steps
-    chain = chain_of(states, group, beside_all, threads)
+    chain = chain_of(states, group, groups, beside_all, threads)
     before_tile, own_lanes, over_lanes, of_lower, of_lane = chain.before, chain.lanes, scan_of(states, chain.lanes), states.of_lower, states.of_lane
     share, busy = depth // own_lanes, beside_all * own_lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
@@ -121,20 +120,8 @@ def scan_long_columns(
             state = combine(state, total)
         return of_lane(through, int32(cuda.laneid) | (own_lanes - 1))
 
-    @jit.device
-    def call_up(arrays: Any, bases: Any, gaps: Any, first: Any, extent: Any) -> None:
-        """Prefetches the tile of a strip that begins at a place."""
-        for k in range(0, high, threads):
-            at = min(first + k + int32(cuda.threadIdx.x), extent - 1)
-            at = extent - 1 - at if reverse else at
-            prefetch(arrays[0], bases[0] + at * gaps[0])
-            if reads > 1:
-                prefetch(arrays[1], bases[1] + at * gaps[1])
-            if reads > 2:
-                prefetch(arrays[2], bases[2] + at * gaps[2])
-
     def scan_long_columns(
-        a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, columns: Any, extent: Any, initial: Any, origin: Any, tiles: Any, strips: Any, ahead: Any,
+        a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, columns: Any, extent: Any, initial: Any, origin: Any, tiles: Any, strips: Any,
         kept_shape: Any, a_columns: Any, b_columns: Any, c_columns: Any, y_columns: Any, z_columns: Any, gaps: Any,
     ) -> None:  # fmt: skip
         made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
@@ -149,13 +136,14 @@ def scan_long_columns(
         before = (
             cuda.local.array(few_0, kind_0), cuda.local.array(few_1, kind_1), cuda.local.array(few_2, kind_2), cuda.local.array(few_3, kind_3),
         )  # fmt: skip
-        ticket = cuda.shared.array(1, int64)
+        ticket = cuda.shared.array(2, int64)
         thread = int32(cuda.threadIdx.x)
         if thread == 0:
-            ticket[0] = fetch_add(words, 0, int64(1))
+            number = fetch_add(words, 0, int64(1))
+            ticket[0] = number // strips
+            ticket[1] = (number - ticket[0] * strips) * beside_all
         cuda.syncthreads()
-        tile = ticket[0] // strips
-        strip = (ticket[0] - tile * strips) * beside_all
+        tile, strip = ticket[0], ticket[1]
         below, beside = int32(uint32(thread) // uint32(lanes)), int32(uint32(thread) % uint32(lanes))
         column = strip + beside * vector
         there = column < columns
@@ -163,8 +151,6 @@ def scan_long_columns(
         bases = column_of(column, kept_shape, a_columns), column_of(column, kept_shape, b_columns), column_of(column, kept_shape, c_columns)
         to_y, to_z = column_of(column, kept_shape, y_columns), column_of(column, kept_shape, z_columns)
         end, own = int64(extent), below * pitch + beside
-        if ahead > 0 and tile + ahead < tiles:
-            call_up((a, b, c), bases, gaps, (tile + ahead) * high, end)
         first = tile * high + below * places
         for v in range(vector):
             put(before, v, identity())

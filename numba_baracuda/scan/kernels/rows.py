@@ -30,7 +30,7 @@ def scan_rows(
     The order is fixed by the geometry. Bytes: every operand once.
     """
     law = law_of(rule, value, exclusive, place)
-    part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, result), law.states
+    part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, False, result), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element = law.begin, states.combine, law.element
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
@@ -75,30 +75,29 @@ def scan_rows(
 @jit.kernel
 def scan_long_rows(
     *, rule: str, value: str, result: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool, place: str,
-    kept: int, group: int,
+    kept: int, group: int, groups: int,
 ) -> Any:  # fmt: skip
     """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
 
     The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
-    ``group`` of tiles the order of every fold is fixed by the geometry, with 0 they are joined as they come. A block first calls up the tile that is
-    ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written, and read
-    some times.
+    ``group`` of tiles, ``groups`` of which are a cluster, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A
+    block first calls up the tile that is ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each
+    piece of its state, written, and read some times.
     """
     law = law_of(rule, value, exclusive, place)
-    part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, result), law.states
+    part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, result), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element = law.begin, states.combine, law.element
     over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
-    before, get = chain_of(states, group, 1, threads).before, law.get
+    before, get = chain_of(states, group, groups, 1, threads).before, law.get
     kind_of_places = jit.SCALARS[result or "i32"]
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
     reads, line = len(law.rule.reads), 1024 // element.bitwidth
 
     @jit.device
-    def call_up(arrays: Any, number: Any, tiles: Any, extent: Any, kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any) -> None:
+    def call_up(arrays: Any, row: Any, tile: Any, extent: Any, kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any) -> None:
         """Prefetches a tile, a line of 128 bytes of each array by each thread."""
-        row = number // tiles
-        at = min((number - row * tiles) * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
+        at = min(tile * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
         if int32(cuda.threadIdx.x) * line < tile_size:
             at = extent - 1 - at if reverse else at
             prefetch(arrays[0], row_of(row, kept_shape, a_rows) + at)
@@ -116,20 +115,22 @@ def scan_long_rows(
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
             cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
-        ticket = cuda.shared.array(1, int64)
+        ticket = cuda.shared.array(2, int64)
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(cuda.laneid), thread >> 5
         if thread == 0:
-            ticket[0] = fetch_add(words, 0, int64(1))
+            number = fetch_add(words, 0, int64(1))
+            ticket[0] = number // tiles
+            ticket[1] = number - ticket[0] * tiles
         cuda.syncthreads()
-        row = ticket[0] // tiles
-        tile = ticket[0] - row * tiles
+        row, tile = ticket[0], ticket[1]
         bases = row_of(row, kept_shape, a_rows), row_of(row, kept_shape, b_rows), row_of(row, kept_shape, c_rows)
         to_y, to_z = row_of(row, kept_shape, y_rows), row_of(row, kept_shape, z_rows)
         apart = (int64(1), int64(1), int64(1)) if gapless else (gaps[0], gaps[1], gaps[2])
         y_gap, z_gap = (int64(1), int64(1)) if gapless else (gaps[3], gaps[4])
-        if gapless and ticket[0] + ahead < rows * tiles:
-            call_up((a, b, c), ticket[0] + ahead, tiles, extent, kept_shape, a_rows, b_rows, c_rows)
+        if gapless and (tile + ahead < tiles or row + 1 < rows):
+            called = tile + ahead < tiles
+            call_up((a, b, c), row if called else row + 1, tile + ahead - (0 if called else tiles), extent, kept_shape, a_rows, b_rows, c_rows)
         first, spare, end = tile * tile_size, int64(0), int64(extent)
         if peeled:
             skipped, spare = edge(bases[0], extent, skew)
@@ -138,7 +139,7 @@ def scan_long_rows(
         beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
         below, total = fold(shared, at, lane, end, initial, beside)
         behind, total = over_warps(lane == 0, total)
-        before(words, ticket[0], 1, tile, tiles, True, begin(initial, origin), total, told)
+        before(words, row * tiles + tile, 1, tile, tiles, True, begin(initial, origin), total, told)
         own = combine(get(told, 0), behind)
         if lane > 0:
             own = combine(own, below)
