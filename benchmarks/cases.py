@@ -111,12 +111,14 @@ def reduce_cases() -> Iterator[Case]:
             yield ReduceCase(f"reduce_{kind}_backward", shape, axes)
 
 
-#: shapes, and the axis of the scan: long rows, short ones, middling ones, columns, columns in the middle; and rows so long that many blocks share one
+#: shapes, and the axis of the scan: long rows, short ones, middling ones, columns, columns in the middle; and rows, and few columns, so long that
+#: many blocks share them
 ROWS: Along = ((16384, 16384), 1)
 COLUMNS: Along = ((16384, 16384), 0)
 ENDLESS: tuple[Along, ...] = (((1, 1 << 28), 1), ((7, (1 << 25) + 3), 1))
+TALL: tuple[Along, ...] = (((1 << 22, 24), 0), ((1 << 25, 3), 0))
 SCANS: tuple[Along, ...] = (
-    ROWS, ((1 << 20, 256), 1), ((32, 2048, 4096), 2), COLUMNS, ((64, 8192, 512), 1), ((32, 2048, 4096), 1), *ENDLESS,
+    ROWS, ((1 << 20, 256), 1), ((32, 2048, 4096), 2), COLUMNS, ((64, 8192, 512), 1), ((32, 2048, 4096), 1), *ENDLESS, *TALL,
 )  # fmt: skip
 #: what is scanned in other elements than float32, forward and backward
 _HALVES = (ROWS, COLUMNS, ENDLESS[0])
