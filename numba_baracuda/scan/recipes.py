@@ -91,7 +91,8 @@ class _Scan:
         most = self.steps(weight.row_bytes)
         lanes, steps, threads = tiling.dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
-        return Recipe((self.launch("scan_rows", ceil_div(problem.rows, threads // lanes), (problem.skew,), **dealt),))
+        resident = weight.row_blocks if self.size == 4 and problem.vector > 1 else 0
+        return Recipe((self.launch("scan_rows", ceil_div(problem.rows, threads // lanes), (problem.skew,), resident=resident, **dealt),))
 
     def long_rows(self, group: int) -> Recipe | None:
         """Rows shared out to blocks, if they are long and few."""

@@ -23,6 +23,7 @@ class Weight:
     half_beside: int  #: the same of halves
     column_blocks: int = 0  #: resident blocks that a multiprocessor should hold of those that walk down columns of 4-byte elements, and of halves
     half_blocks: int = 0
+    row_blocks: int = 0  #: the same of those that scan rows of 4-byte elements
     strip_bytes: int = 128  #: that a block accesses side by side where columns are shared out to blocks
     strip_again: bool = True  #: whether what such a block reads twice is kept in L1
 
@@ -42,7 +43,7 @@ WEIGHTS = {
     "runs": Weight(
         row_bytes=64, row_threads=128,
         long_bytes=64, long_threads=256, long_blocks=4,
-        column_bytes=32, access_bytes=8, beside_bytes=128, half_beside=128, column_blocks=4, strip_again=False,
+        column_bytes=32, access_bytes=8, beside_bytes=128, half_beside=128, column_blocks=4, row_blocks=7, strip_again=False,
     ),
     "affine": Weight(
         row_bytes=64, row_threads=128,
