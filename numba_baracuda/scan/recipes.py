@@ -82,7 +82,7 @@ class _Scan:
             "groups": tiling.COLUMN_GROUPS if group else 0, "again": weight.strip_again,
         }  # fmt: skip
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
-        resident = tiling.STRIP_BLOCKS.get(self.size, 0)
+        resident = {4: weight.strip_blocks, 8: tiling.DOUBLE_STRIPS}.get(self.size, 0)
         launch = self.launch("scan_long_columns", strips * tiles, (tiles, strips), (words.name,), resident, **dealt)
         return Recipe((Clear(words.name), launch), (words,))
 

@@ -25,6 +25,7 @@ class Weight:
     half_blocks: int = 0
     row_blocks: int = 0  #: the same of those that scan rows of 4-byte elements
     strip_bytes: int = 128  #: that a block accesses side by side where columns are shared out to blocks
+    strip_blocks: int = 4  #: resident ones of such blocks, of 4-byte elements
     strip_again: bool = True  #: whether what such a block reads twice is kept in L1
 
 
@@ -33,7 +34,7 @@ WEIGHTS = {
     "single": Weight(
         row_bytes=128, row_threads=256,
         long_bytes=128, long_threads=256, long_blocks=4,
-        column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128, strip_bytes=64,
+        column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128, strip_bytes=64, strip_blocks=3,
     ),
     "several": Weight(
         row_bytes=64, row_threads=128,
@@ -42,7 +43,7 @@ WEIGHTS = {
     ),
     "runs": Weight(
         row_bytes=64, row_threads=128,
-        long_bytes=64, long_threads=256, long_blocks=4,
+        long_bytes=128, long_threads=256, long_blocks=3,
         column_bytes=32, access_bytes=8, beside_bytes=128, half_beside=128, column_blocks=4, row_blocks=7, strip_again=False,
     ),
     "affine": Weight(
@@ -64,8 +65,8 @@ BUSY_ROWS, LONG_TILES = 4, 2
 #: bytes beside each other for each multiprocessor up to which columns are shared out to blocks, and 1 / the share of what is read that the words of
 #: their chains may be
 FEW_BYTES, WORDS_SHARE = 128, 100
-#: resident blocks that scan such columns, of elements of so many bytes; halves take more registers
-STRIP_BLOCKS = {4: 4, 8: 2}
+#: resident blocks that scan such columns of doubles
+DOUBLE_STRIPS = 2
 #: tiles of all strips that pass while a group of one's hears from that before, and the least and most of a strip that are joined at once
 APART, LEAST_GROUP, MOST_GROUP = 64, 8, 64
 #: tiles of rows for each multiprocessor that a block calls up ahead of its own

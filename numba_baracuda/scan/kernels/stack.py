@@ -25,20 +25,18 @@ class Stack:
         self._law, self._vector, self._steps, self._reverse, self._result = law, vector, steps, reverse, result
         self._load = (LOAD if again else LOAD_STREAM)[vector]
         self._place = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
-        #: how many of the lane's places are in the column; one more than it has where the next is too
-        self._there = jit.device(lambda start, extent: int32(max(min(extent - start, int64(steps + 1)), int64(-1))))
         self.fetch, self.fold, self.give = self._fetch(), self._fold(), self._give()
 
     def _fetch(self) -> Any:
         law, vector, steps, place, reverse = self._law, self._vector, self._steps, self._place, self._reverse
         element, widen, note, wide, size, load = law.element, law.widen, law.note, law.wide, self.size, self._load
-        reads, near, there_of = len(law.rule.reads), law.rule.near, self._there
+        reads, near = len(law.rule.reads), law.rule.near
         size_a, size_b, size_c = (size if k < reads else 1 for k in range(3))
         size_near = vector if near else 1
 
         @jit.device
         def read(array: Any, base: Any, gap: Any, start: Any, extent: Any, raw: Any) -> None:
-            there, at = there_of(start, extent), base + place(min(start, extent - 1), extent) * gap
+            there, at = int32(min(extent - start, int64(steps))), base + place(min(start, extent - 1), extent) * gap
             onwards = -gap if reverse else gap
             for s in range(steps):
                 load(array, at, raw, s * vector)
@@ -58,7 +56,6 @@ class Stack:
             if near != 0:
                 at = min(start + steps, extent - 1) if near > 0 else max(min(start, extent) - 1, int64(0))
                 load(arrays[2], bases[2] + place(at, extent) * gaps[2], beside, 0)
-            there, ahead = there_of(start, extent), int32(max(min(start, int64(steps)), int64(0)))
             for s in range(steps):
                 for v in range(vector):
                     k = s * vector + v
@@ -68,25 +65,25 @@ class Stack:
                     other = c
                     if near > 0:
                         other = widen(beside[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])
-                        if s + 1 >= there:
+                        if start + s + 1 >= extent:
                             other = wide(initial)
                     if near < 0:
                         other = widen(beside[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])
-                        if s + ahead <= 0:
+                        if start + s <= 0:
                             other = c
                     note(made, k, a, b, c, other)
 
         return fetch
 
     def _fold(self) -> Any:
-        law, vector, steps, there_of = self._law, self._vector, self._steps, self._there
+        law, vector, steps = self._law, self._vector, self._steps
         identity, combine, lift = law.states.identity, law.states.combine, law.lift
 
         @jit.device
         def fold(made: Any, v: Any, start: Any, extent: Any) -> Any:
-            total, there = identity(), there_of(start, extent)
+            total = identity()
             for s in range(steps):
-                if s < there:
+                if start + s < extent:
                     total = combine(total, lift(made, s * vector + v, start + s))
             return total
 
@@ -98,7 +95,6 @@ class Stack:
         law, vector, steps, reverse, place = self._law, self._vector, self._steps, self._reverse, self._place
         combine, get, put, lift, emit, narrow = law.states.combine, law.get, law.put, law.lift, law.emit, law.narrow
         element, size, items, placed, store = law.element, self.size, law.rule.items, self._result != "", STORE_STREAM[vector]
-        there_of = self._there
         result = jit.SCALARS[self._result] if placed else element
         reported, run = law.reported(reverse, result), vector // max(1, vector * result.bitwidth // 128) if placed else vector
         size_places, store_places = size if placed else 1, STORE_STREAM[run]
@@ -117,7 +113,7 @@ class Stack:
                         places[k] = reported(state, after, extent)
                     state = after
                 put(before, v, state)
-            there, at, at_z = there_of(start, extent), to_y + place(start, extent) * y_gap, to_z + place(start, extent) * z_gap
+            there, at, at_z = int32(min(extent - start, int64(steps))), to_y + place(start, extent) * y_gap, to_z + place(start, extent) * z_gap
             for s in range(steps):
                 if s < there:
                     store(y, at, values, s * vector)
@@ -131,7 +127,7 @@ class Stack:
 
     def _give_scattered(self) -> Any:
         """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the column ends."""
-        law, vector, steps, place, reverse, there_of = self._law, self._vector, self._steps, self._place, self._reverse, self._there
+        law, vector, steps, place = self._law, self._vector, self._steps, self._place
         combine, get, put, lift, emit, narrow = law.states.combine, law.get, law.put, law.lift, law.emit, law.narrow
         element, wide, store = law.element, law.wide, STORE_STREAM[vector]
 
@@ -143,31 +139,29 @@ class Stack:
                 zeros[v] = narrow(wide(0))
             for s in range(steps):
                 winners[s] = int32(0)
-            there, at = there_of(start, extent), to_y + place(start, extent) * y_gap
             for v in range(vector):
                 state = get(before, v)
                 for s in range(steps):
-                    if s < there:
-                        k, one = s * vector + v, lift(made, s * vector + v, start + s)
-                        after = combine(state, one)
-                        if (after[1] == one[1]) | (s == there - 1):
-                            if after[1] == one[1]:
-                                winners[s] |= int32(1 << v)
-                                if state[1] >= 0:
-                                    y[to_y + v + place(state[1], extent) * y_gap] = narrow(emit(state, after, made[0][k], made[0][k]))
-                            if start + s == extent - 1 and after[1] >= 0:
-                                y[to_y + v + place(after[1], extent) * y_gap] = narrow(after[2])
+                    k, position = s * vector + v, start + s
+                    if position < extent:
+                        after = combine(state, lift(made, k, position))
+                        if after[1] == position:
+                            winners[s] |= int32(1 << v)
+                            if state[1] >= 0:
+                                y[to_y + v + place(state[1], extent) * y_gap] = narrow(emit(state, after, made[0][k], made[0][k]))
+                        if position == extent - 1 and after[1] >= 0:
+                            y[to_y + v + place(after[1], extent) * y_gap] = narrow(after[2])
                         state = after
                 put(before, v, state)
             for s in range(steps):
-                if s < there:
+                if start + s < extent:
+                    at = to_y + place(start + s, extent) * y_gap
                     if winners[s] == 0:
                         store(y, at, zeros, 0)
                     else:
                         for v in range(vector):
                             if winners[s] >> v & 1 == 0:
                                 y[at + v] = zeros[0]
-                at += -y_gap if reverse else y_gap
 
         return give
 
