@@ -79,7 +79,7 @@ class _Scan:
             return None
         dealt: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": group and tiling.group_of(strips),
-            "groups": tiling.COLUMN_GROUPS if group else 0, "again": weight.strip_again,
+            "again": weight.strip_again,
         }  # fmt: skip
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
         resident = {4: weight.strip_blocks, 8: tiling.DOUBLE_STRIPS}.get(self.size, 0)
@@ -106,7 +106,7 @@ class _Scan:
             return None
         tiles = ceil_div(problem.longest, tile)
         dealt: dict[str, Any] = {
-            "steps": steps, "threads": threads, "peeled": problem.peeled, "group": group, "groups": tiling.GROUPS if group else 0,
+            "steps": steps, "threads": threads, "peeled": problem.peeled, "group": group,
         }  # fmt: skip
         scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))

@@ -73,8 +73,6 @@ APART, LEAST_GROUP, MOST_GROUP = 64, 8, 64
 AHEAD = 2
 #: tiles of a long row that are joined at once, and words before those that blocks leave for one another
 GROUP, HEAD = 32, 2
-#: groups of tiles of a long row, and of columns, whose folds are joined at once
-GROUPS, COLUMN_GROUPS = 32, 32
 #: threads that share out a tile of a long row where kernels are emulated, so that small rows have several
 FEW_THREADS = 64
 #: elements of a tile that a lane has at most: it marks them in a word of so many bits; and accesses, whatever their width

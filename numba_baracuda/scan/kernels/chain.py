@@ -19,7 +19,7 @@ from ...device.warp import States, fold_of
 from ...runtime import jit
 from ..tiling import HEAD, pieces_of
 
-#: flags: the fold of a tile, or of a group of them, and that of all tiles up to it
+#: flags: the fold of a tile, and that of all tiles up to it
 TILE, ALL = 1, 2
 
 
@@ -78,9 +78,9 @@ class Chain:
     of the row's other tiles. It leaves the state in place r of ``told``, arrays in shared memory. Only rows that are ``there`` are waited for.
     """
 
-    def __init__(self, states: States, group: int, groups: int, count: int, threads: int) -> None:
+    def __init__(self, states: States, group: int, count: int, threads: int) -> None:
         self.lanes = max(1, min(32, threads // count))
-        self._states, self._group, self._groups, self._count = states, group, groups, count
+        self._states, self._group, self._count = states, group, count
         _, self._put = reach_of(len(states.kinds))
         self._pieces, pack, self._unpack = packing_of(states.kinds)
         pieces = self._pieces
@@ -105,50 +105,33 @@ class Chain:
         self.before = self._in_order() if group else self._as_it_comes()
 
     def _in_order(self) -> Any:
-        """Always the same folds: of the tiles of its group before it, of the groups of its cluster before that, and of all before the cluster.
-
-        The last tile of a group leaves the fold of the group, and the last one of a cluster that of everything up to it.
-        """
+        """The tiles of its group before it, and what comes before the group, which the last tile of the one before leaves: always the same folds."""
         states, publish, peek, unpack, put, lanes = self._states, self._publish, self._peek, self._unpack, self._put, self.lanes
         identity, combine, fold, room, busy = states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._count * lanes
-        group, groups, cluster = self._group, self._groups, self._group * self._groups
-        tile_loads, group_loads = -(-group // lanes), -(-groups // lanes)
-
-        @jit.device
-        def gather(words: Any, first: Any, apart: Any, count: Any, loads: Any) -> Any:
-            """The fold of so many items."""
-            item = cuda.local.array(room, int64)
-            state = identity()
-            for k in range(loads):
-                at = (int32(cuda.threadIdx.x) & (lanes - 1)) * loads + k
-                if at < count:
-                    while peek(words, first + at * apart, item) == 0:
-                        pass
-                    state = combine(state, unpack(item))
-            return fold(state)
+        group, loads = self._group, -(-self._group // lanes)
 
         @jit.device
         def before(words: Any, own: Any, apart: Any, tile: Any, tiles: Any, there: Any, begin: Any, total: Any, told: Any) -> None:
             item = cuda.local.array(room, int64)
-            thread, inside, heard = int32(cuda.threadIdx.x), int32(tile % cluster), there and tile < tiles - 1
+            thread, place, heard = int32(cuda.threadIdx.x), int32(tile % group), there and tile < tiles - 1
             if thread < busy:
-                lane, place, rank = thread & (lanes - 1), inside % group if groups > 1 else inside, inside // group if groups > 1 else 0
+                lane, state = thread & (lanes - 1), identity()
                 if lane == 0 and heard and place < group - 1:
                     publish(words, own, total, TILE)
-                state = gather(words, own - place * apart, apart, place if there else 0, tile_loads)
-                if groups > 1:
-                    if lane == 0 and heard and place == group - 1 and rank < groups - 1:
-                        publish(words, own, combine(state, total), TILE)
-                    behind = gather(words, own - (inside - group + 1) * apart, group * apart, rank if there else 0, group_loads)
+                for k in range(loads):
+                    at = lane * loads + k
+                    if there and at < place:
+                        while peek(words, own + (at - place) * apart, item) == 0:
+                            pass
+                        state = combine(state, unpack(item))
+                state = fold(state)
                 if lane == 0:
-                    if there and tile >= cluster:
-                        while peek(words, own - (inside + 1) * apart, item) == 0:
+                    if there and tile >= group:
+                        while peek(words, own - (place + 1) * apart, item) == 0:
                             pass
                         begin = unpack(item)
-                    if groups > 1:
-                        begin = combine(begin, behind)
                     state = combine(begin, state)
-                    if heard and inside == cluster - 1:
+                    if heard and place == group - 1:
                         publish(words, own, combine(state, total), ALL)
                     put(told, thread // lanes, state)
             cuda.syncthreads()
@@ -196,6 +179,6 @@ class Chain:
 
 
 @functools.cache
-def chain_of(states: States, group: int, groups: int, count: int, threads: int) -> Chain:
+def chain_of(states: States, group: int, count: int, threads: int) -> Chain:
     """The one :class:`Chain` for these."""
-    return Chain(states, group, groups, count, threads)
+    return Chain(states, group, count, threads)

@@ -80,7 +80,7 @@ def scan_columns(
 @jit.kernel
 def scan_long_columns(
     *, rule: str, value: str, result: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool, place: str, kept: int,
-    group: int, groups: int, times: int, again: bool,
+    group: int, times: int, again: bool,
 ) -> Any:  # fmt: skip
     """``scan_columns`` where there are few columns: a block scans one tile of a strip of them, and learns from other blocks what comes before it.
 
@@ -96,7 +96,7 @@ def scan_long_columns(
     )  # fmt: skip
     depth, beside_all, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
     pitch, places, high = beside_all + (lanes if lanes < 32 else 0), times * steps, depth * times * steps
-    chain = chain_of(states, group, groups, beside_all, threads)
+    chain = chain_of(states, group, beside_all, threads)
     before_tile, own_lanes, over_lanes, of_lower, of_lane = chain.before, chain.lanes, scan_of(states, chain.lanes), states.of_lower, states.of_lane
     share, busy = depth // own_lanes, beside_all * own_lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds

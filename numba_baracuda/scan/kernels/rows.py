@@ -75,21 +75,21 @@ def scan_rows(
 @jit.kernel
 def scan_long_rows(
     *, rule: str, value: str, result: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool, place: str,
-    kept: int, group: int, groups: int,
+    kept: int, group: int,
 ) -> Any:  # fmt: skip
     """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
 
     The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
-    ``group`` of tiles, ``groups`` of which are a cluster, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A
-    block first calls up the tile that is ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each
-    piece of its state, written, and read some times.
+    ``group`` of tiles, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A block first calls up the tile that is
+    ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written, and read
+    some times.
     """
     law = law_of(rule, value, exclusive, place)
     part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, result), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element = law.begin, states.combine, law.element
     over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
-    before, get = chain_of(states, group, groups, 1, threads).before, law.get
+    before, get = chain_of(states, group, 1, threads).before, law.get
     kind_of_places = jit.SCALARS[result or "i32"]
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
     reads, line = len(law.rule.reads), 1024 // element.bitwidth
