@@ -333,7 +333,8 @@ CODE = [
     *[Shape(name, float32, float32, 2, r"FMNMX\.NAN") for name in ("maximum", "minimum")],
     *[Shape(name, float64, float64, 2, "DSETP") for name in ("maximum", "minimum")],
     *[Shape(name, int32, int32, 2, "I(MNMX)") for name in ("maximum", "minimum")],
-    Shape("reciprocal_approx", float32, float32, 1, r"MUFU\.RCP"), Shape("exp2_approx", float32, float32, 1, r"MUFU\.EX2"), Shape("log2_approx", float32, float32, 1, r"MUFU\.LG2"),
+    Shape("reciprocal_approx", float32, float32, 1, r"MUFU\.RCP"),
+    Shape("exp2_approx", float32, float32, 1, r"MUFU\.EX2"), Shape("log2_approx", float32, float32, 1, r"MUFU\.LG2"),
     Shape("f32_as_u32", float32, uint32, 1, r"STG\.E"), Shape("u64_as_f64", uint64, float64, 1, r"STG\.E\.64"),
 ]  # fmt: skip
 

@@ -60,7 +60,7 @@ def test_scratch_is_what_it_says() -> None:
             assert plan.workspace_size <= most and plan.chunk_size >= 128
     plan = nb.select(nb.FusedLinearCrossEntropyDescriptor(64, 32, 1000, "f32"), nb.PlanPreference(max_workspace_bytes=34 << 20), device=-1)
     assert plan.workspace_size <= 34 << 20 and plan.chunk_size == 64 == plan.descriptor.chunk_size
-    with pytest.raises(nb.Unsupported, match="needs a workspace of up to .* bytes, more than max_workspace_bytes, 1000"):
+    with pytest.raises(nb.Unsupported, match=r"needs a workspace of up to \d+ bytes, more than max_workspace_bytes, 1000"):
         nb.select(nb.FusedLinearCrossEntropyDescriptor(64, 32, 1000, max_workspace_bytes=1000), device=-1)
 
 
@@ -120,7 +120,9 @@ def test_plans_run(kind: Kind) -> None:
     x, w, target = problem(kind="bf16")
     given = {"input": kind.array(x), "weight": kind.array(w), "target": kind.array(target)}
     plan = nb.select(nb.FusedLinearCrossEntropyDescriptor(21, 12, 70, "bf16", chunk=8), device=-1 if kind.emulated else 0)
-    outputs: list[dict[str, Any]] = [{"grad_input": kind.poisoned(x.shape, x.dtype), "grad_weight": kind.poisoned(w.shape, w.dtype)} for _ in range(2)]
+    outputs: list[dict[str, Any]] = [
+        {"grad_input": kind.poisoned(x.shape, x.dtype), "grad_weight": kind.poisoned(w.shape, w.dtype)} for _ in range(2)
+    ]
     for each in outputs:
         each["out"] = kind.poisoned((1,), np.float32)
         plan.run(workspace=kind.workspace(plan.workspace_size), **given, **each)
@@ -269,5 +271,3 @@ def test_planted_races_are_found(emulator: Kind, late: bool, shared_twice: bool)
                 run(seed)
     else:
         run(1)
-
-

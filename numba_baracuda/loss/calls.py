@@ -69,14 +69,14 @@ def fused_linear_cross_entropy(
     ``input`` [BT, H], ``weight`` [V, H] and ``bias`` [V] are of one dtype: float16, bfloat16, float32 or float64; ``target`` [BT] is int64 or int32.
     Rows of input and weight may lie apart, their elements lie side by side. No more than ``chunk`` rows of logits exist at a time.
 
-    ``reduction``: "mean" over the targets that are not ``ignore_index``, "sum", or "none", a loss for each row. A row whose target is ignored, or is no
-    class, has loss 0 and gradient 0; where all are ignored so is the mean. A logit that is NaN or +∞, or nothing but −∞, makes loss and gradient of
-    its row NaN.
+    ``reduction``: "mean" over the targets that are not ``ignore_index``, "sum", or "none", a loss for each row. A row whose target is ignored, or is
+    no class, has loss 0 and gradient 0; where all are ignored so is the mean. A logit that is NaN or +∞, or nothing but −∞, makes loss and gradient
+    of its row NaN.
 
-    Options, in this order: z becomes ``logit_scale`` · z, then c tanh(z / c) with the ``softcap`` c. With ``label_smoothing`` a, the loss is (1 − a) of
-    the above plus a / V · Σⱼ (lse − zⱼ), lse = log Σⱼ exp zⱼ. With ``class_weight`` w [V], what class j contributes to it is multiplied by wⱼ, and the
-    mean divides by Σ w[target]. With ``lse_square_scale`` s, s · lse² is added, averaged over the count of targets. ``row_weight`` [BT] multiplies all
-    of a row's loss. Weights are float32, float64 for float64.
+    Options, in this order: z becomes ``logit_scale`` · z, then c tanh(z / c) with the ``softcap`` c. With ``label_smoothing`` a, the loss is (1 − a)
+    of the above plus a / V · Σⱼ (lse − zⱼ), lse = log Σⱼ exp zⱼ. With ``class_weight`` w [V], what class j contributes to it is multiplied by wⱼ, and
+    the mean divides by Σ w[target]. With ``lse_square_scale`` s, s · lse² is added, averaged over the count of targets. ``row_weight`` [BT]
+    multiplies all of a row's loss. Weights are float32, float64 for float64.
 
     Gradients are of the loss times ``dy``: a number or an array of one element, for "none" also one for each row (None is 1). ``grad_input`` [BT, H],
     ``grad_weight`` [V, H] and ``grad_bias`` [V] are arrays to be overwritten, or True for new ones; what is None costs nothing. With
@@ -88,8 +88,8 @@ def fused_linear_cross_entropy(
 
     Returns the loss, float32 (float64 for float64), without axes for "mean" and "sum"; ``out=`` may also be of the input's dtype, or of one element.
     Where new gradients or one of these is asked for, a :class:`FusedLinearCrossEntropyResult`: ``return_lse`` [BT], 0 where the target is ignored or
-    no class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the greatest;
-    ``return_predicted`` [BT] int64, the first class of the greatest logit, −1 where the target is ignored or no class.
+    no class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the
+    greatest; ``return_predicted`` [BT] int64, the first class of the greatest logit, −1 where the target is ignored or no class.
 
     Sums are kept in float32 (float64), logits and their gradient rounded to the input's dtype. Every run gives the same bits. Nothing waits for the
     device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. Products are cuBLAS', which CuPy
@@ -101,7 +101,7 @@ def fused_linear_cross_entropy(
     """
     views = {"input": _read(input, _NAME, "input"), "weight": _read(weight, _NAME, "weight"), "target": _read(target, _NAME, "target")}
     x, w = views["input"], views["weight"]
-    options = (
+    options: Any = (
         reduction, ignore_index, label_smoothing, lse_square_scale, softcap, logit_scale, chunk, max_workspace_bytes, accumulate_grad_weight,
         grad_weight_accum,
     )  # fmt: skip
@@ -111,7 +111,8 @@ def fused_linear_cross_entropy(
         for view, wants in ((x, "[BT, H]"), (w, "[V, H]")):
             if len(view.shape) != 2:
                 raise InvalidProblem(f"{_NAME}: {view.name} has shape {list(view.shape)}, wants {wants}")
-        descriptor = FusedLinearCrossEntropyDescriptor(*x.shape, w.shape[0], x.element, *options)
+        (rows, width), classes = x.shape, w.shape[0]
+        descriptor = FusedLinearCrossEntropyDescriptor(rows, width, classes, x.element, *options)
         made = remember(_calls, key, plan.select(descriptor, device=x.device))
     problem, handle = made.descriptor, streams.stream_handle(stream, x)
     for name, given in (("bias", bias), ("class_weight", class_weight), ("row_weight", row_weight), ("dy", dy)):
@@ -124,7 +125,8 @@ def fused_linear_cross_entropy(
     total, wide = problem.row_shape if problem.each else (), problem.accumulator
     results = {"out": empty(total, wide) if out is None else out}
     for name, given, shape in (
-        ("grad_input", grad_input, problem.input_shape), ("grad_weight", grad_weight, problem.weight_shape), ("grad_bias", grad_bias, problem.class_shape),
+        ("grad_input", grad_input, problem.input_shape), ("grad_weight", grad_weight, problem.weight_shape),
+        ("grad_bias", grad_bias, problem.class_shape),
     ):  # fmt: skip
         if given is not None and given is not False:
             results[name] = empty(shape, x.element) if given is True else given
@@ -149,10 +151,10 @@ def fused_linear_cross_entropy_backward(
 ) -> None:
     """grad = dy_scalar · grad, in place, for the gradients of :func:`fused_linear_cross_entropy` that are given; one rounding.
 
-    ``dy_scalar`` is a number, or an array of one element on the gradients' device, of their dtype, float32 or float64; nobody reads it but the device.
-    ``grad_input`` [BT, H], ``grad_weight`` [V, H], ``grad_bias`` [V]: float16, bfloat16, float32 or float64, strided in any way. The number 1 launches
-    nothing. NaN, infinities and 0 multiply as IEEE arithmetic has it; a second call multiplies again. ``stream=`` takes a stream or its handle;
-    ``workspace=`` is not needed. Raises ``InvalidProblem`` for arrays that contradict each other, ``Unsupported`` for other dtypes.
+    ``dy_scalar`` is a number, or an array of one element on the gradients' device, of their dtype or the dtype of their loss; nobody reads it but the
+    device. ``grad_input`` [BT, H], ``grad_weight`` [V, H], ``grad_bias`` [V]: float16, bfloat16, float32 or float64, strided in any way. The number 1
+    launches nothing. NaN, infinities and 0 multiply as IEEE arithmetic has it; a second call multiplies again. ``stream=`` takes a stream or its
+    handle; ``workspace=`` is not needed. Raises ``InvalidProblem`` for arrays that contradict each other, ``Unsupported`` for other dtypes.
     """
     op = f"{_NAME}_backward"
     given = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}
