@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from numba_baracuda import loss
 from numba_baracuda.errors import BaracudaError
 from numba_baracuda.loss.chunking import SLAB_BYTES, stride_of_slab
 from numba_baracuda.op import Gemm, Launch, Target, contiguous
+from numba_baracuda.runtime import cublas, jit
 from numba_baracuda.runtime import emulator as _emulator
-from numba_baracuda.runtime import jit
 from numba_baracuda.runtime.memory import Memory
 
 OP = nb.OPS["fused_linear_cross_entropy"]
@@ -138,6 +139,14 @@ def test_plans_run(kind: Kind) -> None:
         plan.can_implement(**given, out=outputs[0]["out"], gradinput=outputs[0]["grad_input"])
     with pytest.raises(nb.InvalidProblem, match="operand 'out' is missing"):
         plan.can_implement(**given)
+
+
+def test_products_want_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra that brings it."""
+    cublas._library.cache_clear()
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(nb.Unsupported, match=r"the cuBLAS that CuPy brings .*pip install 'numba-baracuda\[cuda12\]'"):
+        cublas._library()
 
 
 def test_a_scalar_plan(kind: Kind) -> None:

@@ -84,10 +84,10 @@ def cross_entropy_rows(
 ) -> Any:  # fmt: skip
     """``losses[r] = log Σⱼ exp z[r, j] − z[r, target[r]]`` of rows in a slab, and ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
-    A block takes a row, ``steps`` accesses a lane in flight: it folds greatest logit and sum in one read, and makes the gradient in a second, of which
-    the first ``held`` elements come from shared memory. A row whose target is left out, or is no class, has loss and gradient 0 and is not read. The
-    element at the target is made in the accumulator's type, by the lane that wrote the elements around it, and rounded once like all others.
-    z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and its inverse.
+    A block takes a row, ``steps`` accesses a lane in flight: it folds greatest logit and sum in one read, and makes the gradient in a second, of
+    which the first ``held`` elements come from shared memory. A row whose target is left out, or is no class, has loss and gradient 0 and is not
+    read. The element at the target is made in the accumulator's type, by the lane that wrote the elements around it, and rounded once like all
+    others. z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and its inverse.
 
     ``smoothed``: (1 − a) of the loss above and a / classes of Σⱼ wⱼ (log Σ − zⱼ), wⱼ = 1 or the class's weight. ``squared``: plus ``square`` ·
     (log Σ)². ``weighted``: the loss above times its class's weight; ``row_weighted``, all of it times the row's. ``upstream`` is the element type of
