@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kinds import KINDS, Kind
+from kinds import KINDS, Kind, Numba
 from loss_reference import wanted
 from test_loss import EVERYTHING, problem
 
@@ -37,7 +37,10 @@ def torch_problem(rows: int, width: int, classes: int, ignored: float = 0.15) ->
     [(24, 768, 50264, "auto"), (600, 768, 1536, 256), (257, 127, 513, 100), (1024, 512, 32000, "lean"), (300, 256, 50257, 128), (2000, 64, 256, 700)],
 )
 def test_no_worse_than_torch_in_its_own_precision(rows: int, width: int, classes: int, chunk: Any) -> None:
-    """Both against float64 on the same inputs: the loss's error is at most torch's, with room for one that is 0, the gradients' 1.5 times it."""
+    """Both against float64 on the same inputs: the loss's error is at most torch's, with room for one that is 0, a gradient's 1.5 times it.
+
+    That of the weight, rounded after every chunk, may be off by twice as much.
+    """
     torch, x, w, target = torch_problem(rows, width, classes)
 
     def by_torch(dtype: Any) -> list[Any]:
@@ -47,10 +50,11 @@ def test_no_worse_than_torch_in_its_own_precision(rows: int, width: int, classes
         return [each.detach().double() for each in (loss, a.grad, b.grad)]
 
     right, theirs = by_torch(torch.float64), by_torch(torch.bfloat16)
-    made = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, grad_weight=True, chunk=chunk)
-    errors, peers = ([float((got.double() - true).abs().max()) for got, true in zip(each, right, strict=True)] for each in (made[:3], theirs))
-    assert errors[0] <= peers[0] + 1e-5
-    assert errors[1] <= 1.5 * peers[1] + 1e-9 and errors[2] <= 1.5 * peers[2] + 1e-9
+    for accum, most in (("f32", 1.5), (None, 2.0)):
+        made = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, grad_weight=True, grad_weight_accum=accum, chunk=chunk)
+        errors, peers = ([float((got.double() - true).abs().max()) for got, true in zip(each, right, strict=True)] for each in (made[:3], theirs))
+        assert errors[0] <= peers[0] + 1e-5
+        assert errors[1] <= 1.5 * peers[1] + 1e-9 and errors[2] <= most * peers[2] + 1e-9
 
 
 @pytest.mark.parametrize(("value", "tolerance"), [("f32", 1e-5), ("f64", 1e-12)])
@@ -71,7 +75,8 @@ def test_arrays_of_every_framework(kind: str) -> None:
     made: Kind = KINDS[kind]
     pytest.importorskip("torch")
     x, w, target = problem()
-    got = nb.fused_linear_cross_entropy(*map(made.array, (x, w, target)), grad_input=True, grad_weight=True)
+    share = made.view if isinstance(made, Numba) else lambda array: array
+    got = nb.fused_linear_cross_entropy(*(share(made.array(each)) for each in (x, w, target)), grad_input=True, grad_weight=True)
     plain = nb.fused_linear_cross_entropy(*map(cupy.asarray, (x, w, target)), grad_input=True, grad_weight=True)
     for found, other in zip(got[:3], plain[:3], strict=True):
         assert made.owns(found)
