@@ -167,6 +167,25 @@ def _call_template(self: Any, arguments: Any, keywords: Any) -> Any:
 _dispatcher.CUDADispatcher.get_call_template = _call_template
 
 
+_typing_context = cuda_target.typing_context
+_real_resolve = _typing_context.resolve_function_type
+_resolved: dict[Any, Any] = {}
+
+
+def _resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
+    """Numba tries all definitions of an operator or a built-in function at every use; while we only infer types, what it found is kept."""
+    if not getattr(_assumed, "inferring", False) or keywords or (isinstance(function, types.Type) and not isinstance(function, types.Function)):
+        return _real_resolve(function, arguments, keywords)
+    key = function, tuple(arguments)
+    found = _resolved.get(key)
+    if found is None:
+        found = _resolved[key] = _real_resolve(function, arguments, keywords)
+    return found
+
+
+_typing_context.resolve_function_type = _resolve_function_type
+
+
 @contextlib.contextmanager
 def _assume(capability: tuple[int, ...], *, inferring: bool = False) -> Iterator[None]:
     before = getattr(_assumed, "capability", None), getattr(_assumed, "inferring", False)
