@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_cases import ARCHITECTURES, check_everywhere, code_of, emulated, everywhere
+from device_cases import ARCHITECTURES, Case, check_everywhere, code_of, emulated, everywhere
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda import types
@@ -297,12 +297,12 @@ def test_arrays_compile_to_the_same_accesses() -> None:
         load_8_direct(x, 8 * cuda.grid(1), batch, 0)
         store_8(y, 8 * cuda.grid(1), batch, 0)
 
-    check_everywhere(kernel, (uint16[::1], uint16[::1]), [r"LDG\.E\.NA\.128\.CONSTANT", r"STG\.E\.128\s"])
+    check_everywhere(Case(kernel, (uint16[::1], uint16[::1]), [r"LDG\.E\.NA\.128\.CONSTANT", r"STG\.E\.128\s"]))
 
 
 @pytest.mark.compile
 def test_a_split_range_compiles_clean() -> None:
-    check_everywhere(doubled(4, float32), (CPointer(float32), CPointer(float32), int64[::1], int64[::1]), [r"LDG\.E\.128", r"STG\.E\.128"])
+    check_everywhere(Case(doubled(4, float32), (CPointer(float32), CPointer(float32), int64[::1], int64[::1]), [r"LDG\.E\.128", r"STG\.E\.128"]))
 
 
 @pytest.mark.compile
