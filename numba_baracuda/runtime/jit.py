@@ -174,7 +174,9 @@ _resolved: dict[Any, Any] = {}
 
 def _resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
     """Numba tries all definitions of an operator or a built-in function at every use; while we only infer types, what it found is kept."""
-    if not getattr(_assumed, "inferring", False) or keywords or (isinstance(function, types.Type) and not isinstance(function, types.Function)):
+    builtin = isinstance(function, types.Function) or not isinstance(function, types.Type)
+    kept = getattr(_assumed, "inferring", False) and builtin and not keywords and all(isinstance(given, types.Type) for given in arguments)
+    if not kept:  # an index that is known may be given as a value
         return _real_resolve(function, arguments, keywords)
     key = function, tuple(arguments)
     found = _resolved.get(key)
