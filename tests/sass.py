@@ -21,8 +21,8 @@ _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 #: bytes of an instruction, and the flag of an ELF section that holds them
 _INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels that move values by vectors, in each direction
-LOADS_WIDE = ("fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "planted")
-STORES_WIDE = ("fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
+LOADS_WIDE = ("cross_entropy_rows", "fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "planted")
+STORES_WIDE = ("assign", "fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
 
 
 def disassembler() -> str:

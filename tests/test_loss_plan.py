@@ -149,6 +149,12 @@ def test_products_want_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
         cublas._library()
 
 
+def test_plans_by_their_old_names() -> None:
+    described = nb.FusedLinearCrossEntropyDescriptor(64, 32, 100)
+    assert nb.FusedLinearCrossEntropyPlan.select(described, device=-1) is nb.select(described, device=-1)
+    assert nb.FusedLinearCrossEntropyBackwardPlan.select is nb.select
+
+
 def test_a_scalar_plan(kind: Kind) -> None:
     plan = nb.select(nb.FusedLinearCrossEntropyBackwardDescriptor(3, 4, 5), device=-1 if kind.emulated else 0)
     x = kind.array(np.ones((3, 4), np.float32))
