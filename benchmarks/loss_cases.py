@@ -12,8 +12,10 @@ from numba_baracuda import FusedLinearCrossEntropyDescriptor
 from numba_baracuda.loss.chunking import ALIGNMENT, rows_of_chunk, stride_of_slab
 
 from .checks import slabs
+from .results import RIGHT
 from .values import cast, wide
 
+WRONG, LESS_EXACT = "WRONG", "less exact"
 ITEM = 2  #: bytes of a bfloat16
 _SLAB = 1 << 27  #: logits in float64 at a time
 
@@ -22,7 +24,7 @@ _SLAB = 1 << 27  #: logits in float64 at a time
 class LossCase:
     """``bt`` rows of ``h`` numbers, ``v`` classes, bfloat16: the loss and both gradients.
 
-    ``gib`` is how many bytes stand for a GiB of logits; a gradient may be off by ``most`` times what a framework's own is off by.
+    ``gib`` is how many bytes stand for a GiB of logits.
     """
 
     name: str
@@ -30,7 +32,6 @@ class LossCase:
     h: int
     v: int
     gib: int = 1 << 30
-    most: float = 1.5
 
     @property
     def id(self) -> str:
@@ -46,12 +47,9 @@ class LossCase:
         return ITEM * self.h * (self.bt + self.v)
 
     def tiny(self) -> LossCase:
-        """The same with few numbers, which need several chunks where there is a limit, and with as many classes beside whole multiples.
-
-        The worst of few numbers is a matter of chance, and gradients that are rounded after every few rows are further off.
-        """
+        """The same with few numbers, which need several chunks where there is a limit, and with as many classes beside whole multiples."""
         bt, v = max(8, self.bt // 512), ALIGNMENT + self.v % ALIGNMENT
-        return replace(self, bt=bt, h=16, v=v, gib=stride_of_slab(v) * ITEM * bt // 4, most=6.0)
+        return replace(self, bt=bt, h=16, v=v, gib=stride_of_slab(v) * ITEM * bt // 4)
 
     def descriptor(self, chunk: str | int) -> FusedLinearCrossEntropyDescriptor:
         return FusedLinearCrossEntropyDescriptor(self.bt, self.h, self.v, "bf16", chunk=chunk)
@@ -152,15 +150,18 @@ def _worst(xp: Any, got: Any, wanted: Any) -> float:
     return float(np.max(off)) / scale
 
 
-#: share of a loss within which it is right however near a framework's may be by chance
-_NEAR = 1e-5
+#: verdicts, and beyond what they are given: times a framework's error of a loss, share of the loss, and times a framework's errors of gradients
+_LIMITS = ((WRONG, 2.0, 1e-3, 8.0), (LESS_EXACT, 1.0, 1e-5, 1.5))
 
 
-def complaint(found: Errors, framework: Errors, most: float, loss: float) -> str:
-    """What is wrong with a result whose errors these are, by those of a framework that computes in bfloat16; nothing if it is right."""
-    wrong = []
-    for field, error, reference in zip(fields(Errors), astuple(found), astuple(framework), strict=True):
-        allowed = max(reference, _NEAR * abs(loss)) if field.name == "loss" else most * reference
-        if not error <= allowed:  # a NaN is wrong
-            wrong.append(f"{field.name} is off by {error:.2g}, a framework's by {reference:.2g}")
-    return "; ".join(wrong)
+def verdict(found: Errors, framework: Errors, loss: float) -> str:
+    """What is to be said of a result with these errors, by those of a framework that computes in bfloat16; ``yes`` if nothing."""
+    for word, of_loss, near, of_gradient in _LIMITS:
+        off = []
+        for field, error, reference in zip(fields(Errors), astuple(found), astuple(framework), strict=True):
+            allowed = max(of_loss * reference, near * abs(loss)) if field.name == "loss" else of_gradient * reference
+            if not error <= allowed:  # a NaN is wrong
+                off.append(f"{field.name} is off by {error:.2g}, a framework's by {reference:.2g}")
+        if off:
+            return f"{word}: {'; '.join(off)}"
+    return RIGHT

@@ -57,18 +57,20 @@ class Ground(Protocol):
 
 
 def ours(case: LossCase, x: Any, w: Any, target: Any) -> Iterator[Contestant]:
-    """With every number of rows at a time, new gradients, and the workspace left to the package."""
-    for rows, names in case.chunks().items():
-        asked: str | int = names[0] if names[0] in ("auto", "lean") else rows
+    """With every number of rows at a time, new gradients, and the workspace left to the package; and the first of them with sums in float32."""
 
-        def call(chunk: str | int = asked) -> Any:
-            return nb.fused_linear_cross_entropy(x, w, target, grad_input=True, grad_weight=True, chunk=chunk)[:3]
+    def contestant(name: str, rows: int, note: str = "", **options: Any) -> Contestant:
+        def call() -> Any:
+            return nb.fused_linear_cross_entropy(x, w, target, grad_input=True, grad_weight=True, **options)[:3]
 
-        yield Contestant(f"{OURS} {names[0]}", lambda call=call: call, case.flops, chunk=rows, note=_also(names[1:]))  # type: ignore[misc]
+        return Contestant(f"{OURS} {name}", lambda: call, case.flops, chunk=rows, note=note)
 
-
-def _also(names: Sequence[str]) -> str:
-    return f"also {', '.join(names)}" if names else ""
+    for rows, (name, *others) in case.chunks().items():
+        chunk = name if name in ("auto", "lean") else rows
+        yield contestant(name, rows, f"also {', '.join(others)}" if others else "", chunk=chunk)
+    rows = case.descriptor("auto").chunk_size
+    if rows < case.bt:
+        yield contestant("auto, f32 sums", rows, "grad_weight_accum is f32", chunk="auto", grad_weight_accum="f32")
 
 
 class Emulated:

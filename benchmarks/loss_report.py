@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from .loss_cases import Errors, LossCase
+from .loss_cases import LESS_EXACT, Errors, LossCase
 from .loss_contestants import PRODUCTS, Contestant
 from .results import OURS, RIGHT, Record
 from .timing import Timing
@@ -109,13 +109,17 @@ def case_table(case: LossCase, rows: Sequence[Record]) -> Table:
 
 
 def _best(rows: Sequence[Record], case: str) -> Record | None:
-    """The fastest peer of a case that is right."""
-    timed = [row for row in rows if row["case"] == case and row["median_ms"] and row["checked"] == RIGHT and not row["who"].startswith(OURS)]
+    """The fastest peer of a case that is not wrong."""
+    timed = [
+        row
+        for row in rows
+        if row["case"] == case and row["median_ms"] and row["checked"].startswith((RIGHT, LESS_EXACT)) and not row["who"].startswith(OURS)
+    ]
     return min(timed, key=lambda row: float(row["median_ms"]), default=None)
 
 
 def summary(rows: Sequence[Record], title: str) -> Table:
-    """A line for each of ours that computes the loss, and the fastest right peer."""
+    """A line for each of ours that computes the loss, and the fastest peer that is not wrong."""
     lines = []
     for row in rows:
         if row["who"].startswith(OURS) and row["checked"]:

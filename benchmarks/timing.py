@@ -107,7 +107,7 @@ class Events:
         return Timing(tuple(microseconds / each for microseconds in elapsed), dry)
 
     def in_turns(self, calls: Sequence[Call], rounds: int) -> list[Timing]:
-        """A timing of each of some calls that do different things: in every round each runs once, and another of them first.
+        """A timing of each of some calls that do different things: in every round each runs once, in an order of the round's own.
 
         So all see the same clocks and the same power. The queue is held back before every call for as long as the slowest to be queued takes.
         """
@@ -115,15 +115,15 @@ class Events:
             call()
         self._cuda.Device().synchronize()
         hosts = [self._sample(itertools.repeat(call), 1)[1] for call in calls if not self._waits(call)]
-        hold = 1.5e9 * max(hosts, default=0.0) + 1e5
+        hold = min(1.5e9 * max(hosts, default=0.0) + 1e5, WAIT)
         pairs: list[list[tuple[Any, Any]]] = [[] for _ in calls]
         dry = [False] * len(calls)
-        for first in range(rounds):
-            for k in ((first + place) % len(calls) for place in range(len(calls))):
-                over = self._held(min(hold, WAIT))
+        for each in range(rounds):
+            for k in np.random.default_rng(each).permutation(len(calls)):
+                over = self._held(hold)
                 pairs[k].append(self._sample(itertools.repeat(calls[k]), 1)[0])
                 dry[k] |= bool(over.done)
-        return [Timing(tuple(self._elapsed(each)), ran_dry) for each, ran_dry in zip(pairs, dry, strict=True)]
+        return [Timing(tuple(self._elapsed(samples)), ran_dry) for samples, ran_dry in zip(pairs, dry, strict=True)]
 
     def _waits(self, call: Call) -> bool:
         """Whether a call comes back no sooner than the device has run what was queued before it."""
