@@ -178,7 +178,8 @@ def cross_entropy_rows(
 
         @jit.device
         def give(
-            x: Any, base: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, top: Any, share: Any, spread: Any, begin: Any, end: Any
+            x: Any, base: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, top: Any, share: Any, spread: Any,
+            begin: Any, end: Any,
         ) -> None:  # fmt: skip
             raw = cuda.local.array(size, element)
             first = begin + int64(cuda.threadIdx.x) * vector
