@@ -35,9 +35,9 @@ CONTEXT = len(PROMPT)  #: bytes that the model sees
 WRITTEN = 240  #: bytes that it writes when it is trained
 PARTS = 4  #: of the training; the mean loss of the last is what it came to
 RATE = 0.15  #: of learning
-TINY = 1e-10  #: beside a root that may be 0
+TINY = 1e-6  #: beside a root that may be 0, or little but rounding
 SPREAD = 0.1  #: of the numbers that training begins with
-BAR = 40  #: columns for the loss of one who knows nothing
+BAR = 40  #: columns for the loss without a model
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Size:
 #: by whether the kernels are emulated and whether it shall be quick
 SIZES = {
     (True, True): Size(48, 8, 8),
-    (True, False): Size(48, 8, 24),
+    (True, False): Size(48, 8, 16),
     (False, True): Size(16384, 32, 200),
     (False, False): Size(16384, 32, 2000),
 }
@@ -130,7 +130,8 @@ def train(
 ) -> NDArray[np.float32]:
     """Train the model on batches of the text, the same at each call, and return the loss of every step in nats per byte.
 
-    g being a gradient, s += g² and parameter −= RATE · g / √s. ``on_step`` is told the number of steps done and the last one's loss, now and then.
+    g being a gradient, s += g² and parameter −= RATE · g / (√s + TINY). ``on_step`` is told the number of steps done and the loss of the last,
+    now and then.
     """
     random = np.random.default_rng(1)
     parameters = model.table, model.weight
@@ -222,9 +223,9 @@ def _table(losses: NDArray[np.float32], alone: float, paired: float) -> Table:
     table.add_column("told by")
     table.add_column("nats per byte", justify="right")
     table.add_column("")
-    rows = [("who knows nothing", float(np.log(BYTES))), ("the model at step 1", float(losses[0]))]
+    rows = [("no model: every byte as likely", float(np.log(BYTES))), ("the model at step 1", float(losses[0]))]
     rows += [(f"the model up to step {end}", mean) for end, mean in part_means(losses)]
-    rows += [("frequency: entropy of a byte", alone), ("the same, the byte before known", paired)]
+    rows += [("frequency: entropy of a byte", alone), ("the same, the one before known", paired)]
     for name, nats in rows:
         table.add_row(name, f"{nats:.3f}", ProgressBar(total=np.log(BYTES), completed=nats, width=BAR, finished_style="bar.complete"))
     return table
