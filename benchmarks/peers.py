@@ -88,11 +88,16 @@ def _jax(xp: Any) -> Framework:
 
 def release(xp: Any) -> None:
     """Gives memory of what has gone out of use back to the device, whoever pools it, and forgets compiled functions."""
-    gc.collect()
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     if "torch._dynamo" in sys.modules:
         sys.modules["torch"].compiler.reset()
+    trim(xp)
+
+
+def trim(xp: Any) -> None:
+    """Gives memory of what has gone out of use back to the device, whoever pools it."""
+    gc.collect()
     if "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
         sys.modules["torch"].cuda.empty_cache()
     if xp.__name__ == "cupy":

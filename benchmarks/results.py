@@ -24,7 +24,9 @@ COMMIT = "BENCHMARK_COMMIT"
 OURS = "numba_baracuda"
 RIGHT = "yes"
 _NUMBERS = ("median_us", "low_us", "high_us", "samples", "gb_s", "copy_gb_s", "share_of_copy", "vs_best_peer")
-_PACKAGES = ("numba", "numba-cuda", "numpy", "cupy", "cupy-cuda12x", "cupy-cuda13x", "torch", "triton", "jax", "jaxlib")
+_PACKAGES = (
+    "numba", "numba-cuda", "numpy", "cupy", "cupy-cuda12x", "cupy-cuda13x", "torch", "triton", "jax", "jaxlib", "liger-kernel", "cut-cross-entropy",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ def verify(xp: Any, case: Case, operands: Mapping[str, Any], call: Callable[[], 
     return complaint(xp, output, wanted)
 
 
-def _message(error: Exception) -> str:
+def message(error: Exception) -> str:
+    """An error in a line."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
 
 
@@ -73,7 +74,7 @@ def run_case(case: Case, bench: Bench) -> list[Row]:
         timing = None if wrong else bench.events(calls, bench.repeats)
         wrong = wrong or next(filter(None, (complaint(xp, operands[output_of(case)], wanted) for operands in sets)), "")
     except Exception as error:  # of a compiler, of the driver, for want of memory: the other cases go on
-        return [Row(case.op, case.id, name, size, None, f"FAILED: {_message(error)}")]
+        return [Row(case.op, case.id, name, size, None, f"FAILED: {message(error)}")]
     if wrong:
         return [Row(case.op, case.id, name, size, None, f"WRONG: {wrong}")]
     rows = [Row(case.op, case.id, name, size, timing)]
@@ -98,7 +99,7 @@ def _run_peer(case: Case, bench: Bench, framework: peers.Framework, peer: Peer, 
         once = seconds > SLOW
         timing = Timing((1e6 * seconds,)) if once else framework.time(bench.events, calls, bench.repeats)
     except Exception as error:  # whatever a framework raises
-        return Row(case.op, case.id, who, size, None, f"failed: {_message(error)}")
+        return Row(case.op, case.id, who, size, None, f"failed: {message(error)}")
     return Row(case.op, case.id, who, size, timing, f"WRONG: {wrong}" if wrong else RIGHT, "one call, host clock" if once else framework.note)
 
 
@@ -200,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             frameworks.append(peers.load(name, cupy))
         except Exception as error:  # missing, or broken in a way of its own
-            screen.print(f"{name}: not available ({_message(error)})", markup=False)
+            screen.print(f"{name}: not available ({message(error)})", markup=False)
     bench = Bench(cupy, Events(cupy), tuple(frameworks), arguments.repeats, driver.l2_bytes())
     return run(cases, bench, screen, path)
 

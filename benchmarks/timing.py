@@ -106,6 +106,25 @@ class Events:
                 break
         return Timing(tuple(microseconds / each for microseconds in elapsed), dry)
 
+    def in_turns(self, calls: Sequence[Call], rounds: int) -> list[Timing]:
+        """A timing of each of some calls that do different things: in every round each runs once, in an order of the round's own.
+
+        So all see the same clocks and the same power. The queue is held back before every call for as long as the slowest to be queued takes.
+        """
+        for call in [*calls, *calls]:
+            call()
+        self._cuda.Device().synchronize()
+        hosts = [self._sample(itertools.repeat(call), 1)[1] for call in calls if not self._waits(call)]
+        hold = min(1.5e9 * max(hosts, default=0.0) + 1e5, WAIT)
+        pairs: list[list[tuple[Any, Any]]] = [[] for _ in calls]
+        dry = [False] * len(calls)
+        for each in range(rounds):
+            for k in np.random.default_rng(each).permutation(len(calls)):
+                over = self._held(hold)
+                pairs[k].append(self._sample(itertools.repeat(calls[k]), 1)[0])
+                dry[k] |= bool(over.done)
+        return [Timing(tuple(self._elapsed(samples)), ran_dry) for samples, ran_dry in zip(pairs, dry, strict=True)]
+
     def _waits(self, call: Call) -> bool:
         """Whether a call comes back no sooner than the device has run what was queued before it."""
         over = self._held(WAIT)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from .errors import WorkspaceTooSmall as WorkspaceTooSmall
     from .loss import FLCE_DEFAULT_IGNORE_INDEX as FLCE_DEFAULT_IGNORE_INDEX
     from .loss import FusedLinearCrossEntropyBackwardDescriptor as FusedLinearCrossEntropyBackwardDescriptor
+    from .loss import FusedLinearCrossEntropyBackwardPlan as FusedLinearCrossEntropyBackwardPlan
     from .loss import FusedLinearCrossEntropyDescriptor as FusedLinearCrossEntropyDescriptor
+    from .loss import FusedLinearCrossEntropyPlan as FusedLinearCrossEntropyPlan
     from .loss import FusedLinearCrossEntropyResult as FusedLinearCrossEntropyResult
     from .loss import fused_linear_cross_entropy as fused_linear_cross_entropy
     from .loss import fused_linear_cross_entropy_backward as fused_linear_cross_entropy_backward
@@ -127,7 +129,8 @@ _HOMES = {
     "dtypes": "ElementKind",
     "errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
     "loss": (
-        "FLCE_DEFAULT_IGNORE_INDEX FusedLinearCrossEntropyBackwardDescriptor FusedLinearCrossEntropyDescriptor FusedLinearCrossEntropyResult "
+        "FLCE_DEFAULT_IGNORE_INDEX FusedLinearCrossEntropyBackwardDescriptor FusedLinearCrossEntropyBackwardPlan FusedLinearCrossEntropyDescriptor "
+        "FusedLinearCrossEntropyPlan FusedLinearCrossEntropyResult "
         "fused_linear_cross_entropy fused_linear_cross_entropy_backward"
     ),
     "plan": "KernelSku Plan PlanPreference PrecisionGuarantee select",

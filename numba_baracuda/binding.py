@@ -151,7 +151,7 @@ class Bound:
         from .runtime import cublas
 
         room = next(slot.nbytes for slot in self.recipe.slots if slot.name == step.workspace)
-        scalars = [step.alpha, step.beta] if isinstance(step.alpha, str) else []
+        scalars = [each for each in (step.alpha, step.beta) if isinstance(each, str)]
         pick = operator.itemgetter(*[self.names[name] for name in (step.a.name, step.b.name, step.c.name, step.workspace, *scalars)])
         queue = cublas.product(step, room, self.device)
         return lambda stream, pointers, kept: queue(stream, *pick(pointers))

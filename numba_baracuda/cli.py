@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="demo|info|warmup|ops")
 
     demo = commands.add_parser("demo", help="each family of ops at work on the standard library's files, checked; measure rates if there is a GPU")
-    demo.add_argument("--quick", action="store_true", help="leave out the measurements")
+    demo.add_argument("--quick", action="store_true", help="leave out the measurements, learn in fewer steps")
     demo.set_defaults(run=_demo)
 
     info = commands.add_parser("info", help="what is installed, what the kernels run on, and what stands in the way")

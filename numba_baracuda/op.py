@@ -77,8 +77,8 @@ class Matrix:
 class Gemm:
     """``c = alpha · a' b' + beta · c`` by cuBLAS, where a' is a, or its transpose; b' likewise.
 
-    The matrices are of floats, a and b of the same; sums are kept in the accumulator's type of theirs. ``alpha`` and ``beta`` are numbers, or both name
-    slots that begin with one. ``workspace`` names the slot that cuBLAS may use.
+    The matrices are of floats, a and b of the same; sums are kept in the accumulator's type of theirs. ``alpha`` and ``beta`` are numbers, or both
+    name slots that begin with one. ``workspace`` names the slot that cuBLAS may use.
     """
 
     a: Matrix

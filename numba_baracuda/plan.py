@@ -13,7 +13,7 @@ from . import allocation, arrays, registry, spans, streams
 from .binding import Bound, check
 from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
-from .op import EMULATED, Layout, Op, Target, Variant
+from .op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
 from .runtime import driver
 from .views import Bundle, Form, View, remember
 from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
@@ -224,6 +224,16 @@ class Plan:
             raise InvalidProblem(f"{self.op.name}: workspace is read-only, wants memory that can be written")
         if not spans.is_contiguous(workspace):
             raise Unsupported(f"{self.op.name}: workspace has strides {workspace.strides}, wants contiguous memory")
+
+
+def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int = 1) -> None:
+    """Queues steps that belong to no public op, on inputs and the outputs behind them; ``name`` is for messages."""
+    operands = tuple(Operand(view.name, (), output=k >= inputs) for k, view in enumerate(views))
+    op = Op(name, OpCategory.INDEXING, OpCategory.INDEXING, "", "", operands, (), ())
+    device = arrays.check_one_device(name, views)
+    bound = Bound(op, recipe, views, target_of(device), device)
+    workspace = allocation.scratch(views[0], bound.workspace, stream) if bound.workspace else None
+    bound(stream, [view.ptr for view in views], views, workspace)
 
 
 _plans: dict[Any, Plan] = {}

@@ -9,7 +9,7 @@ import pytest
 from kinds import KINDS, Kind
 from references import stem
 
-from numba_baracuda import arrays
+from numba_baracuda import OPS, arrays
 from numba_baracuda.op import Op
 
 hypothesis.settings.register_profile(
@@ -27,15 +27,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _computes(item: pytest.Item) -> str:
-    """What the op of a test computes, "" for tests of no op."""
-    callspec = getattr(item, "callspec", None)
-    op = callspec.params.get("op") if callspec else None
-    return stem(op.name) if isinstance(op, Op) else ""
+    """What the op of a test computes, which is given as such, by name or as a benchmark's case; "" for tests of no op."""
+    given = getattr(getattr(item, "callspec", None), "params", {})
+    op = given.get("op", getattr(given.get("case"), "op", given.get("name")))
+    name = op.name if isinstance(op, Op) else op
+    return stem(name) if isinstance(name, str) and name in OPS else ""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if arrays.emulating():
-        # Tests of one op side by side: the emulator infers a kernel's types in every process, and workers take neighbouring tests.
+        # Tests of one op side by side: the emulator infers a kernel's types in every process, and each worker has a stretch of the tests.
         items.sort(key=_computes)
         gc.set_threshold(50_000, 20, 100)  # what is inferred is kept, some million objects, which need not be walked time and again
         for item in items:

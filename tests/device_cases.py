@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -66,20 +66,38 @@ everywhere = pytest.mark.parametrize("run", [*EMULATED, pytest.param(OnDevice(),
 emulated = pytest.mark.parametrize("run", EMULATED)
 
 
-def code_of(kernel: Callable[..., None], argument_types: tuple[Any, ...], arch: str = "sm_90", double: bool = False) -> str:
-    """The SASS of a kernel that must not spill, nor compute in float64 unless ``double``."""
-    cubin = jit.assemble(kernel, argument_types, arch)
-    assert sass.resource_faults(cubin) == [], arch
-    text = sass.disassemble(cubin)
-    assert not re.search(r"\b(LDL|STL)\b", text)
-    assert double or not sass.DOUBLE.search(text), arch
-    return text
+class Case(NamedTuple):
+    """A kernel to compile, and what its SASS for sm_90 has and has not, as patterns; float64 arithmetic only with ``double``."""
+
+    kernel: Callable[..., None]
+    argument_types: tuple[Any, ...]
+    wanted: Sequence[str] = ()
+    unwanted: Sequence[str] = ()
+    double: bool = False
 
 
-def check_everywhere(kernel: Callable[..., None], argument_types: tuple[Any, ...], wanted: Sequence[str] = (), double: bool = False) -> None:
-    """Compiles cleanly for every architecture, and the SASS for sm_90 has these patterns."""
+def codes_of(cases: Sequence[Case], arch: str = "sm_90") -> list[str]:
+    """The SASS of kernels that must not spill, nor compute in float64 unless told to."""
+    cubins = [jit.assemble(case.kernel, case.argument_types, arch) for case in cases]
+    texts = sass.disassemble_all(cubins, arch)
+    for case, cubin, text in zip(cases, cubins, texts, strict=True):
+        assert sass.resource_faults(cubin) == [], (arch, case)
+        assert not re.search(r"\b(LDL|STL)\b", text), (arch, case)
+        assert case.double or not sass.DOUBLE.search(text), (arch, case)
+    return texts
+
+
+def code_of(kernel: Callable[..., None], argument_types: tuple[Any, ...], arch: str = "sm_90") -> str:
+    """That of one kernel."""
+    return codes_of([Case(kernel, argument_types)], arch)[0]
+
+
+def check_everywhere(*cases: Case) -> None:
+    """Each compiles cleanly for every architecture, and the SASS for sm_90 is as it says."""
     for arch in ARCHITECTURES:
-        text = code_of(kernel, argument_types, arch, double)
+        texts = codes_of(cases, arch)
         if arch == "sm_90":
-            for pattern in wanted:
-                assert re.search(pattern, text), f"no {pattern} in\n" + "\n".join(re.findall(r"/\*[0-9a-f]{4}\*/\s+(.*?);", text))
+            for case, text in zip(cases, texts, strict=True):
+                listing = "\n".join(re.findall(r"/\*[0-9a-f]{4}\*/\s+(.*?);", text))
+                assert all(re.search(pattern, text) for pattern in case.wanted), f"wants {case.wanted} in\n{listing}"
+                assert not any(re.search(pattern, text) for pattern in case.unwanted), f"wants no {case.unwanted} in\n{listing}"

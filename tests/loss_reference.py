@@ -27,7 +27,8 @@ class Wanted:
 
 def wanted(
     x: Any, w: Any, target: Any, *, reduction: str = "mean", ignore_index: int = -100, bias: Any = None, label_smoothing: float = 0.0,
-    lse_square_scale: float = 0.0, softcap: float | None = None, logit_scale: float = 1.0, class_weight: Any = None, row_weight: Any = None, dy: Any = 1.0,
+    lse_square_scale: float = 0.0, softcap: float | None = None, logit_scale: float = 1.0, class_weight: Any = None, row_weight: Any = None,
+    dy: Any = 1.0,
 ) -> Wanted:  # fmt: skip
     x, w = np.asarray(x, np.float64), np.asarray(w, np.float64)
     rows, classes = len(x), len(w)

@@ -13,12 +13,13 @@ import sys
 import cupy as cp
 import numpy as np
 import samples
+import test_loss
 import test_reduce
 import test_scan_gpu
 from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.reduce.descriptor import reduced_axes
 
 SHAPES = (
@@ -59,6 +60,21 @@ def run(op: samples.Op, variant: samples.Variant, sample: Sample, **options: obj
             samples.call(op, list(given.values()), sample.segments, check_ids=True)
 
 
+def losses(element: str, rows: int, width: int, classes: int) -> None:
+    """Training and inference, plain and with all options, in chunks of which the last is short."""
+    x, w, target = test_loss.problem(rows, width, classes, element)
+    wide, rng = numpy_dtype(BY_NAME[element].accumulator), np.random.default_rng(2)
+    options = {name: each for name, each in test_loss.EVERYTHING.items() if not isinstance(each, np.ndarray)}
+    options |= {"bias": cp.asarray(rng.standard_normal(classes).astype(x.dtype)), "class_weight": cp.asarray(rng.uniform(1, 2, classes).astype(wide))}
+    options |= {"row_weight": cp.asarray(rng.uniform(1, 2, rows).astype(wide))}
+    given, gradients = [*map(cp.asarray, (x, w, target))], {"grad_input": True, "grad_weight": True}
+    nb.fused_linear_cross_entropy(*given, chunk=2)
+    made = nb.fused_linear_cross_entropy(*given, chunk=2, **gradients)
+    nb.fused_linear_cross_entropy(*given, chunk=2, reduction="none", grad_weight_accum="f32" if element != "f64" else None, **gradients)
+    nb.fused_linear_cross_entropy(*given, chunk=2, **gradients, **options, grad_bias=True, return_lse=True, return_z_loss=True, return_predicted=True)
+    nb.fused_linear_cross_entropy_backward(0.5, made.grad_input, made.grad_weight)
+
+
 def main(share: str = "1/1") -> None:
     cp.cuda.set_allocator(None)  # every array an allocation of its own, so that its bounds are seen
     which, shares = map(int, share.split("/"))
@@ -95,6 +111,9 @@ def main(share: str = "1/1") -> None:
                 test_scan_gpu.run(op, given, axis, **options)
             if op.traits["placed"] and op.backward:
                 test_scan_gpu.run(op, given, axis, return_indices=True)
+    for element in ("f32", "f64", "f16", "bf16")[which - 1 :: shares]:
+        for rows, width, classes in ((21, 12, 70), (5, 8, 5003), (3, 16, 20_011)):
+            losses(element, rows, width, classes)
     cp.cuda.Device().synchronize()
     print("every op ran")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -15,9 +18,11 @@ DOUBLE = re.compile(r"\b(DADD|DMUL|DFMA|DSETP|DMNMX|MUFU\.\w+64H|F2F\.F64\.\w+|F
 _LOCAL = re.compile(r"\b(LDL|STL)\b")
 _WIDE_LOAD = re.compile(r"\bLDG\.E\S*\.128\b")
 _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
+#: bytes of an instruction, and the flag of an ELF section that holds them
+_INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels that move values by vectors, in each direction
-LOADS_WIDE = ("fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "planted")
-STORES_WIDE = ("fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
+LOADS_WIDE = ("cross_entropy_rows", "fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "planted")
+STORES_WIDE = ("assign", "fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
 
 
 def disassembler() -> str:
@@ -28,13 +33,35 @@ def disassembler() -> str:
     raise FileNotFoundError("nvidia-cuda-nvdisasm is installed without its program")
 
 
+def _nvdisasm(image: bytes, *options: str) -> str:
+    """What nvdisasm prints; without the data-flow analysis, which only names the targets of branches."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "code")
+        path.write_bytes(image)
+        done = subprocess.run([disassembler(), "-ndf", *options, str(path)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
 def disassemble(cubin: Cubin) -> str:
     """The SASS of a kernel."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "kernel.cubin")
-        path.write_bytes(cubin.image)
-        done = subprocess.run([disassembler(), "-c", str(path)], capture_output=True, text=True, check=True)
-    return done.stdout
+    return _nvdisasm(cubin.image, "-c")
+
+
+def disassemble_all(cubins: Sequence[Cubin], arch: str) -> list[str]:
+    """The SASS of each kernel of one architecture by a single run: nvdisasm takes longer to start than to read a kernel."""
+    codes = [_code(cubin.image) for cubin in cubins]
+    lines = re.findall(r"^ *(/\*[0-9a-f]{4,}\*/ .*;)", _nvdisasm(b"".join(codes), "-b", arch.upper().replace("_", "")), re.M)
+    if len(lines) != sum(map(len, codes)) // _INSTRUCTION:
+        raise ValueError(f"{len(lines)} instructions in {sum(map(len, codes))} bytes of code")
+    ends = list(itertools.accumulate(len(code) // _INSTRUCTION for code in codes))
+    return ["\n".join(lines[begin:end]) for begin, end in itertools.pairwise([0, *ends])]
+
+
+def _code(image: bytes) -> bytes:
+    """The sections of an ELF image that hold instructions."""
+    (table,), (size, count) = struct.unpack_from("<Q", image, 40), struct.unpack_from("<HH", image, 58)
+    sections = [struct.unpack_from("<IIQQQQ", image, table + k * size) for k in range(count)]
+    return b"".join(image[offset : offset + length] for _, _, flags, _, offset, length in sections if flags & _EXECUTABLE)
 
 
 def resource_faults(cubin: Cubin) -> list[str]:

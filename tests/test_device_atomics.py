@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from device_cases import check_everywhere, code_of, emulated, everywhere
+from device_cases import Case, check_everywhere, code_of, emulated, everywhere
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda import types
@@ -323,18 +323,20 @@ def test_faults(run: Any) -> None:
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("name", ELEMENTS)
 @pytest.mark.parametrize("operation", ["add", "mul", "max", "min"])
-def test_instructions_that_return(operation: str, name: str) -> None:
-    element, value = getattr(types, name), getattr(types, given(name).name)
-
-    def kernel(x, values, old):
-        old[cuda.grid(1)] = function(x, cuda.grid(1), values[cuda.grid(1)])
-
+def test_instructions_that_return(operation: str) -> None:
     function = getattr(d, f"atomic_{operation}")
-    native = (name in INTEGERS and operation != "mul") or (operation == "add" and name in ("float32", "float64"))
-    pattern = rf"ATOMG\.E\.{operation.upper()}" if native else r"ATOMG\.E\.CAS"
-    check_everywhere(kernel, (CPointer(element), CPointer(value), CPointer(value)), [pattern], double=name == "float64")
+
+    def case(name: str) -> Case:
+        def kernel(x, values, old):
+            old[cuda.grid(1)] = function(x, cuda.grid(1), values[cuda.grid(1)])
+
+        element, value = getattr(types, name), getattr(types, given(name).name)
+        native = (name in INTEGERS and operation != "mul") or (operation == "add" and name in ("float32", "float64"))
+        pattern = rf"ATOMG\.E\.{operation.upper()}" if native else r"ATOMG\.E\.CAS"
+        return Case(kernel, (CPointer(element), CPointer(value), CPointer(value)), [pattern], double=name == "float64")
+
+    check_everywhere(*map(case, ELEMENTS))
 
 
 REDS = [
@@ -345,16 +347,16 @@ REDS = [
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("function, name, pattern", REDS)
-def test_instructions_without_a_result(function: str, name: str, pattern: str) -> None:
-    update = getattr(d, function)
+def test_instructions_without_a_result() -> None:
+    def case(function: str, name: str, pattern: str) -> Case:
+        update, element = getattr(d, function), getattr(types, name)
 
-    def kernel(x, values):
-        update(x, cuda.grid(1), values[cuda.grid(1)])
+        def kernel(x, values):
+            update(x, cuda.grid(1), values[cuda.grid(1)])
 
-    element = getattr(types, name)
-    check_everywhere(kernel, (CPointer(element), CPointer(element)), [pattern], double=name == "float64")
-    assert "ATOM" not in code_of(kernel, (CPointer(element), CPointer(element)), double=name == "float64")
+        return Case(kernel, (CPointer(element), CPointer(element)), [pattern], ["ATOM"], name == "float64")
+
+    check_everywhere(*itertools.starmap(case, REDS))
 
 
 #: by architecture, of the widest form of each element

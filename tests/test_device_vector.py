@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_cases import ARCHITECTURES, check_everywhere, code_of, emulated, everywhere
+from device_cases import ARCHITECTURES, Case, check_everywhere, code_of, codes_of, emulated, everywhere
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda import types
@@ -279,15 +279,14 @@ ELEMENTS = {"float32": 4, "float64": 2, "int64": 2, "uint16": 8, "float16": 8, "
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ELEMENTS)
-def test_sixteen_bytes_are_one_access(form: str, name: str) -> None:
+def test_sixteen_bytes_are_one_access(name: str) -> None:
     element, held = getattr(types, name), uint16 if name == "bfloat16" else None
-    kernel = copy(form, ELEMENTS[name], element, held)
+    cases = [Case(copy(form, ELEMENTS[name], element, held), (CPointer(element), CPointer(element)), WIDE[form]) for form in FORMS]
     for arch in ARCHITECTURES if name in ("float32", "bfloat16") else ("sm_90", "sm_100"):
-        text = code_of(kernel, (CPointer(element), CPointer(element)), arch)
-        assert (len(re.findall(r"\bLDG", text)), len(re.findall(r"\bSTG", text))) == (1, 1), arch
-        assert arch != "sm_90" or all(re.search(pattern, text) for pattern in WIDE[form])
+        for form, case, text in zip(FORMS, cases, codes_of(cases, arch), strict=True):
+            assert (len(re.findall(r"\bLDG", text)), len(re.findall(r"\bSTG", text))) == (1, 1), (arch, form)
+            assert arch != "sm_90" or all(re.search(pattern, text) for pattern in case.wanted), form
 
 
 @pytest.mark.compile
@@ -297,12 +296,12 @@ def test_arrays_compile_to_the_same_accesses() -> None:
         load_8_direct(x, 8 * cuda.grid(1), batch, 0)
         store_8(y, 8 * cuda.grid(1), batch, 0)
 
-    check_everywhere(kernel, (uint16[::1], uint16[::1]), [r"LDG\.E\.NA\.128\.CONSTANT", r"STG\.E\.128\s"])
+    check_everywhere(Case(kernel, (uint16[::1], uint16[::1]), [r"LDG\.E\.NA\.128\.CONSTANT", r"STG\.E\.128\s"]))
 
 
 @pytest.mark.compile
 def test_a_split_range_compiles_clean() -> None:
-    check_everywhere(doubled(4, float32), (CPointer(float32), CPointer(float32), int64[::1], int64[::1]), [r"LDG\.E\.128", r"STG\.E\.128"])
+    check_everywhere(Case(doubled(4, float32), (CPointer(float32), CPointer(float32), int64[::1], int64[::1]), [r"LDG\.E\.128", r"STG\.E\.128"]))
 
 
 @pytest.mark.compile

@@ -339,6 +339,62 @@ def test_blocks_run_at_the_same_time(seed: int | None) -> None:
         emulator.run(_grid_barrier, (INTS,) * 3, 4, 8, [counter, x, y], mode=Mode(seed, resident=3))
 
 
+def _scaled(by: Any) -> Any:
+    return jit.device(lambda x: x * by)
+
+
+def _shifted() -> Any:
+    """Values handed on through a shared array of its own."""
+
+    def shift(value):
+        shared = cuda.shared.array(32, int32)
+        shared[cuda.threadIdx.x] = value
+        cuda.syncwarp()
+        return shared[(cuda.threadIdx.x + 1) % 32]
+
+    return jit.device(shift)
+
+
+def test_device_functions_of_one_code_and_equal_captures_are_one() -> None:
+    assert _scaled(2) is _scaled(2) and _scaled((1, 0.0)) is _scaled((1, 0.0)) and _scaled(_scaled(3)) is _scaled(_scaled(3))
+    apart = [
+        _scaled(by) for by in (1, 1.0, True, 0.0, -0.0, "1", None, (1, 0.0), (1, -0.0), (True, 0.0), (1,), float32, int32, _scaled(2), _scaled(3))
+    ]
+    assert len(set(map(id, apart))) == len(apart)
+
+
+def test_device_functions_with_shared_arrays_stay_apart() -> None:
+    """The second writes while other lanes may still read what the first wrote: no race, for each has an array, as in PTX."""
+    one, two = _shifted(), _shifted()
+
+    def kernel(y):
+        y[cuda.threadIdx.x] = one(int32(cuda.threadIdx.x)) + two(int32(1))
+
+    y = np.zeros(32, np.int32)
+    for seed in range(3):
+        emulator.run(kernel, (INTS,), 1, 32, [y], mode=Mode(seed))
+        assert list(y) == [(k + 1) % 32 + 1 for k in range(32)]
+    same = one
+
+    def racing(y):
+        y[cuda.threadIdx.x] = one(int32(cuda.threadIdx.x)) + same(int32(1))
+
+    with pytest.raises(Race):
+        emulator.run(racing, (INTS,), 1, 32, [y], mode=Mode(0))
+
+
+def test_a_kernel_may_have_functions_of_its_own() -> None:
+    def kernel(y, by):
+        def scaled(k):
+            return k * by
+
+        y[cuda.threadIdx.x] = scaled(cuda.threadIdx.x) + scaled(1)
+
+    y = np.zeros(8, np.int64)
+    emulator.run(kernel, (LONGS, int64), 1, 8, [y, 3])
+    assert list(y) == [3 * k + 3 for k in range(8)]
+
+
 @jit.device
 def _take_tile(x, tickets, shared):
     """The next tile of 32, and the sum of its elements up to this lane's."""

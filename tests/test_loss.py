@@ -245,6 +245,27 @@ def test_where_gradients_go(kind: Kind, value: str) -> None:
         assert_close(kind.numpy(got), right, "grad_weight", value, 70)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_ignored_rows_are_skipped(kind: Kind, reduction: str) -> None:
+    """Nothing else changes: not the mean, not what is returned for each row, whatever share of them is ignored."""
+    x, w, target = problem(150)
+    options: dict[str, Any] = {"reduction": reduction, "row_weight": kind.array(np.linspace(0, 2, 150, dtype=np.float32)), "return_lse": True}
+    options |= {"return_predicted": True, "grad_input": True, "grad_weight": True, "chunk": 64}
+    if reduction == "none":
+        options["dy"] = kind.array(np.linspace(1, 2, 150, dtype=np.float32))
+    for ignored in (slice(0, 0), slice(3, 130), slice(0, 150)):
+        target[ignored] = -100
+        given = [*map(kind.array, (x, w, target))]
+        skipped, whole = (nb.fused_linear_cross_entropy(*given, skip_ignored=skip, **options) for skip in (True, False))
+        for name in ("loss", "grad_input", "grad_weight", "lse", "predicted"):
+            np.testing.assert_allclose(kind.numpy(getattr(skipped, name)), kind.numpy(getattr(whole, name)), rtol=1e-5, atol=1e-6, err_msg=name)
+    assert (kind.numpy(skipped.predicted) == -1).all() and not kind.numpy(skipped.grad_weight).any()
+    with pytest.raises(nb.Unsupported, match="workspace is given with skip_ignored=True"):
+        nb.fused_linear_cross_entropy(*given, skip_ignored=True, workspace=given[0])
+    with pytest.raises(nb.InvalidProblem, match="target is float32, wants int64 or int32"):
+        nb.fused_linear_cross_entropy(*given[:2], kind.array(target.astype(np.float32)), skip_ignored=True)
+
+
 def test_out(kind: Kind) -> None:
     x, w, target = problem(kind="bf16")
     given = [*map(kind.array, (x, w, target))]

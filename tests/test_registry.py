@@ -13,14 +13,14 @@ from samples import OPS
 
 import numba_baracuda as nb
 from numba_baracuda import registry
-from numba_baracuda.op import Clear, Launch, Sort, Verify
+from numba_baracuda.op import Clear, Gemm, Launch, Sort, Verify
 from numba_baracuda.registry import Registry, find, kernel_specs
 
 ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 
 
 def test_it_is_a_mapping() -> None:
-    assert len(nb.OPS) == len(list(nb.OPS)) == 73
+    assert len(nb.OPS) == len(list(nb.OPS)) == 75
     assert "segment_sum" in nb.OPS and "nothing" not in nb.OPS
     assert all(nb.OPS[name].name == name for name in nb.OPS)
     with pytest.raises(KeyError):
@@ -114,9 +114,13 @@ def test_samples_cover_every_variant_and_recipes_hang_together(name: str, arch: 
                         assert [token[0] == "*" for token in signature] == [True] * len(step.pointers) + [False] * len(step.scalars)
                     elif isinstance(step, Sort):
                         assert {step.keys, step.sorted_keys, step.values, step.sorted_values} <= known
+                    elif isinstance(step, Gemm):
+                        scalars = {each for each in (step.alpha, step.beta) if isinstance(each, str)}
+                        assert {step.a.name, step.b.name, step.c.name, step.workspace} | scalars <= known
                     else:
                         assert isinstance(step, (Clear, Verify)) and step.slot in slots
-                assert any(op.operands[-1].name in step.pointers for step in recipe.steps if isinstance(step, Launch))
+                outputs = {operand.name for operand in op.operands if operand.output}
+                assert any(outputs & set(step.pointers) for step in recipe.steps if isinstance(step, Launch))
     assert used == {variant.name for variant in op.variants}
 
 

@@ -91,11 +91,15 @@ def backward_truth(name: str, dy: Any, x: Any, axis: int, reverse: bool = False,
     made, n = np.zeros_like(w), w.shape[-1]
     begin = BEGINNING[name] if initial is None else initial
     y = np.moveaxis(truth(name, x, axis, reverse, exclusive, initial), axis, -1)[..., :: -1 if reverse else 1]
+    others, product = np.empty_like(w), np.full(w.shape[:-1], float(begin))  # of what is behind, without each element, and of all
     for i in range(n):
         behind = range(i if exclusive else i + 1)
-        if name == "cumprod":
-            for j in behind:
-                made[..., j] += g[..., i] * begin * np.prod(np.delete(w[..., : len(behind)], j, -1), -1)
+        if name == "cumprod" and len(behind):
+            last = len(behind) - 1
+            others[..., :last] *= w[..., last : last + 1]
+            others[..., last] = product
+            product = product * w[..., last]
+            made[..., : len(behind)] += g[..., i : i + 1] * others[..., : len(behind)]
         elif name == "cumsum":
             made[..., : len(behind)] += g[..., i : i + 1]
         elif name == "logcumsumexp":

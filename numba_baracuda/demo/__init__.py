@@ -12,11 +12,11 @@ from types import ModuleType
 
 from rich.console import Console
 
-from . import attention, inequality, rates, segments, sizes
+from . import attention, inequality, next_byte, rates, segments, sizes
 
 Section = Callable[[Console, ModuleType, bool], bool]
 #: in the order they are printed; a family adds its own here
-SECTIONS: tuple[Section, ...] = (segments.run, attention.run, sizes.run, inequality.run, rates.run)
+SECTIONS: tuple[Section, ...] = (segments.run, attention.run, sizes.run, inequality.run, next_byte.run, rates.run)
 
 
 def array_library() -> ModuleType:

@@ -41,9 +41,9 @@ __all__ = [
     "load_1_stream", "load_2", "load_2_direct", "load_2_once", "load_2_stream", "load_4", "load_4_direct", "load_4_once", "load_4_stream", "load_8",
     "load_8_direct", "load_8_once", "load_8_stream", "load_16", "load_16_direct", "load_16_once", "load_16_stream", "load_acquire", "load_relaxed",
     "load_relaxed_2", "log2_approx", "max_bf16x2", "max_f16x2", "maximum", "min_bf16x2", "min_f16x2", "minimum", "mul_bf16x2", "mul_f16x2", "opaque",
-    "prefetch", "recast", "reciprocal_approx", "red_add", "red_add_2", "red_add_4", "red_add_8", "red_max", "red_max_value", "red_min", "red_min_value",
-    "segmented_warp_scan", "store_1", "store_1_stream", "store_2", "store_2_stream", "store_4", "store_4_stream", "store_8", "store_8_stream",
-    "store_16", "store_16_stream", "store_relaxed", "store_relaxed_2", "store_release", "u16_as_bf16", "u16_as_f16", "u32_as_f32", "u64_as_f64",
-    "warp_reduce", "warp_scan",
+    "prefetch", "recast", "reciprocal_approx", "red_add", "red_add_2", "red_add_4", "red_add_8", "red_max", "red_max_value", "red_min",
+    "red_min_value", "segmented_warp_scan", "store_1", "store_1_stream", "store_2", "store_2_stream", "store_4", "store_4_stream", "store_8",
+    "store_8_stream", "store_16", "store_16_stream", "store_relaxed", "store_relaxed_2", "store_release", "u16_as_bf16", "u16_as_f16", "u32_as_f32",
+    "u64_as_f64", "warp_reduce", "warp_scan",
 ]
 # fmt: on

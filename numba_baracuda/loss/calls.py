@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .. import allocation, arrays, plan, streams
-from ..errors import InvalidProblem
+from ..dtypes import BY_NAME
+from ..errors import InvalidProblem, Unsupported
 from ..views import Form, View, remember
+from . import compact
 from .descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 
 _NAME = "fused_linear_cross_entropy"
@@ -49,6 +51,7 @@ def fused_linear_cross_entropy(
     class_weight: Any = None,
     row_weight: Any = None,
     dy: Any = None,
+    skip_ignored: bool = False,
     grad_input: Any = None,
     grad_weight: Any = None,
     grad_bias: Any = None,
@@ -69,27 +72,30 @@ def fused_linear_cross_entropy(
     ``input`` [BT, H], ``weight`` [V, H] and ``bias`` [V] are of one dtype: float16, bfloat16, float32 or float64; ``target`` [BT] is int64 or int32.
     Rows of input and weight may lie apart, their elements lie side by side. No more than ``chunk`` rows of logits exist at a time.
 
-    ``reduction``: "mean" over the targets that are not ``ignore_index``, "sum", or "none", a loss for each row. A row whose target is ignored, or is no
-    class, has loss 0 and gradient 0; where all are ignored so is the mean. A logit that is NaN or +∞, or nothing but −∞, makes loss and gradient of
-    its row NaN.
+    ``reduction``: "mean" over the targets that are not ``ignore_index``, "sum", or "none", a loss for each row. A row whose target is ignored, or is
+    no class, has loss 0 and gradient 0; where all are ignored so is the mean. A logit that is NaN or +∞, or nothing but −∞, makes loss and gradient
+    of its row NaN.
 
-    Options, in this order: z becomes ``logit_scale`` · z, then c tanh(z / c) with the ``softcap`` c. With ``label_smoothing`` a, the loss is (1 − a) of
-    the above plus a / V · Σⱼ (lse − zⱼ), lse = log Σⱼ exp zⱼ. With ``class_weight`` w [V], what class j contributes to it is multiplied by wⱼ, and the
-    mean divides by Σ w[target]. With ``lse_square_scale`` s, s · lse² is added, averaged over the count of targets. ``row_weight`` [BT] multiplies all
-    of a row's loss. Weights are float32, float64 for float64.
+    Options, in this order: z becomes ``logit_scale`` · z, then c tanh(z / c) with the ``softcap`` c. With ``label_smoothing`` a, the loss is (1 − a)
+    of the above plus a / V · Σⱼ (lse − zⱼ), lse = log Σⱼ exp zⱼ. With ``class_weight`` w [V], what class j contributes to it is multiplied by wⱼ, and
+    the mean divides by Σ w[target]. With ``lse_square_scale`` s, s · lse² is added, averaged over the count of targets. ``row_weight`` [BT]
+    multiplies all of a row's loss. Weights are float32, float64 for float64.
 
     Gradients are of the loss times ``dy``: a number or an array of one element, for "none" also one for each row (None is 1). ``grad_input`` [BT, H],
     ``grad_weight`` [V, H] and ``grad_bias`` [V] are arrays to be overwritten, or True for new ones; what is None costs nothing. With
     ``accumulate_grad_weight`` the gradient is added to what grad_weight holds; it is rounded after every chunk but with ``grad_weight_accum="f32"``,
     which takes scratch of four bytes an element.
 
+    ``skip_ignored`` does nothing for rows whose target is ignored: others are gathered, which pays where many are. How many there are is asked of the
+    device, so the call waits for it, cannot be captured, and takes no ``workspace``; all else stays as it is.
+
     ``chunk``: "auto", the fastest number of rows known for which scratch fits ``max_workspace_bytes``, or logits fit 512 MiB where that is None;
     "lean", the same for half of it; "liger", :func:`pick_chunk_size`; or a number.
 
     Returns the loss, float32 (float64 for float64), without axes for "mean" and "sum"; ``out=`` may also be of the input's dtype, or of one element.
     Where new gradients or one of these is asked for, a :class:`FusedLinearCrossEntropyResult`: ``return_lse`` [BT], 0 where the target is ignored or
-    no class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the greatest;
-    ``return_predicted`` [BT] int64, the first class of the greatest logit, −1 where the target is ignored or no class.
+    no class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the
+    greatest; ``return_predicted`` [BT] int64, the first class of the greatest logit, −1 where the target is ignored or no class.
 
     Sums are kept in float32 (float64), logits and their gradient rounded to the input's dtype. Every run gives the same bits. Nothing waits for the
     device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. Products are cuBLAS', which CuPy
@@ -99,49 +105,77 @@ def fused_linear_cross_entropy(
     Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes and layouts, and for device
     arrays without CuPy.
     """
-    views = {"input": _read(input, _NAME, "input"), "weight": _read(weight, _NAME, "weight"), "target": _read(target, _NAME, "target")}
-    x, w = views["input"], views["weight"]
+    x, w = _read(input, _NAME, "input"), _read(weight, _NAME, "weight")
+    for view, wants in ((x, "[BT, H]"), (w, "[V, H]")):
+        if len(view.shape) != 2:
+            raise InvalidProblem(f"{_NAME}: {view.name} has shape {list(view.shape)}, wants {wants}")
+    if accumulate_grad_weight and grad_weight is True:
+        raise InvalidProblem(f"{_NAME}: accumulate_grad_weight adds to grad_weight, which is True, wants an array")
     options = (
         reduction, ignore_index, label_smoothing, lse_square_scale, softcap, logit_scale, chunk, max_workspace_bytes, accumulate_grad_weight,
         grad_weight_accum,
     )  # fmt: skip
-    key = (x.shape, w.shape, x.element, x.device, *options)
-    made = _calls.get(key)
-    if made is None:
-        for view, wants in ((x, "[BT, H]"), (w, "[V, H]")):
-            if len(view.shape) != 2:
-                raise InvalidProblem(f"{_NAME}: {view.name} has shape {list(view.shape)}, wants {wants}")
-        descriptor = FusedLinearCrossEntropyDescriptor(*x.shape, w.shape[0], x.element, *options)
-        made = remember(_calls, key, plan.select(descriptor, device=x.device))
-    problem, handle = made.descriptor, streams.stream_handle(stream, x)
-    for name, given in (("bias", bias), ("class_weight", class_weight), ("row_weight", row_weight), ("dy", dy)):
-        if given is not None:
-            views[name] = made.read_operand(given, name) if name == "dy" and not hasattr(given, "shape") else _read(given, _NAME, name)
+    problem, handle = _plan_of(x, w, options).descriptor, streams.stream_handle(stream, x)
+    given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
+    inputs = {name: each for name, each in given.items() if each is not None}
 
     def empty(shape: tuple[int, ...], element: str) -> Any:
         return allocation.empty(x, shape, element, handle)
 
     total, wide = problem.row_shape if problem.each else (), problem.accumulator
     results = {"out": empty(total, wide) if out is None else out}
-    for name, given, shape in (
-        ("grad_input", grad_input, problem.input_shape), ("grad_weight", grad_weight, problem.weight_shape), ("grad_bias", grad_bias, problem.class_shape),
+    for name, each, shape in (
+        ("grad_input", grad_input, problem.input_shape), ("grad_weight", grad_weight, problem.weight_shape),
+        ("grad_bias", grad_bias, problem.class_shape),
     ):  # fmt: skip
-        if given is not None and given is not False:
-            results[name] = empty(shape, x.element) if given is True else given
+        if each is not None and each is not False:
+            results[name] = empty(shape, x.element) if each is True else each
     for name, asked, shape, element in (
         ("lse", return_lse, problem.row_shape, wide), ("z_loss", return_z_loss, total, wide), ("accuracy", return_accuracy, total, wide),
         ("predicted", return_predicted, problem.row_shape, "i64"),
     ):  # fmt: skip
         if asked:
             results[name] = empty(shape, element)
-    if accumulate_grad_weight and grad_weight is True:
-        raise InvalidProblem(f"{_NAME}: accumulate_grad_weight adds to grad_weight, which is True, wants an array")
-    views |= {name: _read(given, _NAME, name) for name, given in results.items()}
-    made.execute([views[operand.name] for operand in made.op.operands if operand.name in views], handle, workspace)
+    if skip_ignored and problem.bt:
+        if workspace is not None:
+            raise Unsupported(f"{_NAME}: workspace is given with skip_ignored=True, whose scratch depends on the targets; wants one of them")
+        kept = compact.Kept(_NAME, _target(target, problem.row_shape), problem.ignore_index, handle)
+        compact.run_kept(kept, lambda inputs, results: _run(inputs, results, options, handle, None), inputs, results, problem.each)
+    else:
+        _run(inputs, results, options, handle, workspace)
     if True in (return_lse, return_z_loss, return_accuracy, return_predicted) or any(each is True for each in (grad_input, grad_weight, grad_bias)):
         loss = results.pop("out")
         return FusedLinearCrossEntropyResult(loss, **results)
     return results["out"]
+
+
+def _plan_of(x: View, w: View, options: tuple[Any, ...]) -> plan.Plan:
+    key = (x.shape, w.shape, x.element, x.device, *options)
+    made = _calls.get(key)
+    if made is None:
+        (rows, width), classes = x.shape, w.shape[0]
+        descriptor = FusedLinearCrossEntropyDescriptor(rows, width, classes, x.element, *options)
+        made = remember(_calls, key, plan.select(descriptor, device=x.device))
+    return made
+
+
+def _target(given: Any, shape: tuple[int, ...]) -> View:
+    """The targets, of one of the dtypes and of the shape that the op takes."""
+    view = _read(given, _NAME, "target")
+    if tuple(view.shape) != shape:
+        raise InvalidProblem(f"{_NAME}: target has shape {list(view.shape)}, wants {list(shape)}")
+    if view.element not in ("i64", "i32"):
+        raise InvalidProblem(f"{_NAME}: target is {BY_NAME[view.element].numpy_name}, wants int64 or int32")
+    return view
+
+
+def _run(inputs: dict[str, Any], results: dict[str, Any], options: tuple[Any, ...], handle: int, workspace: Any) -> None:
+    """The plan for these arrays, run."""
+    views = {name: _read(each, _NAME, name) for name, each in (inputs | results).items() if name != "dy" or hasattr(each, "shape")}
+    made = _plan_of(views["input"], views["weight"], options)
+    if "dy" in inputs and "dy" not in views:
+        views["dy"] = made.read_operand(inputs["dy"], "dy")
+    made.execute([views[operand.name] for operand in made.op.operands if operand.name in views], handle, workspace)
 
 
 def fused_linear_cross_entropy_backward(
@@ -149,10 +183,10 @@ def fused_linear_cross_entropy_backward(
 ) -> None:
     """grad = dy_scalar · grad, in place, for the gradients of :func:`fused_linear_cross_entropy` that are given; one rounding.
 
-    ``dy_scalar`` is a number, or an array of one element on the gradients' device, of their dtype, float32 or float64; nobody reads it but the device.
-    ``grad_input`` [BT, H], ``grad_weight`` [V, H], ``grad_bias`` [V]: float16, bfloat16, float32 or float64, strided in any way. The number 1 launches
-    nothing. NaN, infinities and 0 multiply as IEEE arithmetic has it; a second call multiplies again. ``stream=`` takes a stream or its handle;
-    ``workspace=`` is not needed. Raises ``InvalidProblem`` for arrays that contradict each other, ``Unsupported`` for other dtypes.
+    ``dy_scalar`` is a number, or an array of one element on the gradients' device, of their dtype or the dtype of their loss; nobody reads it but the
+    device. ``grad_input`` [BT, H], ``grad_weight`` [V, H], ``grad_bias`` [V]: float16, bfloat16, float32 or float64, strided in any way. The number 1
+    launches nothing. NaN, infinities and 0 multiply as IEEE arithmetic has it; a second call multiplies again. ``stream=`` takes a stream or its
+    handle; ``workspace=`` is not needed. Raises ``InvalidProblem`` for arrays that contradict each other, ``Unsupported`` for other dtypes.
     """
     op = f"{_NAME}_backward"
     given = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}

@@ -33,7 +33,7 @@ def pick_chunk_size(bt: int, h: int, v: int) -> int:
 def _cost(bt: int, h: int, v: int, rows: int) -> int:
     """What three products cost, in multiply-adds, where all but the last of the chunks have so many rows.
 
-    The gradient of the input has few tiles of long sums, which fill the card in whole rounds; that of the weight is updated by every chunk but the first.
+    The gradient of the input has few tiles of long sums, which fill the card in whole rounds; that of the weight is updated by all chunks but one.
     """
     whole, rest = divmod(bt, rows)
     rounds = whole * _rounds(rows, h) + (_rounds(rest, h) if rest else 0)

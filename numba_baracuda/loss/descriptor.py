@@ -110,8 +110,8 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
     """The cross entropy of a linear layer: ``bt`` rows of ``h`` numbers, ``v`` classes.
 
     ``reduction`` is a :class:`LossReduction`, its name or number. ``chunk`` says how many rows of logits are held at a time: ``"auto"``, the fastest
-    known number whose logits take at most ``max_workspace_bytes`` with all other scratch, or 512 MiB by themselves where that is None; ``"lean"``, the
-    same for half of that; ``"liger"``, :func:`~numba_baracuda.loss.pick_chunk_size`; or a number. The other fields are keywords of
+    known number whose logits take at most ``max_workspace_bytes`` with all other scratch, or 512 MiB by themselves where that is None; ``"lean"``,
+    the same for half of that; ``"liger"``, :func:`~numba_baracuda.loss.pick_chunk_size`; or a number. The other fields are keywords of
     :func:`~numba_baracuda.fused_linear_cross_entropy`.
     """
 

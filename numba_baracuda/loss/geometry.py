@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..dtypes import BY_NAME
 from ..op import Target
 
-#: places of ``factors``: what to multiply by the gradient of a row, a loss, a share of all targets, a square of a logarithm on its own and beside a loss;
-#: and the sum of the classes' weights
+#: places of ``factors``: what to multiply by the gradient of a row, a loss, a share of all targets, the square of a logarithm on its own and beside
+#: a loss; and the sum of the classes' weights
 GRADIENT, LOSS, SHARE, SQUARES, SQUARE, WEIGHTS = range(6)
 FACTORS = 6
 #: threads of a block that sums over all rows, and of one that assigns; accesses of a lane that assigns

@@ -15,8 +15,8 @@ from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCr
 
 _NAME = "fused_linear_cross_entropy"
 _ROUNDINGS = (
-    "Logits and their gradient are rounded to the element's type, and so are both gradients, that of the weight once more for every chunk of rows but "
-    'the first, unless grad_weight_accum is "f32"; losses and sums are not.'
+    "Logits and their gradient are rounded to the element's type, and so are both gradients, that of the weight once more for every chunk of rows "
+    'but the first, unless grad_weight_accum is "f32"; losses and sums are not.'
 )
 
 
@@ -48,8 +48,8 @@ _GRADIENTS = (*_PLAIN, "grad_input", "grad_weight")
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
     """Training and inference at a language model's size in every type, an odd vocabulary, and options one by one and all together."""
 
-    def problem(names: tuple[str, ...], *extents: int, **options: Any) -> tuple[Any, dict[str, Layout]]:
-        described = FusedLinearCrossEntropyDescriptor(*extents, **options)
+    def problem(names: tuple[str, ...], bt: int, h: int, v: int, **options: Any) -> tuple[Any, dict[str, Layout]]:
+        described = FusedLinearCrossEntropyDescriptor(bt, h, v, **options)
         places = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in op.operands}
         return described, {name: layout for name, layout in places.items() if name in names}
 
@@ -77,8 +77,8 @@ def _backward_samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 
 OPS.add(
     Op(
-        _NAME, LossKind.FUSED_LINEAR_CROSS_ENTROPY, OpCategory.LOSS, "loss", "loss[i] = log Σⱼ exp(x[i] · w[j]) − x[i] · w[target[i]]", (*GIVEN, *MADE),
-        (Variant("chunked", True, recipes.chunked, recipes.too_large),), FLOATS, backward=f"{_NAME}_backward", samples=_samples,
+        _NAME, LossKind.FUSED_LINEAR_CROSS_ENTROPY, OpCategory.LOSS, "loss", "loss[i] = log Σⱼ exp(x[i] · w[j]) − x[i] · w[target[i]]",
+        (*GIVEN, *MADE), (Variant("chunked", True, recipes.chunked, recipes.too_large),), FLOATS, backward=f"{_NAME}_backward", samples=_samples,
         traits={"plan_attributes": ("chunk_size", "conceptual_scratch_bytes"), "roundings": _ROUNDINGS},
     )
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,11 @@ _SLAB, _GEMM, _ALPHA, _BETAS = "slab", "gemm", "alpha", ("zero", "one")
 
 def _spec(kernel: str, signature: str, max_threads: int, **constants: Any) -> KernelSpec:
     return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads)
+
+
+def _pointers(elements: Iterable[str]) -> str:
+    """The part of a signature that says what pointers point to."""
+    return " ".join(f"*{element}" for element in elements)
 
 
 def _row_stride(op: Op, name: str, layout: Layout) -> int:
@@ -84,7 +90,7 @@ class _Forward:
         if "grad_bias" in self.layouts and "bias" not in self.layouts:
             raise InvalidProblem(f"{self.op.name}: grad_bias is given without bias, wants both or bias alone")
         matrices = [name for name in ("input", "weight", "grad_input", "grad_weight") if name in self.layouts]
-        self.row_strides = {name: _row_stride(self.op, name, self.layouts[name]) for name in matrices}
+        self.row_strides: dict[str, int] = {name: _row_stride(self.op, name, self.layouts[name]) for name in matrices}
         for name in ("bias", "class_weight", "grad_bias"):
             layout = self.layouts.get(name)
             if layout is not None and layout.shape[0] > 1 and layout.strides[0] != 1:
@@ -128,7 +134,8 @@ class _Forward:
         problem, number = self.problem, self.layouts["dy"].number if "dy" in self.layouts else None
         target, mean = self.layouts["target"], problem.reduction == LossReduction.MEAN
         upstream = "" if problem.each else self.upstream
-        signature = f"*{target.element or 'i64'} *{self.wide} *{upstream or self.wide} {' '.join([f'*{self.wide}'] * 4)} i64 i64 i64 i64 {self.wide} {self.wide}"
+        elements = target.element or "i64", self.wide, upstream or self.wide, *[self.wide] * 4
+        signature = f"{_pointers(elements)} i64 i64 i64 i64 {self.wide} {self.wide}"
         spec = _spec(
             "total_targets", signature, TOTAL_THREADS, value=self.value, upstream=upstream, mean=mean, weighted="class_weight" in self.layouts,
             smoothed=problem.label_smoothing > 0, apart=self.apart,
@@ -147,17 +154,18 @@ class _Forward:
         held = held_by(problem.v, self.value, threads, self.target) if self.gradients else 0
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
         pointers = (
-            _SLAB, "target", self._given("bias"), self._given("class_weight"), self._given("row_weight"), "dy" if upstream else NULL, "factors", "losses",
+            _SLAB, "target", *map(self._given, ("bias", "class_weight", "row_weight")), "dy" if upstream else NULL, "factors", "losses",
             "squares" if self.squared else NULL, "hits" if self.ranked else NULL, "lse", "predicted" if self.ranked else NULL,
         )  # fmt: skip
         elements = (
             self.value, self.layouts["target"].element or "i64", self.value, self.wide, self.wide, upstream or self.wide, *[self.wide] * 5, "i64",
         )  # fmt: skip
-        signature = f"{' '.join(f'*{each}' for each in elements)} i64 i64 i64 i64 {' '.join([self.wide] * 3)} 2x{self.wide} 5xi64"
+        signature = f"{_pointers(elements)} i64 i64 i64 i64 {' '.join([self.wide] * 3)} 2x{self.wide} 5xi64"
         spec = _spec(
             "cross_entropy_rows", signature, threads, value=self.value, upstream=upstream, vector=vector, steps=ROW_STEPS, threads=threads, held=held,
-            gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1, capped=problem.softcap is not None,
-            biased="bias" in self.layouts, weighted="class_weight" in self.layouts, row_weighted="row_weight" in self.layouts, ranked=self.ranked,
+            gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1,
+            capped=problem.softcap is not None, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
+            row_weighted="row_weight" in self.layouts, ranked=self.ranked,
         )  # fmt: skip
         strides = tuple(
             self.layouts[name].strides[0] if name in self.layouts and self.layouts[name].strides else 1
@@ -201,11 +209,9 @@ class _Forward:
                 place = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns))
                 added = name == "grad_weight" and self.problem.accumulate_grad_weight
                 made.append(_assign(self.layouts, place, x=self._sum_of(name), added=added))
-        made += [
-            self._fold(*each)
-            for each in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy"))
-            if each[2] in self.layouts
-        ]
+        for slot, factor, output in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy")):
+            if output in self.layouts:
+                made.append(self._fold(slot, factor, output))
         return made
 
     def _fold(self, slot: str, factor: int, output: str) -> Launch:

@@ -176,11 +176,10 @@ def free_async(pointer: int, stream: int, device: int = 0) -> None:
         _ask("cuMemFreeAsync", device, pointer, stream)
 
 
-def read_back(pointer: int, count: int, stream: int, device: int = 0, size: int = 8) -> list[int]:
-    """``count`` integers of ``size`` bytes from the device, once ``stream`` has run what is queued on it."""
+def read_back(pointer: int, count: int, stream: int, device: int = 0, size: int = 8, reason: str = "check_ids=True") -> list[int]:
+    """``count`` integers of ``size`` bytes from the device, once ``stream`` has run what is queued on it; ``reason`` is the option that asks."""
     if _ask("cuStreamIsCapturing", device, stream):
-        what = "checking ids waits for the device, which a stream that is being captured cannot"
-        raise Unsupported(f"{what}; drop check_ids=True or end the capture")
+        raise Unsupported(f"{reason} waits for the device, which a stream that is being captured cannot; drop {reason} or end the capture")
     words = ((ctypes.c_int64 if size == 8 else ctypes.c_int32) * count)()
     _ask("cuMemcpyDtoHAsync", device, ctypes.addressof(words), pointer, ctypes.sizeof(words), stream)
     _ask("cuStreamSynchronize", device, stream)

@@ -13,6 +13,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 import numba.cuda.dispatcher as _dispatcher
@@ -92,14 +93,35 @@ def resolve(spec: KernelSpec) -> Kernel:
     return made
 
 
+#: by what they do, the functions that :func:`device` made
+_devices: dict[Any, Any] = {}
+
+
 def device(function: Callable[..., Any] | str) -> Any:
-    """A function that kernels call; always inlined. One of the device library may be named as ``"package.module:function"``."""
+    """A function that kernels call; always inlined. One of the device library may be named as ``"package.module:function"``.
+
+    Functions of the same code that capture the same are one, so that numba infers and compiles it once, however many kernels call it. What is
+    captured has its value by now. A function that allocates shared memory stays apart: its array is its own.
+    """
     if isinstance(function, str):
         module, _, name = function.partition(":")
         return getattr(importlib.import_module(module), name)
     if hasattr(function, "py_func"):
         return function
-    return cuda.jit(device=True, forceinline=True)(function)
+    made = cuda.jit(device=True, forceinline=True)(function)
+    if "shared" in function.__code__.co_names:
+        return made
+    captured = tuple(_identity(cell.cell_contents) for cell in function.__closure__ or ())
+    return _devices.setdefault((function.__code__, id(function.__globals__), _identity(function.__defaults__), captured), made)
+
+
+def _identity(value: Any) -> Any:
+    """Equal for what numba cannot tell apart: numbers and texts of one type and value, tuples of them, and the very same object."""
+    if isinstance(value, bool | int | float | str | None):
+        return type(value), repr(value)
+    if isinstance(value, tuple):
+        return tuple(map(_identity, value))
+    return id(value)
 
 
 def number(kind: Any, value: float) -> Any:
@@ -145,6 +167,27 @@ def _call_template(self: Any, arguments: Any, keywords: Any) -> Any:
 _dispatcher.CUDADispatcher.get_call_template = _call_template
 
 
+_typing_context = cuda_target.typing_context
+_real_resolve = _typing_context.resolve_function_type
+_resolved: dict[Any, Any] = {}
+
+
+def _resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
+    """Numba tries all definitions of an operator or a built-in function at every use; while we only infer types, what it found is kept."""
+    builtin = isinstance(function, types.Function) or not isinstance(function, types.Type)
+    kept = getattr(_assumed, "inferring", False) and builtin and not keywords and all(isinstance(given, types.Type) for given in arguments)
+    if not kept:  # an index that is known may be given as a value
+        return _real_resolve(function, arguments, keywords)
+    key = function, tuple(arguments)
+    found = _resolved.get(key)
+    if found is None:
+        found = _resolved[key] = _real_resolve(function, arguments, keywords)
+    return found
+
+
+_typing_context.resolve_function_type = _resolve_function_type
+
+
 @contextlib.contextmanager
 def _assume(capability: tuple[int, ...], *, inferring: bool = False) -> Iterator[None]:
     before = getattr(_assumed, "capability", None), getattr(_assumed, "inferring", False)
@@ -170,7 +213,17 @@ class _KeepTyped(FunctionPass):  # type: ignore[misc]
 
 
 class _Inference(_compiler.CUDACompiler):  # type: ignore[misc]
-    """Numba's pipeline up to type inference."""
+    """Numba's pipeline up to type inference, without the slower of those passes that have nothing to do."""
+
+    def define_pipelines(self) -> list[Any]:
+        (whole,) = super().define_pipelines()
+        idle = {"NopythonRewrites"}  # of arrays made from constants and of records, which the emulator refuses
+        if not any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts):
+            idle.add("InlineClosureLikes")
+        passes = PassManager("numba_baracuda_inference")
+        passes.passes.extend(each for each in whole.passes if each[0].__name__ not in idle)
+        passes.finalize()
+        return [passes]
 
     def define_cuda_lowering_pipeline(self, state: Any) -> Any:
         passes = PassManager("numba_baracuda_inference")

@@ -6,13 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from .. import allocation, arrays, plan, streams
-from ..binding import Bound
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
-from ..op import NULL, Launch, Layout, Op, Operand, Recipe, Slot
+from ..op import NULL, Launch, Layout, Recipe, Slot
 from ..runtime import driver
 from ..views import Bundle, View
-from ..vocabulary import OpCategory, SegmentKind
 from .descriptor import SegmentDescriptor, whole
 from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
 from .recipes.order import keys, sort
@@ -45,16 +43,6 @@ def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
     rows, segments, key, offset = descriptor.num_inputs, descriptor.num_segments, descriptor.key_type, descriptor.index
     spec = kernel_spec("expand_offsets", f"*{offset} *{key} i64 i64 i64", offset=offset, index=key)
     return Recipe((Launch(spec, Tiling.of_ids(rows).launch, ("bounds", "sorted_ids"), (rows, segments, step)),))
-
-
-def _run(recipe: Recipe, views: list[View], handle: int) -> None:
-    """Queues steps that belong to no public op, on an input and the outputs behind it."""
-    operands = tuple(Operand(view.name, (), output=k > 0) for k, view in enumerate(views))
-    op = Op("SegmentIndex", SegmentKind.SEGMENT_SUM, OpCategory.SEGMENT_OPS, "segment", "", operands, (), ())
-    device = arrays.check_one_device(op.name, views)
-    bound = Bound(op, recipe, views, plan.target_of(device), device)
-    workspace = allocation.scratch(views[0], bound.workspace, handle) if bound.workspace else None
-    bound(handle, [view.ptr for view in views], views, workspace)
 
 
 class SegmentIndex(Bundle):
@@ -124,7 +112,7 @@ class SegmentIndex(Bundle):
         ids = self._make("sorted_ids", first, rows, descriptor.key_type, handle)
         ends = self._make("offsets", first, segments + 1, count, handle), self._make("counts", first, segments, count, handle)
         steps = (*recipe.steps, bounds(descriptor, "sorted_ids", descriptor.key_type, 1))
-        _run(replace(recipe, steps=steps), [first, ids, *made, *ends], handle)
+        plan.queue("SegmentIndex", replace(recipe, steps=steps), [first, ids, *made, *ends], handle)
 
     @property
     def segment_ids(self) -> Any:
@@ -179,7 +167,7 @@ def _numbers(given: Any, where: str, name: str) -> View:
 def _ascend(descriptor: SegmentDescriptor, ids: View, handle: int) -> bool:
     """Whether ids are in order, which waits for the device."""
     try:
-        _run(Recipe(tuple(faults(descriptor, ids.strides[0], True, _judge)), (FAULT,)), [ids], handle)
+        plan.queue("SegmentIndex", Recipe(tuple(faults(descriptor, ids.strides[0], True, _judge)), (FAULT,)), [ids], handle)
     except _Descent:
         return False
     except Unsupported as error:

@@ -13,7 +13,7 @@ from ...algebra import Monoid
 from ...device.block import block_reduce
 from ...device.build import opaque
 from ...device.numbers import exp2_approx, maximum, reciprocal_approx
-from ...device.vector import LOAD, LOAD_STREAM, STORE
+from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
@@ -79,14 +79,15 @@ def _logits_of(value: str, scaled: bool, capped: bool) -> tuple[Any, Any]:
 
 @jit.kernel
 def cross_entropy_rows(
-    *, value: str, upstream: str, vector: int, steps: int, threads: int, held: int, gradient: bool, smoothed: bool, squared: bool, scaled: bool, capped: bool,
-    biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
+    *, value: str, upstream: str, vector: int, steps: int, threads: int, held: int, gradient: bool, smoothed: bool, squared: bool, scaled: bool,
+    capped: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
 ) -> Any:  # fmt: skip
     """``losses[r] = log Σⱼ exp z[r, j] − z[r, target[r]]`` of rows in a slab, and ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
-    A block takes a row, ``steps`` accesses a lane in flight: it folds greatest logit and sum in one read, and makes the gradient in a second, which for the first ``held`` elements goes to
-    shared memory. A row whose target is left out, or is no class, has loss and gradient 0 and is not read. The element at the target is made in the
-    accumulator's type, by the lane that wrote the elements around it, and rounded once like all others. z = scale · (x + bias), with a cap cap · tanh(z / cap), which with its inverse is in ``cap``.
+    A block takes a row, ``steps`` accesses a lane in flight: it folds greatest logit and sum in one read, and makes the gradient in a second, of
+    which the first ``held`` elements come from shared memory. A row whose target is left out, or is no class, has loss and gradient 0 and is not
+    read. The element at the target is made in the accumulator's type, by the lane that wrote the elements around it, and rounded once like all
+    others. z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and its inverse.
 
     ``smoothed``: (1 − a) of the loss above and a / classes of Σⱼ wⱼ (log Σ − zⱼ), wⱼ = 1 or the class's weight. ``squared``: plus ``square`` ·
     (log Σ)². ``weighted``: the loss above times its class's weight; ``row_weighted``, all of it times the row's. ``upstream`` is the element type of
@@ -97,7 +98,7 @@ def cross_entropy_rows(
     monoid, power, (shape, slope) = sums_of(value), power_of(accumulator_of(value)), _logits_of(value, scaled, capped)
     lowest, size, gap = wide(monoid.identity[0]), steps * vector, threads * vector
     fold = block_reduce(monoid, (wide, wide, wide, int32), threads)
-    load, load_last, store, load_kept, store_kept = LOAD[vector], LOAD_STREAM[vector], STORE[vector], LOAD[vector], STORE[vector]
+    load, load_last, store, load_kept, store_kept = LOAD[vector], LOAD_STREAM[vector], STORE_STREAM[vector], LOAD[vector], STORE[vector]
     dy_widen = conversions_of(upstream or value)[0]
 
     @jit.device
@@ -170,28 +171,24 @@ def cross_entropy_rows(
         return found * slope(z, cap) if capped else found
 
     def giver(kept: bool) -> Any:
-        """``give(…, begin, end)``: a lane's part of the gradient of some classes, of logits that are kept in shared memory or read again."""
+        """``give(…, begin, end)``: a lane's part of the gradient of some classes, of logits that are kept in shared memory or read again.
+
+        The last classes come first: the caches hold what was read last.
+        """
 
         @jit.device
         def give(
-            x: Any,
-            base: Any,
-            bias: Any,
-            class_weight: Any,
-            scale: Any,
-            cap: Any,
-            shared: Any,
-            top: Any,
-            share: Any,
-            spread: Any,
-            begin: Any,
-            end: Any,
-        ) -> None:
+            x: Any, base: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, top: Any, share: Any, spread: Any,
+            begin: Any, end: Any,
+        ) -> None:  # fmt: skip
             raw = cuda.local.array(size, element)
-            column = begin + int64(cuda.threadIdx.x) * vector
-            while column < end:
+            first = begin + int64(cuda.threadIdx.x) * vector
+            batches = (max(end - first, int64(0)) + steps * gap - 1) // (steps * gap)
+            while batches > 0:
+                batches -= 1
+                column = first + batches * (steps * gap)
                 for s in range(steps):
-                    at = column + s * gap if column + s * gap < end else column
+                    at = column + s * gap if column + s * gap < end else first
                     if kept:
                         load_kept(shared, at, raw, s * vector)
                     else:
@@ -203,7 +200,6 @@ def cross_entropy_rows(
                             z = logit(raw[s * vector + k], bias, at, scale, cap)
                             raw[s * vector + k] = narrow(pulled(z, at, class_weight, top, share, spread, cap))
                         store(x, base + column + s * gap, raw, s * vector)
-                column = opaque(column + steps * gap)
 
         return give
 

@@ -1,0 +1,78 @@
+"""A loss of nothing but the rows that count: they are found, gathered, and what they give goes back to where they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import allocation, arrays, plan
+from ..axes import ceil_div
+from ..op import Launch, Recipe
+from ..runtime import driver
+from ..runtime.spec import KernelSpec
+from ..views import View
+from .geometry import TOTAL_THREADS
+
+#: rows are as many as count, rounded up to a multiple of this: few plans serve all counts, and products have even extents
+STEP = 128
+#: what there is for each row, by whether the reduction is "none"
+_ALWAYS, _EACH = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
+
+
+def _launch(kernel: str, signature: str, blocks: int, pointers: tuple[str, ...], scalars: tuple[Any, ...], **constants: Any) -> Recipe:
+    spec = KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, TOTAL_THREADS)
+    return Recipe((Launch(spec, (blocks, TOTAL_THREADS, 0), pointers, scalars),))
+
+
+class Kept:
+    """Which rows have a target that is not ignored; finding out how many waits for the device."""
+
+    def __init__(self, op: str, target: View, ignore_index: int, stream: int) -> None:
+        rows = target.shape[0]
+        made = {name: allocation.empty(target, (rows,), "i64", stream) for name in ("order", "kept", "places")}
+        made["count"] = allocation.empty(target, (1,), "i64", stream)
+        views = [View(target.ptr, target.form, target.owner, "target"), *(arrays.view(each, op, name) for name, each in made.items())]
+        signature = f"*{target.element} *i64 *i64 *i64 *i64 i64 i64 i64"
+        names, scalars = ("target", *made), (rows, target.strides[0], ignore_index)
+        plan.queue(op, _launch("compact_rows", signature, 1, names, scalars, index=target.element), views, stream)
+        count = views[-1]
+        found = int(count.owner[0]) if count.device < 0 else driver.read_back(count.ptr, 1, stream, count.device, reason="skip_ignored=True")[0]
+        self.op, self.stream, self.rows = op, stream, min(ceil_div(found, STEP) * STEP, rows)
+        self.order, self.target, self.places = made["order"][: self.rows], made["kept"][: self.rows], made["places"]
+
+    def gather(self, each: Any) -> Any:
+        """The rows that count of what there is for each row, 0 behind them."""
+        return _gathered(each, self.order, self.stream, None)
+
+    def spread(self, each: Any, out: Any) -> None:
+        """What the rows that count have, to all rows: 0 for the others, −1 if it is integers."""
+        values, target = arrays.view(each, self.op, "values"), arrays.view(out, self.op, "out")
+        if target.element != "i64":
+            _gathered(each, self.places, self.stream, out)
+            return
+        places, rows = arrays.view(self.places, self.op, "places"), target.shape[0]
+        recipe = _launch(
+            "take_places", "*i64 *i64 *i64 i64 i64", ceil_div(rows, TOTAL_THREADS), ("values", "places", "out"), (rows, target.strides[0])
+        )
+        plan.queue(self.op, recipe, [values, places, target], self.stream, inputs=2)
+
+
+def _gathered(rows: Any, places: Any, stream: int, out: Any) -> Any:
+    """``rows[places]``, 0 where that is no place, which is what the gradient of a sum over segments does."""
+    from .. import unsorted_segment_sum_backward
+
+    return unsorted_segment_sum_backward(rows, places, out=out, stream=stream)
+
+
+def run_kept(kept: Kept, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool) -> None:
+    """``run(inputs, results)`` for the rows that count, and what it writes by row to all rows of ``results``; ``each``: "none" is the reduction."""
+    by_row = ("input", "row_weight", "dy") if each else ("input", "row_weight")
+    given = {name: kept.gather(array) if name in by_row and hasattr(array, "shape") else array for name, array in inputs.items()}
+    given["target"], like, made = kept.target, arrays.view(given["input"], kept.op, "input"), {}
+    for name in (*_ALWAYS, *_EACH) if each else _ALWAYS:
+        if name in results:
+            view = arrays.view(results[name], kept.op, name)
+            made[name] = allocation.empty(like, (kept.rows, *view.shape[1:]), view.element, kept.stream)
+    run(given, results | made)
+    for name, array in made.items():
+        kept.spread(array, results[name])
