@@ -80,8 +80,8 @@ def scan_long_rows(
     """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
 
     The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
-    ``group`` of tiles, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A block first calls up the tile that is
-    ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written, and read
+    ``group`` of tiles, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A block first calls up the tile that
+    is ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written and read
     some times.
     """
     law = law_of(rule, value, exclusive, place)
