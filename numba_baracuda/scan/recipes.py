@@ -102,12 +102,11 @@ class _Scan:
         resident = min(weight.long_blocks, weight.long_blocks if group else tiling.EARLY_BLOCKS, tiling.DOUBLE_BLOCKS if self.size == 8 else 32)
         tile = threads * steps * problem.vector
         resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
+        resident = max(1, resident - (self.target.capability >= (10, 0)))  # for which compilers take more registers
         if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or problem.longest <= tiling.LONG_TILES * tile:
             return None
         tiles = ceil_div(problem.longest, tile)
-        dealt: dict[str, Any] = {
-            "steps": steps, "threads": threads, "peeled": problem.peeled, "group": group,
-        }  # fmt: skip
+        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
         scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))
         return Recipe((Clear(words.name), self.launch("scan_long_rows", problem.rows * tiles, scalars, (words.name,), resident, **dealt)), (words,))
