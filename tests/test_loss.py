@@ -84,7 +84,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "smoothed with weights": {"class_weight": CLASS_WEIGHTS, "label_smoothing": 0.2},
     "squared with weights": {"class_weight": CLASS_WEIGHTS, "lse_square_scale": 0.01, "row_weight": ROW_WEIGHTS},
     "a class is ignored": {"ignore_index": 4},
-    "dy": {"dy": -2.5},
+    "dy": {"dy": np.float32(-2.5)},
     "dy in memory": {"dy": np.array([0.375], np.float32)},
 }
 EVERYTHING: dict[str, Any] = {

@@ -189,6 +189,8 @@ WRONG: tuple[tuple[dict[str, Any], type[BaracudaError], str], ...] = (
     ({"reduction": "average"}, nb.InvalidProblem, "LossReduction: got 'average'"),
     ({"chunk": 0}, nb.InvalidProblem, "chunk is 0, wants 1 or more"),
     ({"chunk": "large"}, nb.InvalidProblem, "chunk is 'large', wants a whole number or one of auto, lean, liger"),
+    ({"chunk": [8]}, nb.InvalidProblem, r"chunk is \[8\], wants a whole number"),
+    ({"skip_ignored": True, "grad_input": np.zeros((20, 12), np.float32)}, nb.InvalidProblem, r"grad_input has shape \[20, 12\], wants \[21, 12\]"),
     ({"chunk": 2.5}, nb.InvalidProblem, "chunk is 2.5, wants a whole number"),
     ({"label_smoothing": 1.5}, nb.InvalidProblem, "label_smoothing is 1.5, wants a number from 0 to 1"),
     ({"softcap": 0}, nb.InvalidProblem, "softcap is 0.0, wants a number above 0"),

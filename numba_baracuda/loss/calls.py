@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, NamedTuple
 
 from .. import allocation, arrays, plan, streams
-from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
 from ..views import Form, View, remember
 from . import compact
@@ -139,7 +139,9 @@ def fused_linear_cross_entropy(
     if skip_ignored and problem.bt:
         if workspace is not None:
             raise Unsupported(f"{_NAME}: workspace is given with skip_ignored=True, whose scratch depends on the targets; wants one of them")
-        kept = compact.Kept(_NAME, _target(target, problem.row_shape), problem.ignore_index, handle)
+        made, views = _prepared(inputs, results, options)
+        made.bind(views)  # what is wrong with them is said before anything is done
+        kept = compact.Kept(_NAME, views[2], problem.ignore_index, handle)
         compact.run_kept(kept, lambda inputs, results: _run(inputs, results, options, handle, None), inputs, results, problem.each)
     else:
         _run(inputs, results, options, handle, workspace)
@@ -151,7 +153,10 @@ def fused_linear_cross_entropy(
 
 def _plan_of(x: View, w: View, options: tuple[Any, ...]) -> plan.Plan:
     key = (x.shape, w.shape, x.element, x.device, *options)
-    made = _calls.get(key)
+    try:
+        made = _calls.get(key)
+    except TypeError:  # what has no hash is no option either, as the descriptor says
+        made = None
     if made is None:
         (rows, width), classes = x.shape, w.shape[0]
         descriptor = FusedLinearCrossEntropyDescriptor(rows, width, classes, x.element, *options)
@@ -159,23 +164,21 @@ def _plan_of(x: View, w: View, options: tuple[Any, ...]) -> plan.Plan:
     return made
 
 
-def _target(given: Any, shape: tuple[int, ...]) -> View:
-    """The targets, of one of the dtypes and of the shape that the op takes."""
-    view = _read(given, _NAME, "target")
-    if tuple(view.shape) != shape:
-        raise InvalidProblem(f"{_NAME}: target has shape {list(view.shape)}, wants {list(shape)}")
-    if view.element not in ("i64", "i32"):
-        raise InvalidProblem(f"{_NAME}: target is {BY_NAME[view.element].numpy_name}, wants int64 or int32")
-    return view
+def _operand(given: Any, made: plan.Plan, name: str) -> View:
+    """An array, or a number where the operand may be one."""
+    return made.read_operand(given, name) if isinstance(given, numbers.Real) else _read(given, made.op.name, name)
+
+
+def _prepared(inputs: dict[str, Any], results: dict[str, Any], options: tuple[Any, ...]) -> tuple[plan.Plan, list[View]]:
+    """The plan for these arrays, and its operands."""
+    made = _plan_of(_read(inputs["input"], _NAME, "input"), _read(inputs["weight"], _NAME, "weight"), options)
+    given = inputs | results
+    return made, [_operand(given[operand.name], made, operand.name) for operand in made.op.operands if operand.name in given]
 
 
 def _run(inputs: dict[str, Any], results: dict[str, Any], options: tuple[Any, ...], handle: int, workspace: Any) -> None:
-    """The plan for these arrays, run."""
-    views = {name: _read(each, _NAME, name) for name, each in (inputs | results).items() if name != "dy" or hasattr(each, "shape")}
-    made = _plan_of(views["input"], views["weight"], options)
-    if "dy" in inputs and "dy" not in views:
-        views["dy"] = made.read_operand(inputs["dy"], "dy")
-    made.execute([views[operand.name] for operand in made.op.operands if operand.name in views], handle, workspace)
+    made, views = _prepared(inputs, results, options)
+    made.execute(views, handle, workspace)
 
 
 def fused_linear_cross_entropy_backward(
@@ -201,5 +204,4 @@ def fused_linear_cross_entropy_backward(
     width = rows.shape[1] if rows else classes.shape[1] if classes and len(classes.shape) == 2 else 1
     descriptor = FusedLinearCrossEntropyBackwardDescriptor(rows.shape[0] if rows else 0, width, classes.shape[0] if classes else 1, first.element)
     made = plan.select(descriptor, device=first.device)
-    scalar = made.read_operand(dy_scalar, "dy_scalar") if not hasattr(dy_scalar, "shape") else _read(dy_scalar, op, "dy_scalar")
-    made.execute([*views.values(), scalar], streams.stream_handle(stream, first), workspace)
+    made.execute([*views.values(), _operand(dy_scalar, made, "dy_scalar")], streams.stream_handle(stream, first), workspace)

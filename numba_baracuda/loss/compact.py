@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -67,7 +68,7 @@ def _gathered(rows: Any, places: Any, stream: int, out: Any) -> Any:
 def run_kept(kept: Kept, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool) -> None:
     """``run(inputs, results)`` for the rows that count, and what it writes by row to all rows of ``results``; ``each``: "none" is the reduction."""
     by_row = ("input", "row_weight", "dy") if each else ("input", "row_weight")
-    given = {name: kept.gather(array) if name in by_row and hasattr(array, "shape") else array for name, array in inputs.items()}
+    given = {name: kept.gather(array) if name in by_row and not isinstance(array, numbers.Real) else array for name, array in inputs.items()}
     given["target"], like, made = kept.target, arrays.view(given["input"], kept.op, "input"), {}
     for name in (*_ALWAYS, *_EACH) if each else _ALWAYS:
         if name in results:
