@@ -90,9 +90,10 @@ class Plan:
 
     def __getattr__(self, name: str) -> Any:
         """What the plans of this op tell besides, of their descriptor."""
-        if name in self.__dict__["op"].traits.get("plan_attributes", ()):
+        op = self.__dict__.get("op")  # which a plan that is being made or copied does not have yet
+        if op is not None and name in op.traits.get("plan_attributes", ()):
             return getattr(self.descriptor, name)
-        raise AttributeError(f"the plan of {self.op.name} has no attribute {name!r}")
+        raise AttributeError(f"a plan has no attribute {name!r}" + (f" for {op.name}" if op else ""))
 
     def __repr__(self) -> str:
         return f"Plan({self.op.name}, {self.variant.name}, {self.descriptor})"
