@@ -15,7 +15,7 @@ from test_loss import problem
 import numba_baracuda as nb
 from numba_baracuda import loss
 from numba_baracuda.errors import BaracudaError
-from numba_baracuda.loss.chunking import SLAB_BYTES, stride_of_slab
+from numba_baracuda.loss.chunking import GEMM_BYTES, SLAB_BYTES, stride_of_slab
 from numba_baracuda.op import Gemm, Launch, Target, contiguous
 from numba_baracuda.runtime import cublas, jit
 from numba_baracuda.runtime import emulator as _emulator
@@ -147,6 +147,14 @@ def test_products_want_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(nb.Unsupported, match=r"the cuBLAS that CuPy brings .*pip install 'numba-baracuda\[cuda12\]'"):
         cublas._library()
+
+
+def test_the_workspace_of_products_is_aligned() -> None:
+    """To 256 bytes, within what the plan gives them."""
+    for address in (0, 16, 240, 256, (1 << 40) + 128):
+        assert cublas.aligned(address) % 256 == 0 and 0 <= cublas.aligned(address) - address <= 240 < cublas.WORKSPACE_ALIGNMENT
+    steps = [step for step in _recipe("grad_weight") if isinstance(step, Gemm)]
+    assert {step.workspace for step in steps} == {"gemm"} and GEMM_BYTES - cublas.WORKSPACE_ALIGNMENT == 32 << 20
 
 
 def test_plans_by_their_old_names() -> None:

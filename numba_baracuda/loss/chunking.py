@@ -6,8 +6,8 @@ from ..axes import ceil_div
 
 #: of logits, where nothing else is said
 SLAB_BYTES = 512 << 20
-#: that cuBLAS may use
-GEMM_BYTES = 32 << 20
+#: that cuBLAS may use, wherever they begin
+GEMM_BYTES = (32 << 20) + 256
 #: elements that the distance between rows of logits is a multiple of: products are slow where it is not
 ALIGNMENT = 64
 #: a product of few rows is made in tiles of so many rows and columns, so many at a time, on a Hopper card

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: cudaDataType_t, cublasComputeType_t by the accumulator, cublasOperation_t by whether a matrix is transposed
 _TYPES, _COMPUTE, _OPERATIONS = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}, {"f32": 68, "f64": 70}, (0, 1)
 _HOST, _DEVICE, _DEFAULT_ALGORITHM = 0, 1, -1
+#: bytes that a workspace begins at a multiple of, and that one has to be larger for it
+WORKSPACE_ALIGNMENT = 256
 _STATUS = {
     1: "NOT_INITIALIZED",
     3: "ALLOC_FAILED",
@@ -102,7 +104,7 @@ def product(step: Gemm, room: int, device: int) -> Callable[..., None]:
                 return queue(stream, a, b, c, workspace, alpha, beta)
         handle = _handle(device)
         _check(library.cublasSetStream_v2(handle, stream), "cublasSetStream")  # takes the workspace away
-        _check(library.cublasSetWorkspace_v2(handle, workspace, room), "cublasSetWorkspace")
+        _check(library.cublasSetWorkspace_v2(handle, aligned(workspace), room - WORKSPACE_ALIGNMENT), "cublasSetWorkspace")
         _check(library.cublasSetPointerMode_v2(handle, _DEVICE if held else _HOST), "cublasSetPointerMode")
         status = library.cublasGemmEx(
             handle, *shape, alpha, b + b_first, *b_form, a + a_first, *a_form, beta, c + c_first, *c_form, _COMPUTE[compute], _DEFAULT_ALGORITHM
@@ -111,6 +113,11 @@ def product(step: Gemm, room: int, device: int) -> Callable[..., None]:
 
     queue.scalars = scalars  # type: ignore[attr-defined]  # the addresses live as long as the function
     return queue
+
+
+def aligned(address: int) -> int:
+    """The first address from this one on at which a workspace may begin."""
+    return -(-address // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
 
 def _described(matrix: Matrix) -> tuple[int, int, int]:

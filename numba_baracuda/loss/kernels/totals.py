@@ -31,7 +31,7 @@ def total_targets(*, value: str, upstream: str, mean: bool, weighted: bool, smoo
     n = targets that are not ``ignore``; with ``weighted`` their weights, which the mean is taken over, and with ``smoothed`` the sum of all classes'.
     Nothing is divided by zero: where all targets are left out, every factor is 0. The gradient's factor has ``number`` and what ``upstream``, an
     element type or "", holds; with ``apart`` it goes to ``alpha`` instead, for products, and ``zero`` and ``one`` are written for them too.
-    Bytes: rows targets and classes weights.
+    One block of 1024 threads. Bytes: rows targets and classes weights.
     """
     wide, held = accumulator_of(value), upstream != ""
     widen = conversions_of(upstream or value)[0]
@@ -70,7 +70,7 @@ def total_targets(*, value: str, upstream: str, mean: bool, weighted: bool, smoo
             factors[SQUARES], factors[SQUARE] = share if mean else wide(1), divisor * share if mean else wide(1)
             factors[WEIGHTS] = every if weighted else wide(classes)
 
-    return total_targets
+    return total_targets, lambda: (1, THREADS, 0)
 
 
 @jit.kernel
