@@ -28,9 +28,8 @@ class Operand:
     axes: tuple[str, ...]
     index: bool = False  #: holds ids or places, not values
     output: bool = False
-    element: str = (
-        ""  #: its own, where it is neither that of the values nor that of the ids; several, separated by blanks, where it may be any of them
-    )
+    #: its own, where it is neither that of the values nor that of the ids; several, separated by blanks, where it may be any of them
+    element: str = ""
     part_of: str = ""  #: the argument that brings it along
     optional: bool = False  #: may be left out
     updated: bool = False  #: an output that is read as well

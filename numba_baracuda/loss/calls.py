@@ -115,7 +115,8 @@ def fused_linear_cross_entropy(
         reduction, ignore_index, label_smoothing, lse_square_scale, softcap, logit_scale, chunk, max_workspace_bytes, accumulate_grad_weight,
         grad_weight_accum,
     )  # fmt: skip
-    problem, handle = _plan_of(x, w, options).descriptor, streams.stream_handle(stream, x)
+    made = _plan_of(x, w, options)
+    problem, handle = made.descriptor, streams.stream_handle(stream, x)
     given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
     inputs = {name: each for name, each in given.items() if each is not None}
 
@@ -139,12 +140,17 @@ def fused_linear_cross_entropy(
     if skip_ignored and problem.bt:
         if workspace is not None:
             raise Unsupported(f"{_NAME}: workspace is given with skip_ignored=True, whose scratch depends on the targets; wants one of them")
-        made, views = _prepared(inputs, results, options)
+        views = _operands(made, x, w, inputs | results)
         made.bind(views)  # what is wrong with them is said before anything is done
-        kept = compact.Kept(_NAME, views[2], problem.ignore_index, handle)
-        compact.run_kept(kept, lambda inputs, results: _run(inputs, results, options, handle, None), inputs, results, problem.each)
+
+        def run(inputs: dict[str, Any], results: dict[str, Any]) -> None:
+            kept_x = _read(inputs["input"], _NAME, "input")
+            inner = _plan_of(kept_x, w, options)
+            inner.execute(_operands(inner, kept_x, w, inputs | results), handle, None)
+
+        compact.run_kept(compact.Kept(_NAME, views[2], problem.ignore_index, handle), run, inputs, results, problem.each)
     else:
-        _run(inputs, results, options, handle, workspace)
+        made.execute(_operands(made, x, w, inputs | results), handle, workspace)
     if True in (return_lse, return_z_loss, return_accuracy, return_predicted) or any(each is True for each in (grad_input, grad_weight, grad_bias)):
         loss = results.pop("out")
         return FusedLinearCrossEntropyResult(loss, **results)
@@ -169,16 +175,9 @@ def _operand(given: Any, made: plan.Plan, name: str) -> View:
     return made.read_operand(given, name) if isinstance(given, numbers.Real) else _read(given, made.op.name, name)
 
 
-def _prepared(inputs: dict[str, Any], results: dict[str, Any], options: tuple[Any, ...]) -> tuple[plan.Plan, list[View]]:
-    """The plan for these arrays, and its operands."""
-    made = _plan_of(_read(inputs["input"], _NAME, "input"), _read(inputs["weight"], _NAME, "weight"), options)
-    given = inputs | results
-    return made, [_operand(given[operand.name], made, operand.name) for operand in made.op.operands if operand.name in given]
-
-
-def _run(inputs: dict[str, Any], results: dict[str, Any], options: tuple[Any, ...], handle: int, workspace: Any) -> None:
-    made, views = _prepared(inputs, results, options)
-    made.execute(views, handle, workspace)
+def _operands(made: plan.Plan, x: View, w: View, given: dict[str, Any]) -> list[View]:
+    """The plan's operands, of which input and weight are the first."""
+    return [x, w, *[_operand(given[operand.name], made, operand.name) for operand in made.op.operands[2:] if operand.name in given]]
 
 
 def fused_linear_cross_entropy_backward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..axes import ceil_div
+from ..axes import ceil_div, power_of_two
 
 #: of logits, where nothing else is said
 SLAB_BYTES = 512 << 20
@@ -26,8 +26,7 @@ def pick_chunk_size(bt: int, h: int, v: int) -> int:
 
     After Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training" (2024).
     """
-    rows = ceil_div(bt, ceil_div(v, h)) if bt > 0 else 1
-    return min(max(1 << max(rows - 1, 0).bit_length(), 1), 2048)
+    return min(power_of_two(ceil_div(max(bt, 0), ceil_div(v, h))), 2048)
 
 
 def _cost(bt: int, h: int, v: int, rows: int) -> int:

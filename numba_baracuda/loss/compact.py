@@ -10,9 +10,9 @@ from .. import allocation, arrays, plan
 from ..axes import ceil_div
 from ..op import Launch, Recipe
 from ..runtime import driver
-from ..runtime.spec import KernelSpec
 from ..views import View
 from .geometry import TOTAL_THREADS
+from .recipes import kernel_spec
 
 #: rows are as many as count, rounded up to a multiple of this: few plans serve all counts, and products have even extents
 STEP = 128
@@ -20,9 +20,8 @@ STEP = 128
 _ALWAYS, _EACH = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
 
 
-def _launch(kernel: str, signature: str, blocks: int, pointers: tuple[str, ...], scalars: tuple[Any, ...], **constants: Any) -> Recipe:
-    spec = KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, TOTAL_THREADS)
-    return Recipe((Launch(spec, (blocks, TOTAL_THREADS, 0), pointers, scalars),))
+def _launch(kernel: str, signature: str, blocks: int, pointers: tuple[str, ...], scalars: tuple[Any, ...]) -> Recipe:
+    return Recipe((Launch(kernel_spec(kernel, signature, TOTAL_THREADS), (blocks, TOTAL_THREADS, 0), pointers, scalars),))
 
 
 class Kept:
@@ -32,10 +31,10 @@ class Kept:
         rows = target.shape[0]
         made = {name: allocation.empty(target, (rows,), "i64", stream) for name in ("order", "kept", "places")}
         made["count"] = allocation.empty(target, (1,), "i64", stream)
-        views = [View(target.ptr, target.form, target.owner, "target"), *(arrays.view(each, op, name) for name, each in made.items())]
+        views = [target, *(arrays.view(each, op, name) for name, each in made.items())]
         signature = f"*{target.element} *i64 *i64 *i64 *i64 i64 i64 i64"
         names, scalars = ("target", *made), (rows, target.strides[0], ignore_index)
-        plan.queue(op, _launch("compact_rows", signature, 1, names, scalars, index=target.element), views, stream)
+        plan.queue(op, _launch("compact_rows", signature, 1, names, scalars), views, stream)
         count = views[-1]
         found = int(count.owner[0]) if count.device < 0 else driver.read_back(count.ptr, 1, stream, count.device, reason="skip_ignored=True")[0]
         self.op, self.stream, self.rows = op, stream, min(ceil_div(found, STEP) * STEP, rows)

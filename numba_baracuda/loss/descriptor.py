@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Iterator
@@ -135,14 +136,13 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         settle(self, "softcap", None if self.softcap is None else _number(_NAME, "softcap", self.softcap))
         settle(self, "reduction", LossReduction.parse(self.reduction))
         if self.chunk not in _CHUNKS:
-            settle(self, "chunk", _whole(_NAME, "chunk", self.chunk) if not isinstance(self.chunk, str) else self._wrong_chunk())
+            if isinstance(self.chunk, str):
+                raise InvalidProblem(f"{_NAME}: chunk is {self.chunk!r}, wants a whole number or one of {', '.join(_CHUNKS)}")
+            settle(self, "chunk", _whole(_NAME, "chunk", self.chunk))
         if self.max_workspace_bytes is not None:
             settle(self, "max_workspace_bytes", _whole(_NAME, "max_workspace_bytes", self.max_workspace_bytes))
         settle(self, "accumulate_grad_weight", bool(self.accumulate_grad_weight))
         settle(self, "grad_weight_accum", element(self.grad_weight_accum or self.element).name)
-
-    def _wrong_chunk(self) -> int:
-        raise InvalidProblem(f"{_NAME}: chunk is {self.chunk!r}, wants a whole number or one of {', '.join(_CHUNKS)}")
 
     def with_reduction(self, reduction: LossReduction | str | int) -> FusedLinearCrossEntropyDescriptor:
         """The same problem with another reduction."""
@@ -166,7 +166,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         """The shape of the loss."""
         return (self.bt,) if self.each else (1,)
 
-    @property
+    @functools.cached_property
     def chunk_size(self) -> int:
         """Rows of logits that are held at a time."""
         if isinstance(self.chunk, int):

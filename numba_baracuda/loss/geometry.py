@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..axes import power_of_two
 from ..dtypes import BY_NAME
 from ..op import Target
 
@@ -22,7 +23,7 @@ _LEAST_SHARED = 96 << 10
 def threads_for(classes: int, value: str) -> int:
     """The size of the block that takes a row: a power of two from 32 to 1024, or to 512 in float64, which takes more registers."""
     lanes = classes // BY_NAME[value].vector // ROW_ACCESSES
-    return min(max(1 << max(lanes.bit_length() - 1, 0), 32), 512 if value == "f64" else 1024)
+    return min(max(power_of_two(lanes + 1) // 2, 32), 512 if value == "f64" else 1024)
 
 
 def held_by(classes: int, value: str, threads: int, target: Target) -> int:

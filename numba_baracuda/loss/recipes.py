@@ -21,7 +21,8 @@ GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 _SLAB, _GEMM, _ALPHA, _BETAS = "slab", "gemm", "alpha", ("zero", "one")
 
 
-def _spec(kernel: str, signature: str, max_threads: int, **constants: Any) -> KernelSpec:
+def kernel_spec(kernel: str, signature: str, max_threads: int, **constants: Any) -> KernelSpec:
+    """A kernel of the family."""
     return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads)
 
 
@@ -63,7 +64,7 @@ def _assign(
     source, wide = x.element if x else "", BY_NAME[y.element].accumulator
     by = layouts[factor].element or wide if factor else ""
     signature = f"*{source or y.element} *{by or wide} *{y.element} {wide} i64 i64 i64 i64 i64 i64"
-    spec = _spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
+    spec = kernel_spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
     scalars = (number, y.columns, parts, x.stride if x else 0, y.stride, gap if x and x.name == y.name else 1, gap)
     return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), (x.name if x else NULL, factor or NULL, y.name), scalars)
 
@@ -136,7 +137,7 @@ class _Forward:
         upstream = "" if problem.each else self.upstream
         elements = target.element or "i64", self.wide, upstream or self.wide, *[self.wide] * 4
         signature = f"{_pointers(elements)} i64 i64 i64 i64 {self.wide} {self.wide}"
-        spec = _spec(
+        spec = kernel_spec(
             "total_targets", signature, TOTAL_THREADS, value=self.value, upstream=upstream, mean=mean, weighted="class_weight" in self.layouts,
             smoothed=problem.label_smoothing > 0, apart=self.apart,
         )  # fmt: skip
@@ -161,7 +162,7 @@ class _Forward:
             self.value, self.layouts["target"].element or "i64", self.value, self.wide, self.wide, upstream or self.wide, *[self.wide] * 5, "i64",
         )  # fmt: skip
         signature = f"{_pointers(elements)} i64 i64 i64 i64 {' '.join([self.wide] * 3)} 2x{self.wide} 5xi64"
-        spec = _spec(
+        spec = kernel_spec(
             "cross_entropy_rows", signature, threads, value=self.value, upstream=upstream, vector=vector, steps=ROW_STEPS, threads=threads, held=held,
             gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1,
             capped=problem.softcap is not None, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
@@ -218,7 +219,7 @@ class _Forward:
         layout, each = self.layouts[output], self.problem.each
         result = layout.element or self.wide
         signature = f"*{self.wide} *{self.wide} *{result} i64 i64"
-        spec = _spec("fold_losses", signature, TOTAL_THREADS, value=self.value, result=result, each=each, factor=factor)
+        spec = kernel_spec("fold_losses", signature, TOTAL_THREADS, value=self.value, result=result, each=each, factor=factor)
         blocks = ceil_div(self.problem.bt, TOTAL_THREADS) if each else 1
         return Launch(spec, (blocks, TOTAL_THREADS, 0), (slot, "factors", output), (self.problem.bt, layout.strides[0] if each else 1))
 

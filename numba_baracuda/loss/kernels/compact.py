@@ -14,7 +14,7 @@ from ..geometry import TOTAL_THREADS as THREADS
 
 
 @jit.kernel
-def compact_rows(*, index: str) -> Any:
+def compact_rows() -> Any:
     """``order[k]`` = the k-th row r whose target is not ``ignore``, ``kept[k]`` its target, ``places[r]`` = k, and ``count[0]`` how many there are.
 
     Behind them ``order`` is −1 and ``kept`` is ``ignore``, and so is ``places`` −1 for other rows. One block, in the order of the rows.
