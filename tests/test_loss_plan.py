@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
@@ -63,6 +64,21 @@ def test_scratch_is_what_it_says() -> None:
     assert plan.workspace_size <= 34 << 20 and plan.chunk_size == 64 == plan.descriptor.chunk_size
     with pytest.raises(nb.Unsupported, match=r"needs a workspace of up to \d+ bytes, more than max_workspace_bytes, 1000"):
         nb.select(nb.FusedLinearCrossEntropyDescriptor(64, 32, 1000, max_workspace_bytes=1000), device=-1)
+
+
+@pytest.mark.parametrize("element", ["bf16", "f64"])
+def test_no_choice_of_operands_needs_more_scratch_than_the_plan_says(element: str) -> None:
+    """Nor more than a budget that the descriptor has; where there are many rows of few classes, what there is for each row counts."""
+    for bt, v, options in ((5000, 20, {}), (40, 3000, {"grad_weight_accum": "f32" if element == "bf16" else None}), (5000, 20, {"chunk": 64})):
+        described = nb.FusedLinearCrossEntropyDescriptor(bt, 8, v, element, **options)
+        plan = nb.select(described, device=-1)
+        assert plan.workspace_size <= described.other_scratch_bytes + described.chunk_size * stride_of_slab(v) * (2 if element == "bf16" else 8)
+        places = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in plan.op.operands}
+        optional = [operand.name for operand in plan.op.operands if operand.output and operand.optional]
+        for count in range(len(optional) + 1):
+            for left_out in itertools.combinations(optional, count):
+                chosen = {name: layout for name, layout in places.items() if name not in left_out}
+                assert plan.variant.recipe(plan.op, described, chosen, plan.target).workspace <= plan.workspace_size, left_out
 
 
 def _recipe(*names: str, element: str = "bf16", **options: Any) -> list[Any]:

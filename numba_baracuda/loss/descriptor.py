@@ -102,8 +102,10 @@ class _Layer:
         return replace(op, operands=tuple(replace(operand, element=kinds.get(operand.element, operand.element)) for operand in op.operands))
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """All operands, which need the largest workspace."""
-        yield {operand.name: contiguous(getattr(self, operand.axes[0])) for operand in op.operands}
+        """All operands, and all but those in whose place there is scratch: one of the two needs the largest workspace."""
+        everything = {operand.name: contiguous(getattr(self, operand.axes[0])) for operand in op.operands}
+        yield everything
+        yield {name: layout for name, layout in everything.items() if name not in ("lse", "predicted")}
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,9 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
 
     @property
     def other_scratch_bytes(self) -> int:
-        """At most so many bytes beside the logits: cuBLAS' own, three numbers for each row, and sums of gradients that are kept apart."""
+        """At most so many bytes beside the logits: cuBLAS' own, five numbers and a class for each row, and sums of gradients that are kept apart."""
         size, classes = BY_NAME[self.accumulator].itemsize, self.v * (1 + self.h * (self.grad_weight_accum != self.element))
-        return GEMM_BYTES + 3 * size * self.bt + size * (classes + self.bt) + 256
+        return GEMM_BYTES + (5 * size + 8) * self.bt + size * classes + 512
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
