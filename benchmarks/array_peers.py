@@ -61,6 +61,10 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
     def take(dy: Any, ids: Any) -> Any:
         return jnp.take(dy, ids, axis=0, mode="clip", indices_are_sorted=ordered)
 
+    def mean(y: Any, x: Any, ids: Any) -> Any:
+        counts = jnp.maximum(fold("sum")(y, jnp.ones_like(ids), ids), 1)
+        return fold("sum")(y, x, ids) / counts.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
+
     def variance(y: Any, x: Any, ids: Any, counts: Any) -> Any:
         apart = x - take(fold("sum")(y, x, ids) / counts, ids)
         return fold("sum")(y, apart * apart, ids) / jnp.maximum(counts - 1, 1)
@@ -86,6 +90,7 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
         yield Peer(f"segment_{kind}", op + kind, lambda t: (t.output, t.input, t.segment_ids), fold(kind))
     counted: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.input, t.segment_ids, t.counts)  # noqa: E731
     yield Peer(f"segment_sum{ready}", f"{op}mean", counted, lambda y, x, ids, counts: fold("sum")(y, x, ids) / counts)
+    yield Peer("segment_sum of rows and of ones", f"{op}mean", lambda t: (t.output, t.input, t.segment_ids), mean)
     yield Peer(f"segment_sum twice{ready}", f"{op}var", counted, variance)
     yield Peer("segment_max + segment_sum", f"{op}logsumexp", lambda t: (t.output, t.input, t.segment_ids), logsumexp)
     yield Peer("segment_max + segment_sum", f"{op}softmax", lambda t: (t.lengths, t.input, t.segment_ids), softmax)

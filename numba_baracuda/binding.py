@@ -137,13 +137,13 @@ class Bound:
 
         places = operator.itemgetter(*[self.names[name] for name in (step.keys, step.sorted_keys, step.values, step.sorted_values)])
         sorter = radix.sorter(f"u{8 * step.key_size}", f"u{8 * step.value_size}", self.device)
-        nbytes = sorter.workspace(step.count, step.bits)
+        nbytes = sorter.workspace(step.count, step.bits, step.first_bit)
 
         def sort(stream: int, pointers: list[int], kept: list[View]) -> None:
             scratch = allocation.scratch(kept[0], nbytes, stream)
             kept.append(scratch)
             keys, sorted_keys, values, sorted_values = places(pointers)
-            sorter(stream, scratch.ptr, nbytes, keys, sorted_keys, values, sorted_values, step.count, step.bits)
+            sorter(stream, scratch.ptr, nbytes, keys, sorted_keys, values, sorted_values, step.count, step.bits, step.first_bit)
 
         return sort
 

@@ -100,7 +100,7 @@ class Clear:
 
 @dataclass(frozen=True)
 class Sort:
-    """Sorts ``count`` pairs of key and value by the low ``bits`` bits of the keys, stably.
+    """Sorts ``count`` pairs of key and value by bits ``first_bit`` to ``bits`` − 1 of the keys, stably.
 
     ``keys`` and ``values`` name slots, ``values`` perhaps an operand whose rows are contiguous; ``key_size`` and ``value_size`` are their bytes.
     """
@@ -113,6 +113,7 @@ class Sort:
     value_size: int
     count: int
     bits: int
+    first_bit: int = 0
 
 
 @dataclass(frozen=True)
@@ -188,12 +189,16 @@ EMULATED = Target((9, 0), 1, 1 << 12, emulated=True)
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run an op. ``recipe(op, descriptor, layouts, target)`` is pure; ``refuses`` says why a descriptor is not for it, or None."""
+    """One way to run an op. ``recipe(op, descriptor, layouts, target)`` is pure; ``refuses`` says why a descriptor is not for it, or None.
+
+    Where it is ``outdone``, a variant further down the list is faster, and it is taken only if that one may not be.
+    """
 
     name: str
     deterministic: bool
     recipe: Callable[[Op, Any, dict[str, Layout], Target], Recipe]
     refuses: Callable[[Op, Any], str | None] = lambda op, descriptor: None
+    outdone: Callable[[Op, Any], bool] = lambda op, descriptor: False
     #: ``named(op, descriptor, target)`` for SKUs, where the descriptor decides on more than the variant's name says
     named: Callable[[Op, Any, Target], str] | None = None
 

@@ -241,7 +241,7 @@ _plans: dict[Any, Plan] = {}
 
 
 def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: int | None = None) -> Plan:
-    """The plan for a descriptor: checks it, and takes the first variant that supports it and that ``preference`` admits.
+    """The plan for a descriptor: checks it, and takes the first variant that supports it and that ``preference`` admits, of those not outdone if any.
 
     ``device`` is a CUDA ordinal; by default 0, or the emulator when there is no GPU. The same arguments give the same plan.
     """
@@ -264,7 +264,7 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
     if preference.prefer_backend is not None and BackendKind.parse(preference.prefer_backend) != BackendKind.BESPOKE:
         raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")
     reasons = []
-    for variant in op.variants:
+    for variant in sorted(op.variants, key=lambda variant: variant.outdone(op, descriptor)):
         if preference.deterministic and not variant.deterministic:
             reasons.append(f"{variant.name} is not deterministic")
             continue

@@ -64,7 +64,7 @@ class Emulated:
     def _sort(self, step: Sort, places: dict[str, tuple[Memory, int]]) -> None:
         values, sorted_values = (places[name][0].owner.reshape(-1).view(f"u{step.value_size}") for name in (step.values, step.sorted_values))
         keys = places[step.keys][0].owner
-        order = np.argsort(keys & (1 << step.bits) - 1, kind="stable")
+        order = np.argsort((keys & (1 << step.bits) - 1) >> step.first_bit, kind="stable")
         places[step.sorted_keys][0].write(keys[order])
         sorted_values[...] = values[order]
         places[step.sorted_values][0].write(places[step.sorted_values][0].owner)

@@ -1,4 +1,4 @@
-"""Stable radix sorting of (key, value) pairs by the low bits of the keys.
+"""Stable radix sorting of (key, value) pairs by some of the bits of the keys.
 
 The sort is that of ``cuda.compute``, which compiles it for one key type, one value type and one architecture in some seconds; what it made is kept
 beside the cubins. The library is imported by the first :func:`sorter`.
@@ -55,23 +55,24 @@ class Sorter:
         keys, out_keys, values, out_values = _Memory(key_bytes), _Memory(key_bytes), _Memory(value_bytes), _Memory(value_bytes)
         self._memories = (self._scratch, keys, out_keys, values, out_values)
         self._sort = functools.partial(
-            algorithm, d_in_keys=keys, d_out_keys=out_keys, d_in_values=values, d_out_values=out_values, begin_bit=0, stream=self._stream
+            algorithm, d_in_keys=keys, d_out_keys=out_keys, d_in_values=values, d_out_values=out_values, stream=self._stream
         )
         self._lock = threading.Lock()  # the objects above, and the library's own, hold the addresses of one call at a time
         self._sizes = functools.lru_cache(4096)(self._size)
 
-    def workspace(self, count: int, bits: int) -> int:
+    def workspace(self, count: int, bits: int, first_bit: int = 0) -> int:
         """Bytes of scratch, 1 at least, for a sort of ``count`` pairs: the host alone answers, and remembers."""
-        return self._sizes(count, bits)
+        return self._sizes(count, bits, first_bit)
 
-    def _size(self, count: int, bits: int) -> int:
+    def _size(self, count: int, bits: int, first_bit: int) -> int:
         with driver.on_device(self.device), uncaptured(), self._lock:
-            return self._call(None, count, bits)
+            return self._call(None, count, bits, first_bit)
 
     def __call__(
-        self, stream: int, workspace: int, nbytes: int, keys: int, sorted_keys: int, values: int, sorted_values: int, count: int, bits: int
-    ) -> None:
-        """Queue a sort by bits 0 to ``bits - 1``. ``nbytes`` is the size of the workspace, which may start at any address but null."""
+        self, stream: int, workspace: int, nbytes: int, keys: int, sorted_keys: int, values: int, sorted_values: int,
+        count: int, bits: int, first_bit: int = 0,
+    ) -> None:  # fmt: skip
+        """Queue a sort by bits ``first_bit`` to ``bits - 1``. ``nbytes`` is the size of the workspace, which may start at any address but null."""
         if not workspace:
             raise InvalidProblem("radix sort: workspace is null, wants an address")  # the library would answer with the size it wants
         # The driver puts a kernel on the card at its first launch, which a thread that captures a stream may only do in relaxed mode.
@@ -80,12 +81,12 @@ class Sorter:
             self._scratch.nbytes = nbytes
             for memory, address in zip(self._memories, (workspace, keys, sorted_keys, values, sorted_values), strict=True):
                 memory.__cuda_array_interface__["data"] = (address, False)
-            self._call(self._scratch, count, bits)
+            self._call(self._scratch, count, bits, first_bit)
 
-    def _call(self, scratch: _Memory | None, count: int, bits: int) -> int:
+    def _call(self, scratch: _Memory | None, count: int, bits: int, first_bit: int) -> int:
         """Bytes wanted where there is no scratch."""
         try:
-            nbytes: int = self._sort(temp_storage=scratch, num_items=count, end_bit=bits)
+            nbytes: int = self._sort(temp_storage=scratch, num_items=count, begin_bit=first_bit, end_bit=bits)
         except RuntimeError as error:
             raise KernelLaunchError(f"radix sort of {count} pairs by {bits} bits on device {self.device}: {error}") from error
         return nbytes

@@ -28,10 +28,10 @@ def _judge(fault: Any) -> None:
         raise _Descent
 
 
-def _build(descriptor: SegmentDescriptor, step: int, is_sorted: bool) -> Recipe:
+def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
     """Ids in order, from ids in order or in any."""
     rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
-    layouts = {"segment_ids": Layout((rows,), (step,))}
+    layouts = {"segment_ids": Layout((rows,), ids.strides, ids.ptr % 16)}
     if is_sorted or not rows:
         return Recipe((replace(keys(descriptor, layouts, "", ordered=True), pointers=("segment_ids", "sorted_ids", NULL)),))
     steps = (keys(descriptor, layouts, place), sort(descriptor, "places", BY_NAME[place].itemsize, "permutation"))
@@ -72,7 +72,7 @@ class SegmentIndex(Bundle):
             is_sorted = rows == 0 or _ascend(descriptor, ids, handle)
         self._describe(descriptor, is_sorted)
         made = [] if self.is_sorted else [self._make("permutation", ids, rows, descriptor.place_type, handle)]
-        self._keep(_build(descriptor, ids.strides[0], self.is_sorted), descriptor, ids, made, handle)
+        self._keep(_build(descriptor, ids, self.is_sorted), descriptor, ids, made, handle)
         self._views["segment_ids"] = ids
 
     @classmethod

@@ -26,9 +26,10 @@ D_INPUT = Operand("d_input", ("num_inputs", "embedding_dim"), output=True)
 
 SORTED = Variant("ragged_sorted", True, recipes.ragged, out_of_order)
 BINS = Variant("bins", True, recipes.bins, unless_any_order(recipes.many))
-EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.exact, recipes.sorting_pays))
-ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact, recipes.sorting_pays))
+EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.exact), recipes.sorting_pays)
+ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact), recipes.sorting_pays)
 MOVED = Variant("ragged_moved", True, recipes.moved, unless_any_order(recipes.movable))
+RANGES = Variant("ragged_ranges", True, recipes.ranges, unless_any_order(recipes.unfit), recipes.too_few)
 PERMUTED = Variant(
     "ragged_permuted", True, recipes.ragged, lambda op, descriptor: None if out_of_order(op, descriptor) else "is for ids in any order"
 )
@@ -153,7 +154,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     elif ordered:
         variants = (SORTED, PERMUTED)
     else:
-        variants = (SORTED, BINS, *row.atomic, MOVED, PERMUTED)
+        variants = (SORTED, BINS, *row.atomic, RANGES, MOVED, PERMUTED)
     keywords = ("correction",) if moments else ()
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], variants: tuple[Variant, ...], backward: bool) -> Op:

@@ -26,6 +26,14 @@ GAP = 64
 TILE = 192
 #: most steps a warp takes over its tile of narrow rows
 STEPS = 16
+#: bits of an id that tell the segments of one range apart, rows of a range that a thread ranks at a time, and rows of such a tile
+RANGE_BITS, RANGE_ROUNDS = 9, 8
+RANGE_TILE = RANGE_ROUNDS * THREADS
+#: tiles that a block folds at least, and blocks a multiprocessor among which the rows are dealt out
+PART_TILES, PART_BLOCKS = 4, 8
+#: shared memory of such a block: words for ranks, order and counts; and most bytes that the states of the segments may fill
+RANGE_WORDS = (THREADS // 32 + 2 << RANGE_BITS) // 2 + RANGE_TILE * 3 // 2 + THREADS
+RANGE_STATES = 64 << 10
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
+from ...axes import ceil_div
+from ...device.vector import LOAD_ONCE, STORE
 from ...runtime import jit
 from ..tiling import THREADS, Tiling
 from .common import first_at_least
@@ -17,27 +19,44 @@ def _ids_launch(rows: int) -> tuple[int, int, int]:
 
 
 @jit.kernel
-def sort_keys(*, index: str, key: str, place: str, ordered: bool) -> Any:
+def sort_keys(*, index: str, key: str, place: str, ordered: bool, vector: int) -> Any:
     """``keys[r]`` = the id of row r, or ``segments`` where it is outside ``[0, segments)``, and ``places[r] = r`` unless ``place`` is "".
 
-    Keys need only as many bits as ``segments`` has. Of ``ordered`` ids those below the range become −1, so that they stay in order. Bytes: rows ·
-    (index + key + place).
+    Keys need only as many bits as ``segments`` has. Of ``ordered`` ids those below the range become −1, so that they stay in order. A thread takes
+    ``vector`` neighbouring ids, which lie side by side if these are several. Bytes: rows · (index + key + place).
     """
-    key_type, placed = jit.SCALARS[key], place != ""
+    key_type, placed, index_type = jit.SCALARS[key], place != "", jit.SCALARS[index]
     place_type = jit.SCALARS[place or "i32"]
+    load, store = LOAD_ONCE[vector], STORE[vector]
+
+    @jit.device
+    def key_of(identifier: Any, segments: Any) -> Any:
+        if ordered and identifier < 0:
+            return key_type(-1)
+        return key_type(identifier if 0 <= identifier < segments else segments)
 
     def sort_keys(ids: Any, keys: Any, places: Any, rows: Any, segments: Any, ids_step: Any) -> None:
-        row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if row < rows:
-            identifier = int64(ids[row * ids_step])
-            if ordered and identifier < 0:
-                keys[row] = key_type(-1)
-            else:
-                keys[row] = key_type(identifier if 0 <= identifier < segments else segments)
+        batch = cuda.local.array(vector, index_type)
+        found = cuda.local.array(vector, key_type)
+        row = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * vector
+        if vector > 1 and row + vector <= rows:
+            load(ids, row, batch, 0)
+            for k in range(vector):
+                found[k] = key_of(int64(batch[k]), segments)
+            store(keys, row, found, 0)
             if placed:
-                places[row] = place_type(row)
+                numbers = cuda.local.array(vector, place_type)
+                for k in range(vector):
+                    numbers[k] = place_type(row + k)
+                store(places, row, numbers, 0)
+        else:
+            for k in range(vector):
+                if row + k < rows:
+                    keys[row + k] = key_of(int64(ids[(row + k) * ids_step]), segments)
+                    if placed:
+                        places[row + k] = place_type(row + k)
 
-    return sort_keys, _ids_launch
+    return sort_keys, lambda rows: _ids_launch(ceil_div(rows, vector))
 
 
 @jit.device
@@ -59,8 +78,10 @@ def _first_of_half(numbers: Any, step: Any, rows: Any, wanted: Any) -> Any:
 
 
 @jit.kernel
-def bound_segments(*, key: str, count: str) -> Any:
+def bound_segments(*, key: str, count: str, bits: int) -> Any:
     """``offsets[s]`` = the first row of segment s among ids in order, for s up to ``segments``, and ``counts[s]`` = its rows.
+
+    Of ids in the order of what their lower ``bits`` bits leave, s is that of a whole range of ids.
 
     The halves of a warp find the ends of its 32 segments, between which every lane makes a binary search. Bytes: segments · 2 · count written.
     """
@@ -69,9 +90,9 @@ def bound_segments(*, key: str, count: str) -> Any:
     def bound_segments(ids: Any, offsets: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
         thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         segment, lane = min(thread, int64(segments)), int32(cuda.laneid)
-        end = _first_of_half(ids, ids_step, rows, min(thread - lane + (32 if lane >= 16 else 0), int64(segments)))
+        end = _first_of_half(ids, ids_step, rows, min(thread - lane + (32 if lane >= 16 else 0), int64(segments)) << bits)
         low, high = cuda.shfl_sync(-1, end, 0), cuda.shfl_sync(-1, end, 31)
-        first = first_at_least(ids, ids_step, low, high, segment)
+        first = first_at_least(ids, ids_step, low, high, segment << bits)
         after = cuda.shfl_down_sync(-1, first, 1)
         if lane == 31:
             after = high

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...axes import merge_axes
+from ...axes import ceil_div, merge_axes
 from ...dtypes import BY_NAME
 from ...errors import InvalidProblem
 from ...op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
@@ -97,11 +97,11 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> 
     return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)], slots
 
 
-def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:
-    """Makes ``offsets`` and ``counts`` of ids in order, of type ``index`` and ``step`` elements apart."""
-    count, segments = descriptor.count_type, descriptor.num_segments
-    spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count)
-    return Launch(spec, Tiling.of_ids(segments + 1).launch, (ids, "offsets", "counts"), (descriptor.num_inputs, segments, step))
+def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int, bits: int = 0) -> Launch:
+    """Makes ``offsets`` and ``counts`` of ids in order, of type ``index`` and ``step`` elements apart; of ranges of 2 ** ``bits`` ids, if given."""
+    count, ranges = descriptor.count_type, ceil_div(descriptor.num_segments, 1 << bits)
+    spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count, bits=bits)
+    return Launch(spec, Tiling.of_ids(ranges + 1).launch, (ids, "offsets", "counts"), (descriptor.num_inputs, ranges, step))
 
 
 NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Slot, Sort, Step
 from ..tiling import Tiling
@@ -47,19 +48,23 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) 
 def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, ordered: bool = False) -> Launch:
     """Ids as keys of a sort, ``keys``, and unless ``place`` is "" the rows' places, ``places``; ``ordered`` ids stay so."""
     index, key = descriptor.index, descriptor.key_type
-    spec = kernel_spec("sort_keys", f"*{index} *{key} *{place or 'i32'} i64 i64 i64", index=index, key=key, place=place, ordered=ordered)
+    widest = max(BY_NAME[each].itemsize for each in (index, key, place or key))
+    vector = 16 // widest if packed(layouts["segment_ids"]) else 1
+    spec = kernel_spec(
+        "sort_keys", f"*{index} *{key} *{place or 'i32'} i64 i64 i64", index=index, key=key, place=place, ordered=ordered, vector=vector
+    )
     scalars = (descriptor.num_inputs, descriptor.num_segments, ids_step(layouts))
-    return Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, ("segment_ids", "keys", "places" if place else NULL), scalars)
+    return Launch(spec, Tiling.of_ids(ceil_div(descriptor.num_inputs, vector)).launch, ("segment_ids", "keys", "places" if place else NULL), scalars)
 
 
 def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:
     return Slot("keys", descriptor.key_type, descriptor.num_inputs), Slot("sorted_ids", descriptor.key_type, descriptor.num_inputs)
 
 
-def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_values: str) -> Sort:
-    """Sorts ``keys`` into ``sorted_ids``, and the values along with them.
+def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_values: str, first_bit: int = 0) -> Sort:
+    """Sorts ``keys`` into ``sorted_ids``, by the bits from ``first_bit`` on, and the values along with them.
 
     Keys need only the bits of the number of segments, which is the greatest.
     """
     key_size, bits = BY_NAME[descriptor.key_type].itemsize, max(1, descriptor.num_segments.bit_length())
-    return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits)
+    return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits, first_bit)

@@ -27,16 +27,17 @@ def _passes(descriptor: SegmentDescriptor, target: Target) -> int:
     return min(wanted, PASSES) if row_size >= SECTOR else 1
 
 
-def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> str | None:
-    """Why atomics are not for a problem of many wide rows: sorting the ids and folding takes no longer, whatever the ids, and is deterministic.
+def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> bool:
+    """Whether sorting the ids and folding takes no longer than atomics and is deterministic: of many wide rows, whatever the ids, or few segments.
 
     By microseconds on an H200: 0.48 an MB that one instruction an element updates, 3.8 an MB that a loop of compare-and-swap does, for ids drawn
-    uniformly (seven times as many where ids crowd), against 0.27 an MB folded, and 60 + 27 a million ids sorted.
+    uniformly (seven times as many where ids crowd), and 0.08 a row of the same segment, as these wait for each other; against 0.27 an MB folded, and
+    60 + 27 a million ids sorted.
     """
     rows = descriptor.num_inputs
     megabytes = rows * descriptor.row_size / 1e6
     cost = 3.8 if UPDATES[op.traits["monoid"]] == "mul" else 0.48
-    return "is slower than sorting for so many rows of this width" if (cost - 0.27) * megabytes > 60 + 27e-6 * rows else None
+    return max(cost * megabytes, 0.08 * rows / max(descriptor.num_segments, 1)) - 0.27 * megabytes > 60 + 27e-6 * rows
 
 
 def exact(op: Op, descriptor: SegmentDescriptor) -> str | None:

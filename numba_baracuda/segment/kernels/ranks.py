@@ -1,0 +1,70 @@
+"""Stable ranks: how many rows of a warp, and of the warps before it, come before a row among those of its key.
+
+After Merrill and Grimshaw, "High performance and scalable radix sorting" (Parallel Processing Letters 2011).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, uint16, uint32
+
+from ...runtime import jit
+from ..tiling import THREADS
+
+WARPS = THREADS // 32
+
+
+@functools.cache
+def ranker_of(rounds: int) -> Any:
+    """``rank(counters, first, keys, ranks)`` for ``rounds`` rows a lane: row k · 32 + lane of the warp has key ``keys[k]``.
+
+    There is no row where that is negative. ``counters[first + key]``, of uint16 in shared memory and 0 at first, are the warp's own and count its
+    rows in the end.
+    """
+
+    @jit.device
+    def rank(counters: Any, first: Any, keys: Any, ranks: Any) -> None:
+        below = int32((1 << cuda.laneid) - 1)
+        for k in range(rounds):
+            key = int32(keys[k])
+            same = int32(cuda.match_any_sync(-1, key))
+            earlier, at = int32(cuda.popc(int32(same & below))), uint32(first + (key if key >= 0 else 0))
+            before = int32(counters[at])
+            cuda.syncwarp()
+            if key >= 0 and earlier == 0:
+                counters[at] = uint16(before + int32(cuda.popc(same)))
+            cuda.syncwarp()
+            ranks[k] = int32(before + earlier)
+
+    return rank
+
+
+@jit.device
+def stack(pairs: Any, pair: Any, width: Any, base: Any) -> None:
+    """Counters of two neighbouring keys, as uint32, warp by warp ``width`` apart: each becomes ``base`` and those before it."""
+    own = cuda.local.array(WARPS, uint32)
+    for w in range(WARPS):
+        own[w] = pairs[uint32(pair + w * width)]
+    total = uint32(base)
+    for w in range(WARPS):
+        pairs[uint32(pair + w * width)] = total
+        total = uint32(total + own[w])
+
+
+@jit.device
+def total_of(pairs: Any, pair: Any, width: Any) -> Any:
+    """The sum of the same counters."""
+    total = uint32(0)
+    for w in range(WARPS):
+        total = uint32(total + pairs[uint32(pair + w * width)])
+    return total
+
+
+@jit.device
+def clear(pairs: Any, pair: Any, width: Any) -> None:
+    """The same counters become 0."""
+    for w in range(WARPS):
+        pairs[uint32(pair + w * width)] = uint32(0)

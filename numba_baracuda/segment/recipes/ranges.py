@@ -1,0 +1,108 @@
+"""The fold of rows partitioned by range of ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...axes import ceil_div
+from ...dtypes import BY_NAME
+from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ..tiling import PART_BLOCKS, PART_TILES, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, THREADS, Tiling
+from .common import Rows, bounds, check_slots, checks, ids_step, kernel_spec
+from .fold import Fold, carry_slots, join_carries, ragged
+from .order import Order, key_slots, keys, sort
+
+if TYPE_CHECKING:
+    from ..descriptor import SegmentDescriptor
+
+#: from how many rows in all, and in a segment, leaving bits out of the sort pays, and for rows of how many bytes
+LEAST, ROWS_A_SEGMENT, NARROWEST, WIDEST = 8_000_000, 8, 9, 64
+
+
+def _states_bytes(op: Op, descriptor: SegmentDescriptor) -> int:
+    """Of a range's segments, in shared memory."""
+    size = BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
+    return descriptor.embedding_dim * descriptor.monoid(op).width * size << RANGE_BITS
+
+
+def unfit(op: Op, descriptor: SegmentDescriptor) -> str | None:
+    """Why rows are not partitioned by range."""
+    if descriptor.num_inputs >= 1 << 31:
+        return "counts rows in 32 bits"
+    return None if _states_bytes(op, descriptor) <= RANGE_STATES else "is for narrow rows, of which the states of a range fit in shared memory"
+
+
+def too_few(op: Op, descriptor: SegmentDescriptor) -> bool:
+    """Whether there are too few rows, or they are too narrow or too wide, for what leaving bits out of the sort saves. Measured on an H200."""
+    rows, segments, size = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size
+    if segments <= 1 << RANGE_BITS:
+        return rows < LEAST // 32
+    return rows < LEAST or rows < ROWS_A_SEGMENT * segments or not NARROWEST <= size <= WIDEST or descriptor.monoid(op).heavy
+
+
+def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """Ids are sorted by range, their low bits left out, which takes fewer passes; blocks fold parts of ranges; carries join ranges of several parts.
+
+    Of a single range nothing is sorted. Rows as narrow as places are sorted along with the ids.
+    """
+    n, columns, segments = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
+    if not n * columns * segments:
+        return ragged(op, descriptor, layouts, target)
+    value, key, place, monoid = descriptor.element, descriptor.key_type, descriptor.place_type, descriptor.monoid(op)
+    rows, count, single = Rows(descriptor, layouts["input"], layouts["output"]), ceil_div(segments, 1 << RANGE_BITS), segments <= 1 << RANGE_BITS
+    moved = not single and descriptor.row_size in (2, 4, 8) and rows.side_by_side(0)
+    part = max(PART_TILES, ceil_div(3 * n, 2 * max(count, target.multiprocessors * PART_BLOCKS) * RANGE_TILE)) * RANGE_TILE
+    most = ceil_div(n, part) if single else count + n // part
+    cut = most if single and most > 1 else 2 * (n // part)  # most parts of ranges that have several
+
+    steps: list[Step] = [*checks(op, descriptor, layouts)]
+    slots = [*check_slots(descriptor)]
+    if single:
+        order, split = Order("segment_ids", descriptor.index, ids_step(layouts), packed=False), (NULL,) * 4
+    else:
+        order = Order("sorted_ids", key, 1, True) if moved else Order("sorted_ids", key, 1, True, "permutation", place)
+        split = ("offsets", "range_parts", "range_split", "part_owners")
+        values, size = ("input", descriptor.row_size) if moved else ("places", BY_NAME[place].itemsize)
+        splitting = kernel_spec("split_ranges", "*i32 *i32 *i32 *i32 *i32 i64 i64")
+        steps += [
+            keys(descriptor, layouts, order.place), sort(descriptor, values, size, "moved" if moved else "permutation", RANGE_BITS),
+            bounds(descriptor, "sorted_ids", key, 1, RANGE_BITS), Clear("any_split"),
+            Launch(splitting, (ceil_div(count, THREADS), THREADS, 0), ("counts", *split[1:], "any_split"), (count, part)),
+        ]  # fmt: skip
+        room = [Slot("moved", value, n * columns)] if moved else [Slot("places", place, n), Slot("permutation", place, n)]
+        slots += [
+            *key_slots(descriptor), *room, Slot("offsets", "i32", count + 1), Slot("counts", "i32", count), Slot("range_parts", "i32", count + 1),
+            Slot("range_split", "i32", count), Slot("part_owners", "i32", most), Slot("any_split", "i32", 1),
+        ]  # fmt: skip
+    if cut:
+        steps.append(Clear("carry_ids", 0x7F))  # greater than any id, behind the last carry
+        slots += carry_slots(cut << RANGE_BITS, columns * monoid.width, BY_NAME[value].accumulator)
+    source = ("moved", columns) if moved else ("input", rows.steps[0])
+    steps.append(_fold(op, descriptor, rows, order, source, split, (count, part, most), bool(cut)))
+    if cut:
+        both, guard = (layouts["input"], layouts["output"]), NULL if single else "any_split"
+        fold = Fold(monoid, order, "input", "output", both, guard=guard, empty=descriptor.empty_value(op))
+        steps.append(join_carries(descriptor, rows, fold, cut << RANGE_BITS, blank=True))
+    return Recipe(tuple(steps), tuple(slots))
+
+
+def _fold(
+    op: Op, descriptor: SegmentDescriptor, rows: Rows, order: Order, source: tuple[str, int], split: tuple[str, ...],
+    extents: tuple[int, int, int], carried: bool,
+) -> Launch:  # fmt: skip
+    """The launch of the fold. ``source`` is a name and the step of its rows; ``extents`` are ranges, rows of a part, and most parts."""
+    value, monoid, columns = descriptor.element, descriptor.monoid(op), descriptor.embedding_dim
+    state = BY_NAME[value].accumulator
+    size = BY_NAME[state].itemsize
+    shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=32)
+    pointers = f"*{order.index} *{order.place or 'i32'} *{value} *i32 *i32 *i32 *i32 *{value} *i64 *i64 *{state}"
+    spec = rows.spec(
+        "fold_ranges", f"{pointers} i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 {' '.join([rows.tuples] * 3)}", shape,
+        3 if shape.lanes > 1 and size == 4 else 2,
+        monoid=monoid.name, value=value, index=order.index, placed=order.place != "", single=split[0] == NULL,
+    )  # fmt: skip
+    shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size
+    carries = ("carry_ids", "carry_counts", "carry_states") if carried else (NULL,) * 3
+    scalars = (descriptor.num_inputs, columns, descriptor.num_segments, *extents, descriptor.empty_value(op), order.step, source[1], rows.steps[1])
+    names = (order.ids, order.permutation, source[0], *split, "output", *carries)
+    return Launch(spec, (extents[2], THREADS, shared), names, (*scalars, rows.shape, *rows.strides))
