@@ -82,6 +82,24 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
     assert _launches(op, columns, **options)[0].spec.factory.endswith(f":{kernel}")
 
 
+@pytest.mark.parametrize(
+    ("op", "columns", "segments", "kernels"),
+    [
+        ("segment_mean_backward", 1, 1 << 14, ["gather_elements"]),
+        ("segment_mean_backward", 128, 1 << 14, ["gather_rows"]),
+        ("segment_mean_backward", 128, 1 << 8, ["bound_segments", "finish_rows", "gather_rows"]),
+        ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
+        ("unsorted_segment_mean_backward", 128, 1 << 14, ["count_ids", "gather_rows"]),
+        ("unsorted_segment_mean_backward", 16, 1 << 14, ["count_ids", "finish_rows", "gather_rows"]),
+        ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "place_elements"]),
+        ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "spread_elements"]),
+        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "spread_rows"]),
+    ],
+)
+def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
+    assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+
+
 @pytest.mark.parametrize(("rows", "columns", "variant"), [(3_000_000, 128, "ragged_permuted"), (10_000, 128, "atomic"), (20_000_000, 16, "atomic")])
 def test_sorting_where_it_pays(rows: int, columns: int, variant: str) -> None:
     """Atomics are for what sorting would hold up; either way determinism need not be asked for."""

@@ -13,9 +13,10 @@ from .gather import gather_elements, gather_flat, gather_rows
 from .narrow import fold_narrow
 from .order import bound_segments, expand_offsets, sort_keys
 from .rows import count_ids, fill_rows, finish_rows, first_fault, scatter_rows
-from .spread import find_special, spread_elements, spread_rows
+from .spread import find_special, place_elements, spread_elements, spread_rows
 
 __all__ = [
     "bound_segments", "count_ids", "expand_offsets", "fill_rows", "find_special", "finish_rows", "first_fault", "fold_bins", "fold_carries",
-    "fold_narrow", "fold_tiles", "gather_elements", "gather_flat", "gather_rows", "scatter_rows", "sort_keys", "spread_elements", "spread_rows",
+    "fold_narrow", "fold_tiles", "gather_elements", "gather_flat", "gather_rows", "place_elements", "scatter_rows", "sort_keys", "spread_elements",
+    "spread_rows",
 ]  # fmt: skip

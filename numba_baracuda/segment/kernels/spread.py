@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import float64, int32, int64
 
 from ...device.atomics import red_max
+from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
 from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
-from ..tiling import COPIES, PIECES, THREADS, elements_launch, spreads_for
+from ..tiling import COPIES, PIECES, THREADS, Tiling, elements_launch, spreads_for
 from .pull import pull_of
 from .rows import position_of, rows_launch
 
@@ -166,6 +167,24 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
         return elements_launch(rows, share)
 
     return spread_elements, launch_config
+
+
+@jit.kernel
+def place_elements(*, value: str) -> Any:
+    """``output[p] = source[s]`` for every segment s whose place p in ``kept`` is a row; its bits are those of a number of the accumulator's type.
+
+    Bytes: segments · (value + accumulator) read, segments · value written, each in a sector of its own.
+    """
+    bits = f64_as_i64 if accumulator_of(value) == float64 else f32_as_i32
+
+    def place_elements(source: Any, kept: Any, output: Any, rows: Any, segments: Any, source_row: Any) -> None:
+        segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if segment < segments:
+            place = bits(kept[segment])
+            if 0 <= place < rows:
+                output[int64(place)] = source[segment * source_row]
+
+    return place_elements, lambda segments: Tiling.of_ids(segments).launch
 
 
 @jit.kernel
