@@ -68,7 +68,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         if fold.cleared != NULL:
             steps.append(_place(descriptor, layouts, kept, output))
             return Recipe(tuple(steps), tuple(slots))
-    steps.append(_back(descriptor, layouts, rule, order, kept, output))
+    steps.append(_back(descriptor, layouts, target, rule, order, kept, output))
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -98,7 +98,7 @@ def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
     return over_rows("find_special", rows, descriptor.num_segments, COPIES, signature, ("output", "guard"), (), value=descriptor.element)
 
 
-def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, order: Order, kept: str, output: str) -> Launch:
+def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rule: Gradient, order: Order, kept: str, output: str) -> Launch:
     names = [*rule.rows, *rule.segments, output]
     rows = Rows(descriptor, *[layouts[name] for name in names])
     last = len(names) - 1
@@ -121,7 +121,7 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradi
     scalars = (descriptor.num_segments, order.step)
     # one more block than the compiler leaves registers for, where it fits without a spill: the rows wait for their ids, then for their segments
     blocks = 0
-    if value == "f32" and rows.dims == 1:
+    if value == "f32" and rows.dims == 1 and target.capability[0] == 9:
         blocks = 4 if rule.guarded and order.place else 5 if rule.places and not order.place else 0
     return over_rows(
         "spread_rows", rows, descriptor.num_inputs, spreads_for(rule.operands), signature, pointers, scalars, blocks, place=order.place, **constants
