@@ -85,13 +85,6 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
 @pytest.mark.parametrize(
     ("op", "columns", "segments", "kernels"),
     [
-        ("segment_mean_backward", 1, 1 << 14, ["gather_elements"]),
-        ("segment_mean_backward", 128, 1 << 14, ["gather_rows"]),
-        ("segment_mean_backward", 128, 1 << 8, ["bound_segments", "gather_rows"]),
-        ("segment_mean_backward", 16, 1 << 8, ["bound_segments", "finish_rows", "gather_rows"]),
-        ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
-        ("unsorted_segment_mean_backward", 128, 1 << 14, ["count_ids", "gather_rows"]),
-        ("unsorted_segment_mean_backward", 16, 1 << 14, ["count_ids", "finish_rows", "gather_rows"]),
         ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "place_elements"]),
         ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "spread_elements"]),
         ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "spread_rows"]),

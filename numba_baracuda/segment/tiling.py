@@ -22,8 +22,6 @@ BINS_BYTES, BINS_BLOCKS, BINS_TILE = 64 << 10, 3, 1 << 24
 FLAT_TILE, FLAT_COLUMNS = 8192, 2048
 #: empty segments that the lane which finds them fills itself; longer gaps are filled by blocks of their own
 GAP = 64
-#: rows outside a tile that each lane looks at first, to see where the run at its edge ends; rows an average run has at most where that is worth it
-HALO, SHORT_RUN = 4, 1024
 #: most rows one group of lanes walks, a multiple of ``2 · UNROLL``
 TILE = 192
 #: most steps a warp takes over its tile of narrow rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32, uint64
+from numba.cuda.types import int32, int64, uint64
 
 from ...axes import ceil_div
 from ...device.build import opaque
@@ -15,13 +15,6 @@ from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ..tiling import COPIES, PIECES, THREADS, elements_launch, flat_tile
 from .rows import position_of, rows_launch
-from .runs import runs_of
-
-
-def _part_of(value: str) -> Any:
-    """``part_of(x, share)`` of an element, in the accumulator's precision."""
-    widen, narrow = conversions_of(value)
-    return jit.device(lambda x, share: narrow(widen(x) * share))
 
 
 def _quotient(value: str) -> Any:
@@ -31,25 +24,20 @@ def _quotient(value: str) -> Any:
 
 
 @jit.kernel
-def gather_rows(*, value: str, index: str, count: str, measured: bool, place: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def gather_rows(*, value: str, index: str, count: str, place: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
 
-    Unless ``place`` is "", row r of the output is row ``permutation[r]``, of integers of that type. Counts of ids in order may be ``measured`` by the
-    way: the block finds the length of the run that each of its rows belongs to. One division a row, and a product for each element.
+    Unless ``place`` is "", row r of the output is row ``permutation[r]``, of integers of that type.
 
     A group copies ``COPIES`` rows, all loads before the first store; the output is streamed, so that the source stays in L2. Bytes: rows · (columns ·
     value + index) read or written once, plus the rows gathered.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, store, offset_of, part_of = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _part_of(value)
-    permuted, wide = place != "", accumulator_of(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
+    permuted = place != ""
     position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
-    divided, height = count != "" and not measured, groups * COPIES
-    share = ceil_div(height, THREADS)
-    warps, length_type = ceil_div(height, 32 * share), jit.SCALARS[count or "i32"]
-    find_edges, measure, entries = runs_of(count or "i32", share, 1, warps)
-    table_size = 32 * share * warps
+    divided = count != ""
 
     def gather_rows(
         source: Any, ids: Any, permutation: Any, counts: Any, output: Any,
@@ -58,22 +46,8 @@ def gather_rows(*, value: str, index: str, count: str, measured: bool, place: st
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(COPIES, index_type)
-        batch_counts = cuda.local.array(COPIES, length_type)
         first, column = position(columns, chunks)
         source_offset, output_offset = offset_of(column, shape, source_strides), offset_of(column, shape, output_strides)
-        if measured:
-            shares = cuda.shared.array(table_size, wide)
-            begins = cuda.shared.array(entries, length_type)
-            ends = cuda.shared.array(entries, length_type)
-            here = cuda.local.array(share, index_type)
-            lengths = cuda.local.array(share, length_type)
-            group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
-            tile = first - group
-            inside = int32(min(height, rows - tile))
-            if cuda.threadIdx.x < 32 * warps:
-                for k in range(share):
-                    here[k] = ids[(tile + min(cuda.threadIdx.x * share + k, inside - 1)) * ids_step]
-            find_edges(ids, ids_step, tile, inside, rows, begins, ends)
         if column < columns:
             for u in range(COPIES):
                 row = first + u * groups
@@ -81,26 +55,15 @@ def gather_rows(*, value: str, index: str, count: str, measured: bool, place: st
             for u in range(COPIES):
                 if 0 <= batch_ids[u] < segments:
                     load(source, int64(batch_ids[u]) * source_row + source_offset, batch, u * vector)
-                    if divided:
-                        batch_counts[u] = counts[int64(batch_ids[u])]
                 else:
-                    batch_counts[u] = length_type(1)
                     for v in range(vector):
                         batch[u * vector + v] = element(0)
-        if measured:
-            measure(ids, ids_step, tile, inside, here, begins, ends, lengths)
-            if cuda.threadIdx.x < 32 * warps:
-                for k in range(share):
-                    shares[cuda.threadIdx.x * share + k] = wide(1) / wide(lengths[k])
-            cuda.syncthreads()
-        if column < columns:
             for u in range(COPIES):
                 row = first + u * groups
                 if row < rows:
-                    if measured or divided:
-                        part = shares[group + u * groups] if measured else wide(1) / wide(batch_counts[u])
+                    if divided and 0 <= batch_ids[u] < segments:
                         for v in range(vector):
-                            batch[u * vector + v] = part_of(batch[u * vector + v], part)
+                            batch[u * vector + v] = quotient(batch[u * vector + v], counts[int64(batch_ids[u])])
                     if permuted:
                         row = int64(permutation[row])
                     store(output, row * output_row + output_offset, batch, u * vector)
@@ -193,18 +156,17 @@ def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
 
 
 @jit.kernel
-def gather_elements(*, value: str, index: str, count: str, measured: bool) -> Any:
+def gather_elements(*, value: str, index: str, count: str) -> Any:
     """``gather_rows`` for single columns, where output and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both.
 
     Bytes: rows · (value + index) read or written once, plus the elements gathered.
     """
-    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     vector, index_vector = BY_NAME[value].vector, BY_NAME[index].vector
     share = max(vector, index_vector)
-    load_ids, store, quotient, part_of = LOAD_ONCE[index_vector], STORE_STREAM[vector], _quotient(value), _part_of(value)
+    load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], _quotient(value)
     stride, batch_size = THREADS * share, PIECES * share
-    divided, height = count != "" and not measured, PIECES * stride
-    (find_edges, measure, entries), length_type = runs_of(count or "i32", share, PIECES), jit.SCALARS[count or "i32"]
+    divided = count != ""
 
     @jit.device
     def fetch(source: Any, counts: Any, identifier: Any, segments: Any, source_row: Any) -> Any:
@@ -217,38 +179,22 @@ def gather_elements(*, value: str, index: str, count: str, measured: bool) -> An
     def gather_elements(source: Any, ids: Any, counts: Any, output: Any, rows: Any, segments: Any, source_row: Any) -> None:
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(batch_size, index_type)
-        tile = int64(cuda.blockIdx.x) * height
-        first, inside = tile + cuda.threadIdx.x * share, int32(min(height, rows - tile))
-        for u in range(PIECES):
-            if inside == height:
+        tile = int64(cuda.blockIdx.x) * (PIECES * stride)
+        if tile + PIECES * stride <= rows:
+            first = tile + cuda.threadIdx.x * share
+            for u in range(PIECES):
                 for k in range(0, share, index_vector):
                     load_ids(ids, first + u * stride + k, batch_ids, u * share + k)
-            else:
-                for k in range(share):
-                    batch_ids[u * share + k] = ids[min(first + u * stride + k, rows - 1)]
-        if measured:
-            begins = cuda.shared.array(entries, length_type)
-            ends = cuda.shared.array(entries, length_type)
-            lengths = cuda.local.array(batch_size, length_type)
-            find_edges(ids, 1, tile, inside, rows, begins, ends)
-        for k in range(batch_size):
-            batch[k] = fetch(source, counts, batch_ids[k], segments, source_row)
-        if measured:
-            measure(ids, 1, tile, inside, batch_ids, begins, ends, lengths)
-            part = wide(1) / wide(lengths[0])
             for k in range(batch_size):
-                # most neighbours share a run, and its share
-                if k > 0 and lengths[k] != lengths[k - 1]:
-                    part = wide(1) / wide(lengths[k])
-                batch[k] = part_of(batch[k], part)
-        for u in range(PIECES):
-            if inside == height:
+                batch[k] = fetch(source, counts, batch_ids[k], segments, source_row)
+            for u in range(PIECES):
                 for k in range(0, share, vector):
                     store(output, first + u * stride + k, batch, u * share + k)
-            else:
-                for k in range(share):
-                    if first + u * stride + k < rows:
-                        output[first + u * stride + k] = batch[u * share + k]
+        else:
+            row = tile + cuda.threadIdx.x
+            while row < rows:
+                output[row] = fetch(source, counts, ids[row], segments, source_row)
+                row = opaque(row + THREADS)
 
     def launch_config(rows: int) -> tuple[int, int, int]:
         return elements_launch(rows, share)

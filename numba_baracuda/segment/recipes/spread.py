@@ -44,7 +44,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         return only_checks(op, descriptor, layouts)
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots = [*check_slots(descriptor)]
-    order, kept = _walk(op, descriptor, layouts, rule), NULL
+    order, kept, placed = _walk(op, descriptor, layouts, rule), NULL, False
     steps += order.steps
     slots += order.slots
     if rule.fold and segments:
@@ -59,16 +59,14 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         slots.append(Slot(kept, state, segments * columns * monoid.results))
         other = (others[0], layouts[others[0]]) if others else None
         fold = Fold(monoid, order, first, kept, (layouts[first], place), other, state, guard)
-        if _places(descriptor, layouts, rule, fold):
+        placed = _places(descriptor, layouts, rule, fold)
+        if placed:
             steps.append(Clear(kept, 0xFF))
             fold = replace(fold, cleared=output)
         more, room = fold_steps(descriptor, target, fold)
         steps += more
         slots += room
-        if fold.cleared != NULL:
-            steps.append(_place(descriptor, layouts, kept, output))
-            return Recipe(tuple(steps), tuple(slots))
-    steps.append(_back(descriptor, layouts, target, rule, order, kept, output))
+    steps.append(_place(descriptor, layouts, kept, output) if placed else _back(descriptor, layouts, target, rule, order, kept, output))
     return Recipe(tuple(steps), tuple(slots))
 
 
