@@ -66,6 +66,8 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         more, room = fold_steps(descriptor, target, fold)
         steps += more
         slots += room
+    if rule.guarded and not descriptor.in_order(op) and descriptor.row_size < WIDE:
+        order = _as_given(descriptor, layouts)  # what the fold left is hardly ever looked at
     steps.append(_place(descriptor, layouts, kept, output) if placed else _back(descriptor, layouts, target, rule, order, kept, output))
     return Recipe(tuple(steps), tuple(slots))
 
@@ -74,6 +76,10 @@ def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rul
     """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
     if rule.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= WIDE):
         return order_of(op, descriptor, layouts)
+    return _as_given(descriptor, layouts)
+
+
+def _as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
     return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
 
 
