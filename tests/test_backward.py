@@ -8,11 +8,12 @@ import references
 import samples
 from kinds import Kind, lay
 from references import stem
-from samples import BACKWARD, Sample, check, name_of, variants_of
+from samples import BACKWARD, OPS, Sample, check, name_of, variants_of
 from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
 from numba_baracuda.op import Op, Variant
+from numba_baracuda.segment.recipes.spread import APART
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(BACKWARD), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", BACKWARD, ids=name_of)
@@ -61,6 +62,21 @@ def test_special_values_reach_only_their_segment(kind: Kind, op: Op, variant: Va
     assert np.isfinite(got[calm]).all() and not np.isfinite(got[~calm]).all()
     if stem(op.name) in ("sum", "mean"):
         assert np.signbit(got[ids == 6]).all()
+
+
+def lengths_of(*lengths: int) -> samples.Ids:
+    """Runs of these lengths, of every second id; the first run is outside, and so is the last."""
+    return lambda rng, rows, segments: np.repeat(2 * np.arange(len(lengths)) - 1, lengths)
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("op", ["segment_max_backward", "segment_min_backward"])
+@pytest.mark.parametrize("lengths", [(1, 1, 2, 31, 33, 128, 1, 300, 1, 257, 3), (1, 1990, 1), (40, 9000, 600, 700, 40)], ids=str)
+def test_few_rows_of_long_runs_get_something(kind: Kind, lengths: tuple[int, ...], op: str, element: str) -> None:
+    """Runs within a tile and across tiles, of values many of which tie; every second segment is empty."""
+    sample = Sample(f"runs {lengths}", sum(lengths), (), 2 * len(lengths) - 4, lengths_of(*lengths), element=element)
+    assert sample.rows >= APART * sample.segments
+    check(kind, OPS[op], OPS[op].variants[0], sample, samples.operands(OPS[op], sample))
 
 
 @EVERY_OP

@@ -237,6 +237,19 @@ def test_names_make_no_difference_with_an_index(kind: Kind, op: Op, ascending: b
     assert one.tobytes() == two.tobytes()
 
 
+@pytest.mark.parametrize("columns", [1, 3, 8, 36])
+@pytest.mark.parametrize("op", [OPS["segment_prod_backward"]], ids=name_of)
+def test_gradients_of_products_some_of_which_are_zero(kind: Kind, op: Op, columns: int) -> None:
+    """Narrow rows and wide ones, with values and ids that an index does not put in order."""
+    sample = Sample("products", 90, (columns,) if columns > 1 else (), 40, samples.outside, whole=True)
+    given = problem(op, sample, False)
+    assert (given["output"] == 0).any() and (given["output"] != 0).any()
+    for layout in ("contiguous", "every second row"):
+        index = SegmentIndex(lay(kind, layout, given["segment_ids"]), sample.segments)
+        placed = [index if key == "segment_ids" else lay(kind, layout, array) for key, array in given.items()]
+        assert_close(kind.numpy(samples.function(op)(*placed)), truth_of(op, given, sample), "f32", op.name)
+
+
 @EVERY_OP
 def test_an_index_of_offsets_in_every_op(kind: Kind, op: Op) -> None:
     """Rows in front of the first offset and behind the last one belong to no segment."""

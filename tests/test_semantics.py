@@ -138,6 +138,17 @@ def test_gradient_of_a_product_for_every_count_of_zeros(kind: Kind, op: Op, vari
     assert (got[np.array(wanted) == 0] == 0).all()
 
 
+@pytest.mark.parametrize("width", [2, 8, 36])
+@of("prod", ops=BACKWARD)
+def test_gradient_of_products_some_of_which_are_zero(kind: Kind, op: Op, variant: Variant, width: int) -> None:
+    """Side by side, among what a lane takes at once."""
+    sample = Sample("some zeros", 60, (width,), 30, whole=True)
+    given = samples.operands(op, sample)
+    zeros = (given["output"] == 0).mean(axis=1)
+    assert (zeros == 0).any() and ((zeros > 0) & (zeros < 1)).any()
+    check(kind, op, variant, sample, given)
+
+
 @of("prod", ops=BACKWARD)
 def test_gradient_of_a_product_that_is_too_small_to_be_saved(kind: Kind, op: Op, variant: Variant) -> None:
     """In float16: the saved output is 0, or subnormal with few bits left, where the product of the others is an ordinary number."""

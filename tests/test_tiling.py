@@ -82,6 +82,41 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
     assert _launches(op, columns, **options)[0].spec.factory.endswith(f":{kernel}")
 
 
+@pytest.mark.parametrize(
+    ("op", "columns", "segments", "kernels"),
+    [
+        ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "place_elements"]),
+        ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "spread_elements"]),
+        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "spread_rows"]),
+    ],
+)
+def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
+    assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
+
+
+@pytest.mark.parametrize(
+    ("op", "columns", "indexed", "walk"),
+    [
+        ("segment_prod_backward", 16, "permuted", "segment_ids"),
+        ("segment_prod_backward", 128, "permuted", "sorted_ids"),
+        ("segment_prod_backward", 16, "sorted", "sorted_ids"),
+        ("segment_prod_backward", 16, "", "segment_ids"),
+        ("unsorted_segment_prod_backward", 1, "", "segment_ids"),
+        ("unsorted_segment_prod_backward", 128, "", "sorted_ids"),
+        ("unsorted_segment_max_backward", 16, "permuted", "sorted_ids"),
+        ("unsorted_segment_norm2_backward", 16, "permuted", "segment_ids"),
+    ],
+)
+def test_walk_of_a_gradient(op: str, columns: int, indexed: str, walk: str) -> None:
+    """Narrow rows get what they get as they lie, unless they need what a fold in another order left."""
+    descriptor = SegmentDescriptor(op, 1 << 20, columns, 1 << 14, indexed=indexed)
+    row = descriptor.specialise(OPS[op])
+    recipe = row.variants[0].recipe(row, descriptor, {operand.name: contiguous(operand, descriptor) for operand in row.operands}, CARD)
+    last = recipe.steps[-1]
+    assert isinstance(last, Launch) and last.spec.factory.partition(":")[2] in ("spread_elements", "spread_rows")
+    assert last.pointers[2:4] == (walk, "permutation" if walk == "sorted_ids" and indexed != "sorted" else "")
+
+
 @pytest.mark.parametrize(("rows", "columns", "variant"), [(3_000_000, 128, "ragged_permuted"), (10_000, 128, "atomic"), (20_000_000, 16, "atomic")])
 def test_sorting_where_it_pays(rows: int, columns: int, variant: str) -> None:
     """Atomics are for what sorting would hold up; either way determinism need not be asked for."""

@@ -8,7 +8,7 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...device.build import opaque
-from ...device.vector import LOAD_ONCE
+from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, Tiling
@@ -19,7 +19,7 @@ from .states import fold_of
 
 
 @jit.kernel
-def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, guarded: bool) -> Any:
+def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, guarded: bool, clears: bool) -> Any:
     """Folds rows of equal neighbouring ids, as ``fold_tiles`` does, where rows are short and lie side by side.
 
     A warp walks its tile 32 · ``share`` rows at a time. A lane takes ``share`` neighbouring rows by 16-byte accesses and folds those from its last
@@ -27,7 +27,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
     far, and every lane closes the runs that end among its rows. ``access`` is the width of the stores. Gaps, edges and carries are those of
     ``fold_tiles``. The order is fixed by shapes and tile: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value +
     index) read, segments · columns · value written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU
-    computing" (Graphics Hardware 2007).
+    computing" (Graphics Hardware 2007). With ``clears`` every element of ``cleared``, which lies as the input does, becomes 0 on the way.
     """
     element, index_type, fills = jit.SCALARS[value], jit.SCALARS[index], not result
     fold = fold_of(monoid, value, columns, access, result)
@@ -36,7 +36,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
     fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access, fills), gap_filler(value, access, 1)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
-    load, load_ids = LOAD_ONCE[wide], LOAD_ONCE[wide_ids]
+    load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
     warps, batch_size, step = FOLD_THREADS // 32, share * columns, 32 * share
     edges = 2 * warps
     shared_states = edges * scalars
@@ -51,7 +51,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
                 precede(states, scratch)
 
     def fold_narrow(
-        input: Any, ids: Any, guard: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
+        input: Any, ids: Any, guard: Any, cleared: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
         rows: Any, segments: Any, tile: Any, row_blocks: Any, empty: Any, output_row: Any,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -62,6 +62,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
         scratch = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(share, index_type)
+        zeros = cuda.local.array(wide, element)
         block = int64(cuda.blockIdx.x)
         if guarded and guard[0] == 0:
             return
@@ -77,6 +78,8 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
         leading, last = int32(2 * warp), last_id(segments)
         current, begun, edge = index_type(-1), int32(0), leading
         begin_run(carried, first)
+        for k in range(wide):
+            zeros[k] = element(0)
         if length > 0:
             current = ids[first]
             before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
@@ -90,6 +93,9 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
                     load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
                 for k in range(batch_size // wide):
                     load(input, (first + mine) * columns + k * wide, batch, k * wide)
+                if clears:
+                    for k in range(batch_size // wide):
+                        store(cleared, (first + position) * columns + (32 * k + lane) * wide, zeros, 0)
             else:
                 # rows past the end are loaded as the last one, so that no run seems to begin there
                 for u in range(share):
@@ -97,6 +103,8 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
                     batch_ids[u] = ids[row]
                     for v in range(columns):
                         batch[u * columns + v] = input[row * columns + v]
+                        if clears and mine + u < length:
+                            cleared[row * columns + v] = element(0)
             valid = int32(min(max(length - mine, 0), share))
             previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
             if lane == 0:

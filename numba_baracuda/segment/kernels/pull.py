@@ -11,15 +11,16 @@ from ...runtime import jit
 
 
 @functools.cache
-def pull_of(gradient: str, value: str) -> Any:
+def pull_of(gradient: str, value: str, ordinary: bool = False) -> Any:
     """``pulled(x, w, g, y, at, folded, kept, where, row)``: an element of the output.
 
     It is made of ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]`` as memory holds them, of the row's place, and of p and q: results side by side at ``at``
-    in ``folded``, or for a guarded gradient ``kept[where]`` and the next, and only where y wants them.
+    in ``folded``, or for a guarded gradient ``kept[where]`` and the next, and only where y wants them; ``ordinary`` ones never do.
     """
     rule, wide = GRADIENTS[gradient], accumulator_of(value)
     widen, narrow = conversions_of(value)
-    as_number, pull, prepare, ordinary, large = as_number_of(value), jit.device(rule.pull), jit.device(rule.prepare), ordinary_of(value), wide(LARGE)
+    as_number, is_ordinary, large = as_number_of(value), ordinary_of(value), wide(LARGE)
+    pull, prepare = jit.device(rule.pull), jit.device(rule.prepare)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     placed, guarded, results = rule.places, rule.guarded, rule.results
 
@@ -39,7 +40,7 @@ def pull_of(gradient: str, value: str) -> Any:
             one_y = widen(y[at])
         if guarded:
             q = wide(-1)
-            if not ordinary(one_y):
+            if not ordinary and not is_ordinary(one_y):
                 p, q = kept[where], kept[where + 1]
         elif results > 0:
             p = folded[at * results]

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import float64, int32, int64
 
 from ...device.atomics import red_max
+from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
 from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
-from ..tiling import COPIES, PIECES, THREADS, elements_launch, spreads_for
+from ..tiling import COPIES, PIECES, THREADS, Tiling, elements_launch, spreads_for
 from .pull import pull_of
 from .rows import position_of, rows_launch
+
+
+@functools.cache
+def _special_of(value: str, count: int) -> Any:
+    """``special(batch, at)``: whether one of ``count`` elements from ``at`` on is a zero, a subnormal, an infinity or NaN."""
+    ordinary, (widen, _) = ordinary_of(value), conversions_of(value)
+
+    @jit.device
+    def special(batch: Any, at: Any) -> Any:
+        found = False
+        for k in range(count):
+            found |= not ordinary(widen(batch[at + k]))
+        return found
+
+    return special
 
 
 @jit.kernel
@@ -28,8 +45,8 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
     and output once, ids and permutation, and the segments' rows gathered.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
-    rule, pulled = GRADIENTS[gradient], pull_of(gradient, value)
-    permuted, gathers = place != "", not rule.guarded
+    rule, pulled, pulled_ordinary = GRADIENTS[gradient], pull_of(gradient, value), pull_of(gradient, value, ordinary=True)
+    permuted, guarded, special = place != "", rule.guarded, _special_of(value, vector)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     results, spreads = rule.results, spreads_for(rule.operands)
     load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims)
@@ -72,16 +89,22 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
                         load_once(g, identifier * g_row + g_offset, first_g, u * vector)
                     if has_y:
                         load_once(y, identifier * y_row + y_offset, first_y, u * vector)
-                    if gathers:
+                    if not guarded:
                         for k in range(0, size, piece):
                             load_kept(kept, (identifier * columns + column) * results + k, folded, u * size + k)
             for u in range(spreads):
                 row = first + u * groups
                 if row < rows:
                     if 0 <= batch_ids[u] < segments:
-                        for v in range(vector):
-                            at, where = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results
-                            first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, row)
+                        # one look at all of a row's y, so that ordinary ones are gone through without branches
+                        if guarded and special(first_y, u * vector):
+                            for v in range(vector):
+                                at, where = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results
+                                first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, row)
+                        else:
+                            for v in range(vector):
+                                at = u * vector + v
+                                first_x[at] = pulled_ordinary(first_x, first_w, first_g, first_y, at, folded, kept, 0, row)
                     else:
                         for v in range(vector):
                             first_x[u * vector + v] = element(0)
@@ -169,12 +192,30 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
 
 
 @jit.kernel
+def place_elements(*, value: str) -> Any:
+    """``output[p] = source[s]`` for every segment s whose place p in ``kept`` is a row; its bits are those of a number of the accumulator's type.
+
+    Bytes: segments · (value + accumulator) read, segments · value written, each in a sector of its own.
+    """
+    bits = f64_as_i64 if accumulator_of(value) == float64 else f32_as_i32
+
+    def place_elements(source: Any, kept: Any, output: Any, rows: Any, segments: Any, source_row: Any) -> None:
+        segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if segment < segments:
+            place = bits(kept[segment])
+            if 0 <= place < rows:
+                output[int64(place)] = source[segment * source_row]
+
+    return place_elements, lambda segments: Tiling.of_ids(segments).launch
+
+
+@jit.kernel
 def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """Sets ``guard[0]`` where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read."""
-    element, ordinary = jit.SCALARS[value], ordinary_of(value)
-    load, offset_of, (widen, _) = LOAD_ONCE[vector], place_of(dims), conversions_of(value)
+    element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], place_of(dims)
     position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
+    special = _special_of(value, batch_size)
 
     def find_special(input: Any, guard: Any, rows: Any, columns: Any, chunks: Any, input_row: Any, shape: Any, input_strides: Any) -> None:
         batch = cuda.local.array(batch_size, element)
@@ -184,10 +225,7 @@ def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -
             for u in range(COPIES):
                 row = min(first + u * groups, rows - 1)
                 load(input, row * input_row + offset, batch, u * vector)
-            special = False
-            for k in range(batch_size):
-                special |= not ordinary(widen(batch[k]))
-            if special:
+            if special(batch, 0):
                 red_max(guard, 0, int32(1))
 
     return find_special, rows_launch(vector, COPIES)

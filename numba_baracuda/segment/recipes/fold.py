@@ -34,6 +34,7 @@ class Fold:
     other: tuple[str, Layout] | None = None  #: the second array of a monoid of pairs
     result: str = ""
     guard: str = NULL
+    cleared: str = NULL  #: what becomes 0 on the way, if rows are narrow: as the source in its layout
     empty: float = 0  #: what an empty segment gets
 
     @property
@@ -71,14 +72,20 @@ def _share(descriptor: SegmentDescriptor) -> int:
     return share_for(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
 
 
+def narrow_share(descriptor: SegmentDescriptor, fold: Fold) -> int:
+    """Rows that a lane takes where rows are narrow and lie side by side; else 0."""
+    rows, order = Rows(descriptor, *fold.layouts), fold.order
+    if order.place or not order.packed or fold.monoid.pairs or descriptor.embedding_dim * fold.monoid.width > _NARROW_SCALARS:
+        return 0
+    return _share(descriptor) if rows.side_by_side(0) and rows.strides[1] == (1,) else 0
+
+
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the carries between them."""
     value, n, columns = descriptor.element, descriptor.num_inputs, descriptor.embedding_dim
     others = (fold.other[1],) if fold.other else ()
-    rows, order, monoid = Rows(descriptor, *fold.layouts, *others), fold.order, fold.monoid
+    rows, monoid, share = Rows(descriptor, *fold.layouts, *others), fold.monoid, narrow_share(descriptor, fold)
     state, scalars = BY_NAME[value].accumulator, columns * monoid.width
-    narrow = not order.place and order.packed and not monoid.pairs and scalars <= _NARROW_SCALARS and rows.side_by_side(0) and rows.strides[1] == (1,)
-    share = _share(descriptor) if narrow else 0
     if not share and rows.vector > 1 and columns < 4 * rows.vector and rows.vector * BY_NAME[value].itemsize == 8:
         rows.vector //= 2  # else a warp walks ten tiles, whose runs end at ten times
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
@@ -138,14 +145,14 @@ def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: T
     value, index, columns = descriptor.element, fold.order.index, rows.columns
     state, size = BY_NAME[value].accumulator, BY_NAME[value].itemsize
     access = vector_for(size, columns, (rows.addresses[1], (rows.steps[1], 1)))
-    signature = f"*{value} *{index} *i32 *{fold.result or value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
+    signature = f"*{value} *{index} *i32 *{value} *{fold.result or value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
     spec = kernel_spec(
         "fold_narrow", signature, tiling.threads, _narrow_blocks(descriptor, fold, target),
         monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=_share(descriptor), access=access,
-        guarded=fold.guarded,
+        guarded=fold.guarded, clears=fold.cleared != NULL,
     )  # fmt: skip
     extents = (descriptor.num_inputs, descriptor.num_segments, tiling.tile, tiling.row_blocks)
-    pointers = (fold.source, fold.order.ids, fold.guard, fold.output, *carries)
+    pointers = (fold.source, fold.order.ids, fold.guard, fold.cleared, fold.output, *carries)
     return Launch(spec, _launch(tiling, descriptor, fold), pointers, (*extents, fold.empty, rows.steps[1]))
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS, Gradient
 from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import COPIES, elements_launch, spreads_for
+from ..tiling import COPIES, Tiling, elements_launch, spreads_for
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
-from .fold import Fold, fold_steps
+from .fold import Fold, fold_steps, narrow_share
 from .order import Order, order_of
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
+#: rows of a segment that one is written for where all ids would be read again else
+APART = 16
 #: bytes of a row that are worth a walk in the order of a permutation
 WIDE = 128
 
@@ -41,7 +44,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         return only_checks(op, descriptor, layouts)
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots = [*check_slots(descriptor)]
-    order, kept = _walk(op, descriptor, layouts, rule), NULL
+    order, kept, placed = _walk(op, descriptor, layouts, rule), NULL, False
     steps += order.steps
     slots += order.slots
     if rule.fold and segments:
@@ -56,10 +59,16 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         slots.append(Slot(kept, state, segments * columns * monoid.results))
         other = (others[0], layouts[others[0]]) if others else None
         fold = Fold(monoid, order, first, kept, (layouts[first], place), other, state, guard)
+        placed = _places(descriptor, layouts, rule, fold)
+        if placed:
+            steps.append(Clear(kept, 0xFF))
+            fold = replace(fold, cleared=output)
         more, room = fold_steps(descriptor, target, fold)
         steps += more
         slots += room
-    steps.append(_back(descriptor, layouts, rule, order, kept, output))
+    if rule.guarded and not descriptor.in_order(op) and descriptor.row_size < WIDE:
+        order = _as_given(descriptor, layouts)  # what the fold left is hardly ever looked at
+    steps.append(_place(descriptor, layouts, kept, output) if placed else _back(descriptor, layouts, target, rule, order, kept, output))
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -67,7 +76,24 @@ def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rul
     """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
     if rule.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= WIDE):
         return order_of(op, descriptor, layouts)
+    return _as_given(descriptor, layouts)
+
+
+def _as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
     return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
+
+
+def _places(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, fold: Fold) -> bool:
+    """Whether the few rows that get something are written one by one, over zeros that the fold leaves on its way: ids are not read again."""
+    few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= APART * descriptor.num_segments
+    return rule.places and few and narrow_share(descriptor, fold) > 0 and Rows(descriptor, layouts["d_input"]).side_by_side(0)
+
+
+def _place(descriptor: SegmentDescriptor, layouts: dict[str, Layout], kept: str, output: str) -> Launch:
+    value, segments = descriptor.element, descriptor.num_segments
+    spec = kernel_spec("place_elements", f"*{value} *{BY_NAME[value].accumulator} *{value} i64 i64 i64", value=value)
+    scalars = (descriptor.num_inputs, segments, layouts["d_output"].strides[0])
+    return Launch(spec, Tiling.of_ids(segments).launch, ("d_output", kept, output), scalars)
 
 
 def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
@@ -76,7 +102,7 @@ def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
     return over_rows("find_special", rows, descriptor.num_segments, COPIES, signature, ("output", "guard"), (), value=descriptor.element)
 
 
-def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, order: Order, kept: str, output: str) -> Launch:
+def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rule: Gradient, order: Order, kept: str, output: str) -> Launch:
     names = [*rule.rows, *rule.segments, output]
     rows = Rows(descriptor, *[layouts[name] for name in names])
     last = len(names) - 1
@@ -98,7 +124,9 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradi
     signature = f"{types} i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 {' '.join([rows.tuples] * 6)}"
     scalars = (descriptor.num_segments, order.step)
     # one more block than the compiler leaves registers for, where it fits without a spill: the rows wait for their ids, then for their segments
-    blocks = 5 if rule.places and value == "f32" and not order.place and rows.dims == 1 else 0
+    blocks = 0
+    if value == "f32" and rows.dims == 1 and target.capability[0] == 9:
+        blocks = 4 if rule.guarded and order.place else 5 if rule.places and not order.place else 0
     return over_rows(
         "spread_rows", rows, descriptor.num_inputs, spreads_for(rule.operands), signature, pointers, scalars, blocks, place=order.place, **constants
     )
