@@ -12,10 +12,11 @@ GRADIENT, LOSS, SHARE, SQUARES, SQUARE, WEIGHTS = range(6)
 FACTORS = 6
 #: threads of a block that sums over all rows, and of one that assigns; accesses of a lane that assigns
 TOTAL_THREADS, ASSIGN_THREADS, ASSIGN_STEPS = 1024, 256, 4
-#: accesses of a lane in flight, and those that it has of a row at least
-ROW_STEPS, ROW_ACCESSES = 2, 7
+#: accesses of a lane in flight where they go to registers, those on their way to shared memory, and those that it has of a row at least
+ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 3, 7
 #: threads whose registers fill a multiprocessor, and bytes of shared memory that it can give to blocks beside what they have anyway, by capability
-_RESIDENT = 1024
+_RESIDENT = {"f64": 512}
+_MOST_RESIDENT = 1024
 _SHARED = {(8, 0): 160 << 10, (9, 0): 224 << 10, (10, 0): 224 << 10}
 _LEAST_SHARED = 96 << 10
 
@@ -23,12 +24,16 @@ _LEAST_SHARED = 96 << 10
 def threads_for(classes: int, value: str) -> int:
     """The size of the block that takes a row: a power of two from 32 to 1024, or to 512 in float64, which takes more registers."""
     lanes = classes // BY_NAME[value].vector // ROW_ACCESSES
-    return min(max(power_of_two(lanes + 1) // 2, 32), 512 if value == "f64" else 1024)
+    return min(max(power_of_two(lanes + 1) // 2, 32), _RESIDENT.get(value, _MOST_RESIDENT))
 
 
-def held_by(classes: int, value: str, threads: int, target: Target) -> int:
-    """Elements of a row that stay in shared memory between its two readings, in whole accesses of the block."""
+def blocks_for(value: str, threads: int) -> int:
+    """Blocks that a multiprocessor holds."""
+    return _RESIDENT.get(value, _MOST_RESIDENT) // threads
+
+
+def held_by(value: str, threads: int, target: Target) -> int:
+    """The elements of a row, at most, that stay in shared memory until its gradient is made, in whole accesses of the block."""
     kind = BY_NAME[value]
-    room = _SHARED.get(target.capability, _LEAST_SHARED) * threads // _RESIDENT // kind.itemsize
     once = threads * kind.vector
-    return min(classes, room) // once * once
+    return _SHARED.get(target.capability, _LEAST_SHARED) // blocks_for(value, threads) // kind.itemsize // once * once
