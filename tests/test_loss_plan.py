@@ -20,7 +20,7 @@ from numba_baracuda.loss.chunking import GEMM_BYTES, SLAB_BYTES, stride_of_slab
 from numba_baracuda.op import Gemm, Launch, Target, contiguous
 from numba_baracuda.runtime import cublas, jit
 from numba_baracuda.runtime import emulator as _emulator
-from numba_baracuda.runtime.memory import Memory
+from numba_baracuda.runtime.memory import Memory, MemoryFault
 
 OP = nb.OPS["fused_linear_cross_entropy"]
 CARD = Target((9, 0), 132)
@@ -258,13 +258,13 @@ def test_an_output_may_not_be_an_input(kind: Kind) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_schedule_gives_the_same_bits(emulator: Kind, seed: int) -> None:
-    """No lane reads what another may be writing: rows of several warps, targets in every part of a row."""
+    """No lane reads what another may be writing: rows of several warps, targets in every part of a row, blocks with one left out among theirs."""
     rng = np.random.default_rng(seed)
-    x, w, target = problem(4, 3, 1930)
-    target[:] = [0, 1929, 1927, rng.integers(0, 1930)]
-    fast = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, return_predicted=True, chunk=2)
+    x, w, target = problem(6, 3, 1930)
+    target[:] = [0, 1929, -100, rng.integers(0, 1930), 1927, 600]
+    fast = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, return_predicted=True, chunk=5)
     with emulator.schedule(seed):
-        checked = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, return_predicted=True, chunk=2)
+        checked = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, return_predicted=True, chunk=5)
     for a, b in zip(fast, checked, strict=True):
         assert (a is None and b is None) or np.array_equal(a, b)
 
@@ -312,3 +312,18 @@ def test_planted_races_are_found(emulator: Kind, late: bool, shared_twice: bool)
                 run(seed)
     else:
         run(1)
+
+
+def test_places_are_waited_for(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row kernel that does not wait for what it copies is found out."""
+    from numba_baracuda.loss.kernels import rows
+
+    x, w, target = problem(5, 3, 1930)
+    nb.fused_linear_cross_entropy(x, w, target, grad_input=True)
+    monkeypatch.setattr(rows, "await_copies", lambda pending: jit.device(lambda: None))
+    rows.cross_entropy_rows.cache_clear()
+    try:
+        with pytest.raises(MemoryFault, match="read before it was written"):
+            nb.fused_linear_cross_entropy(x, w, target, grad_input=True)
+    finally:
+        rows.cross_entropy_rows.cache_clear()

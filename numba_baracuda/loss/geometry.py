@@ -19,6 +19,8 @@ _RESIDENT = {"f64": 512}
 _MOST_RESIDENT = 1024
 _SHARED = {(8, 0): 160 << 10, (9, 0): 224 << 10, (10, 0): 224 << 10}
 _LEAST_SHARED = 96 << 10
+#: in the emulator, so that small rows are already held in part, and few rows already more than one a block
+_EMULATED_SHARED, _EMULATED_BLOCKS = 64 << 10, 2
 
 
 def threads_for(classes: int, value: str) -> int:
@@ -32,8 +34,14 @@ def blocks_for(value: str, threads: int) -> int:
     return _RESIDENT.get(value, _MOST_RESIDENT) // threads
 
 
+def grid_for(rows: int, value: str, threads: int, target: Target) -> int:
+    """Blocks that take rows in turns: as many as the device holds at a time."""
+    return min(rows, target.multiprocessors * (_EMULATED_BLOCKS if target.emulated else blocks_for(value, threads)))
+
+
 def held_by(value: str, threads: int, target: Target) -> int:
     """The elements of a row, at most, that stay in shared memory until its gradient is made, in whole accesses of the block."""
     kind = BY_NAME[value]
     once = threads * kind.vector
-    return _SHARED.get(target.capability, _LEAST_SHARED) // blocks_for(value, threads) // kind.itemsize // once * once
+    shared = _EMULATED_SHARED if target.emulated else _SHARED.get(target.capability, _LEAST_SHARED)
+    return shared // blocks_for(value, threads) // kind.itemsize // once * once

@@ -25,6 +25,7 @@ from .geometry import (
     SQUARES,
     TOTAL_THREADS,
     blocks_for,
+    grid_for,
     held_by,
     threads_for,
 )
@@ -163,11 +164,10 @@ class _Forward:
 
     def rows(self, first: int, rows: int) -> Launch:
         """Losses of a chunk, and the gradient of its logits in their place."""
-        problem, threads, blocks = self.problem, threads_for(self.problem.v, self.value), rows
-        vector, held = BY_NAME[self.value].vector, 0
-        resident = blocks_for(self.value, threads)
+        problem, threads = self.problem, threads_for(self.problem.v, self.value)
+        vector, held, blocks, resident = BY_NAME[self.value].vector, 0, rows, blocks_for(self.value, threads)
         if self.gradients:
-            held, blocks = held_by(self.value, threads, self.target), min(rows, resident * self.target.multiprocessors)
+            held, blocks = held_by(self.value, threads, self.target), grid_for(rows, self.value, threads, self.target)
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
         pointers = (
             _SLAB, "target", *map(self._given, ("bias", "class_weight", "row_weight")), "dy" if upstream else NULL, "factors", "losses",

@@ -103,16 +103,35 @@ def cross_entropy_rows(
             found -= pull[2] * weight_of(class_weight, column)
         return narrow(found * slope(z, cap) if capped else found)
 
+    def caller(count: int) -> Any:
+        """``call_up(…, k)`` brings to L2 ``count`` accesses, from the ``k``-th behind those that are held, or what is to be the next row's first."""
+        lines = 32 // line
+
+        @jit.device
+        def call_up(x: Any, base: Any, following: Any, limit: Any, end: Any, k: Any) -> None:
+            part = int32(cuda.threadIdx.x % 32)
+            if part < count * lines:
+                at = limit + (k + part // lines) * gap + (cuda.threadIdx.x - part + part % lines * line) * vector
+                behind = limit + (end - limit + gap - 1) // gap * gap
+                if at < end:
+                    prefetch(x, base + at)
+                elif following >= 0 and 0 <= at - behind < end:
+                    prefetch(x, following + at - behind)
+
+        return call_up
+
+    call_up, call_up_several = caller(1), caller(steps)
+
     @jit.device
     def turn(
-        x: Any, giving: Any, old: Any, pull: Any, taking: Any, base: Any, following: Any, limit: Any, bias: Any, class_weight: Any, scale: Any,
-        cap: Any, shared: Any,
+        x: Any, giving: Any, old: Any, pull: Any, taking: Any, base: Any, following: Any, limit: Any, end: Any, bias: Any, class_weight: Any,
+        scale: Any, cap: Any, shared: Any,
     ) -> Any:  # fmt: skip
         """Makes the gradient of the held part of one row while the next takes its places; gives the state of a lane's part of the latter."""
         raw = cuda.local.array(vector, element)
         state = lowest, wide(0), wide(0), int32(NOWHERE)
         column = int32(cuda.threadIdx.x * vector)
-        soon, back = column, int32(column - ahead * gap)
+        back, soon = int32(column - ahead * gap), int32(0)
         while (back if taking else column) < limit:
             if column < limit:
                 if giving:
@@ -122,9 +141,9 @@ def cross_entropy_rows(
                     store(x, old + column, raw, 0)
                 if taking:
                     copy_async_stream(x, base + column, shared, column)
-            elif following >= 0 and soon < limit and cuda.threadIdx.x % line == 0:  # there is no place yet, but memory shall not wait
-                prefetch(x, following + soon)
-                soon = int32(soon + gap)
+            else:
+                call_up(x, base, following, limit, end, soon)
+                soon = int32(soon + 1)
             if taking:
                 commit_copies()
                 if back >= 0:
@@ -135,17 +154,22 @@ def cross_entropy_rows(
         return state
 
     @jit.device
-    def fold_behind(state: Any, x: Any, base: Any, begin: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
+    def fold_behind(
+        state: Any, x: Any, base: Any, following: Any, limit: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any,
+    ) -> Any:  # fmt: skip
         """The state with a lane's part of the classes behind those that are held."""
         raw = cuda.local.array(size, element)
         end = classes // vector * vector
-        column = begin + int64(cuda.threadIdx.x) * vector
+        column, soon = limit + int64(cuda.threadIdx.x) * vector, int32(ahead)
         while column < end:
             valid = int32(0)
             for s in range(steps):
                 inside = column + s * gap < end
                 load(x, base + (column + s * gap if inside else column), raw, s * vector)
                 valid = int32(valid + int32(inside))
+            if gradient:
+                call_up_several(x, base, following, limit, end, soon)
+                soon = int32(soon + steps)
             state = absorb_several(state, raw, column, valid, bias, class_weight, scale, cap)
             column = opaque(column + steps * gap)
         last = end + cuda.threadIdx.x
@@ -154,14 +178,14 @@ def cross_entropy_rows(
         return state
 
     @jit.device
-    def give_behind(x: Any, base: Any, pull: Any, begin: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> None:
+    def give_behind(x: Any, base: Any, pull: Any, limit: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> None:
         """The gradient of a lane's part of them; the last come first, as the caches hold what was read last."""
         raw = cuda.local.array(size, element)
         end = classes // vector * vector
         last = end + cuda.threadIdx.x
         if last < classes:
             x[base + last] = pulled(x[base + last], last, bias, class_weight, scale, cap, pull)
-        first = begin + int64(cuda.threadIdx.x) * vector
+        first = limit + int64(cuda.threadIdx.x) * vector
         batches = (max(end - first, int64(0)) + steps * gap - 1) // (steps * gap)
         while batches > 0:
             batches -= 1
@@ -207,15 +231,15 @@ def cross_entropy_rows(
             row, base = first + index, index * stride
             which = class_of(target, row * strides[0], ignore, classes) if index < rows else int64(-1)
             state = lowest, wide(0), wide(0), int32(NOWHERE)
+            following = base + step * stride if index + step < rows else int64(-1)
             if gradient:
                 if goal >= 0:
                     give_behind(x, old, pull, limit, classes, bias, class_weight, scale, cap)
-                following = base + step * stride if index + step < rows else int64(-1)
-                state = turn(x, goal >= 0, old, pull, which >= 0, base, following, limit, bias, class_weight, scale, cap, shared)
+                state = turn(x, goal >= 0, old, pull, which >= 0, base, following, limit, end, bias, class_weight, scale, cap, shared)
                 if goal >= 0 and mine:
                     x[old + goal] = narrow(aimed)
             if which >= 0:
-                state = fold(fold_behind(state, x, base, limit, classes, bias, class_weight, scale, cap))
+                state = fold(fold_behind(state, x, base, following, limit, classes, bias, class_weight, scale, cap))
                 top, total = state[0], state[1]
                 even = smoothing / wide(classes) if smoothed else wide(0)
                 pick = weight_of(class_weight, which) * (wide(1) - smoothing if smoothed else wide(1))
