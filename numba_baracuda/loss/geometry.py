@@ -14,13 +14,15 @@ FACTORS = 6
 TOTAL_THREADS, ASSIGN_THREADS, ASSIGN_STEPS = 1024, 256, 4
 #: accesses of a lane in flight where they go to registers, those on their way to shared memory, and those that it has of a row at least
 ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 3, 7
-#: threads whose registers fill a multiprocessor, and bytes of shared memory that it can give to blocks beside what they have anyway, by capability
+#: threads whose registers fill a multiprocessor
 _RESIDENT = {"f64": 512}
 _MOST_RESIDENT = 1024
-_SHARED = {(8, 0): 160 << 10, (9, 0): 224 << 10, (10, 0): 224 << 10}
-_LEAST_SHARED = 96 << 10
+#: bytes of shared memory that a multiprocessor has, by capability, and those that a block takes beside what it holds of a row
+_SHARED = {(8, 0): 164 << 10, (9, 0): 228 << 10, (10, 0): 228 << 10}
+_LEAST_SHARED = 100 << 10
+_BESIDE = 3 << 9
 #: in the emulator, so that small rows are already held in part, and few rows already more than one a block
-_EMULATED_SHARED, _EMULATED_BLOCKS = 64 << 10, 2
+_EMULATED_SHARED, _EMULATED_BLOCKS = 112 << 10, 2
 
 
 def threads_for(classes: int, value: str) -> int:
@@ -44,4 +46,4 @@ def held_by(value: str, threads: int, target: Target) -> int:
     kind = BY_NAME[value]
     once = threads * kind.vector
     shared = _EMULATED_SHARED if target.emulated else _SHARED.get(target.capability, _LEAST_SHARED)
-    return shared // blocks_for(value, threads) // kind.itemsize // once * once
+    return (shared // blocks_for(value, threads) - _BESIDE) // kind.itemsize // once * once
