@@ -14,26 +14,15 @@ from numba.core.errors import NumbaError
 from numba.cuda import types
 from numba.cuda.types import CPointer, bfloat16, float32, float64, uint16
 
-from numba_baracuda.device import (
-    LOAD_SHARED,
-    STORE,
-    await_copies,
-    commit_copies,
-    copy_async,
-    copy_async_stream,
-    load_4_shared,
-    opaque_pointer,
-    recast,
-)  # fmt: skip
+from numba_baracuda.device import LOAD_SHARED, STORE, await_copies, commit_copies, copy_async, load_4_shared, opaque_pointer, recast
 from numba_baracuda.runtime.emulator import Mode
 from numba_baracuda.runtime.memory import MemoryFault
 from numba_baracuda.runtime.races import Race
 
-COPIES = {"plain": copy_async, "stream": copy_async_stream}
 THREADS, ROUNDS = 32, 7
 
 
-def staged(copy: Any, element: Any, held: Any, count: int, ahead: int, late: bool = False) -> Callable[..., None]:
+def staged(element: Any, held: Any, count: int, ahead: int, late: bool = False) -> Callable[..., None]:
     """Takes its input ``ahead`` copies a thread in flight through a ring of as many places and one, or reads the newest before it is there."""
     places, arrive, last = ahead + 1, await_copies(ahead - 1), await_copies(0)
     load, store, size, gap = LOAD_SHARED[count], STORE[count], places * THREADS * count, THREADS * count
@@ -45,12 +34,12 @@ def staged(copy: Any, element: Any, held: Any, count: int, ahead: int, late: boo
         batch = cuda.local.array(count, held)
         mine = cuda.threadIdx.x * count
         for k in range(ahead):
-            copy(source, k * gap + mine, ring, k * gap + mine)
+            copy_async(source, k * gap + mine, ring, k * gap + mine)
             commit_copies()
         for k in range(ROUNDS):
             if k + ahead < ROUNDS:
                 arrive()
-                copy(source, (k + ahead) * gap + mine, ring, (k + ahead) % places * gap + mine)
+                copy_async(source, (k + ahead) * gap + mine, ring, (k + ahead) % places * gap + mine)
                 commit_copies()
             else:
                 last()
@@ -61,9 +50,8 @@ def staged(copy: Any, element: Any, held: Any, count: int, ahead: int, late: boo
 
 
 @everywhere
-@pytest.mark.parametrize("form", COPIES)
 @pytest.mark.parametrize("name", ["float32", "float64", "uint16", "int8", "bfloat16"])
-def test_what_is_waited_for_is_there(name: str, form: str, run: Any) -> None:
+def test_what_is_waited_for_is_there(name: str, run: Any) -> None:
     element = getattr(types, name)
     held = uint16 if name == "bfloat16" else element
     dtype = str(held)
@@ -71,7 +59,7 @@ def test_what_is_waited_for_is_there(name: str, form: str, run: Any) -> None:
     for ahead in (1, 3):
         x = np.arange(ROUNDS * THREADS * count).astype(dtype)
         y = np.zeros_like(x)
-        run(staged(COPIES[form], element, held, count, ahead), 1, THREADS, x, y)
+        run(staged(element, held, count, ahead), 1, THREADS, x, y)
         np.testing.assert_array_equal(y, x)
 
 
@@ -79,7 +67,7 @@ def test_what_is_waited_for_is_there(name: str, form: str, run: Any) -> None:
 def test_what_is_not_waited_for_may_not_be_read(run: Any) -> None:
     x = np.arange(ROUNDS * THREADS * 4, dtype=np.float32)
     with pytest.raises(MemoryFault, match="read before it was written"):
-        run(staged(copy_async, float32, float32, 4, 3, late=True), 1, THREADS, x, np.zeros_like(x))
+        run(staged(float32, float32, 4, 3, late=True), 1, THREADS, x, np.zeros_like(x))
 
 
 def swapped(meet: bool) -> Callable[..., None]:
@@ -169,11 +157,10 @@ def test_refusals(case: str) -> None:
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("form", COPIES)
-def test_a_copy_is_one_instruction(form: str) -> None:
+def test_a_copy_is_one_instruction() -> None:
     """Nothing passes through registers, and the shared loads are no generic ones."""
     for arch in ARCHITECTURES:
-        text = code_of(staged(COPIES[form], float32, float32, 4, 3), (CPointer(float32), CPointer(float32)), arch)
+        text = code_of(staged(float32, float32, 4, 3), (CPointer(float32), CPointer(float32)), arch)
         assert re.search(r"\bLDGSTS\.E\.BYPASS\.128\b", text), arch
         assert not re.search(r"\b(LDG|LD\.E|STS|ST\.E)\b", text), arch
         assert re.search(r"\bLDS\.128\b", text), arch

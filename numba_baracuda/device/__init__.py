@@ -23,7 +23,7 @@ from .numbers import exp2_approx, log2_approx, maximum, minimum, reciprocal_appr
 from .order import (
     fence, fetch_add, fetch_add_acq_rel, grid_barrier, load_acquire, load_relaxed, load_relaxed_2, store_relaxed, store_relaxed_2, store_release,
 )
-from .stage import await_copies, commit_copies, copy_async, copy_async_stream
+from .stage import await_copies, commit_copies, copy_async
 from .vector import (
     LOAD, LOAD_DIRECT, LOAD_ONCE, LOAD_SHARED, LOAD_STREAM, STORE, STORE_STREAM, aligned_span, load_1, load_1_direct, load_1_once, load_1_shared,
     load_1_stream, load_2, load_2_direct, load_2_once, load_2_shared, load_2_stream, load_4, load_4_direct, load_4_once, load_4_shared, load_4_stream,
@@ -36,7 +36,7 @@ from .warp import segmented_warp_scan, warp_reduce, warp_scan
 __all__ = [
     "LOAD", "LOAD_DIRECT", "LOAD_ONCE", "LOAD_SHARED", "LOAD_STREAM", "RED_MAX_FILL", "RED_MIN_FILL", "STORE", "STORE_STREAM", "add_bf16x2",
     "add_f16x2", "aligned_span", "atomic_add", "atomic_max", "atomic_min", "atomic_mul", "await_copies", "bf16_as_i16", "bf16_as_u16", "bf16_to_f32",
-    "bf16x2_to_f32x2", "block_reduce", "block_scan", "commit_copies", "copy_async", "copy_async_stream", "emulate", "exp2_approx", "f16_as_i16",
+    "bf16x2_to_f32x2", "block_reduce", "block_scan", "commit_copies", "copy_async", "emulate", "exp2_approx", "f16_as_i16",
     "f16_as_u16", "f16_to_f32", "f16x2_to_f32x2", "f32_as_i32", "f32_as_u32", "f32_to_bf16", "f32_to_f16", "f32x2_to_bf16x2", "f32x2_to_f16x2",
     "f64_as_i64", "f64_as_u64", "fence", "fetch_add", "fetch_add_acq_rel", "fma_bf16x2", "fma_f16x2", "grid_barrier", "i16_as_bf16", "i16_as_f16",
     "i32_as_f32", "i64_as_f64", "load_1", "load_1_direct", "load_1_once", "load_1_shared", "load_1_stream", "load_2", "load_2_direct", "load_2_once",

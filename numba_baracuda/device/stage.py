@@ -2,7 +2,7 @@
 
 | function | PTX | SASS on sm_90 |
 |---|---|---|
-| ``copy_async``, ``copy_async_stream`` | cp.async.cg.shared.global, 16 bytes; the latter with a policy | LDGSTS.E.BYPASS.128 |
+| ``copy_async`` | cp.async.cg.shared.global, 16 bytes | LDGSTS.E.BYPASS.128 |
 | ``commit_copies`` | cp.async.commit_group | LDGDEPBAR |
 | ``await_copies(n)()`` | cp.async.wait_group n | DEPBAR.LE SB0, n |
 
@@ -25,49 +25,39 @@ from .build import I64, VOID, address, assemble, define, element_of, number_of, 
 _BYTES = 16
 
 
-def _copy(name: str, policy: str, doc: str) -> Any:
-    def body(pointer: Any, index: Any, shared: Any, at: Any) -> Any:
-        element, held = element_of(name, pointer, index), element_of(name, shared, at)
-        if held != element and not (element == types.bfloat16 and held == types.uint16):
-            refuse(
-                f"{name}: the shared array holds {short(held)}, wants {'uint16' if element == types.bfloat16 else short(element)} as the memory does"
-            )
+def _copy(pointer: Any, index: Any, shared: Any, at: Any) -> Any:
+    element, held = element_of("copy_async", pointer, index), element_of("copy_async", shared, at)
+    if held != element and not (element == types.bfloat16 and held == types.uint16):
+        wants = "uint16" if element == types.bfloat16 else short(element)
+        refuse(f"copy_async: the shared array holds {short(held)}, wants {wants} as the memory does")
 
-        def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            source = number_of(context, builder, signature, arguments)
-            place = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
-            operands, hint, operand = [source, builder.ptrtoint(place, I64)], "", ""
-            if policy:
-                operands.append(assemble(builder, f"createpolicy.fractional.L2::{policy}.b64 $0, 1.0;", I64, []))
-                hint, operand = ".L2::cache_hint", ", $2"
-            text = f"{{ .reg .u64 place; cvta.to.shared.u64 place, $1; cp.async.cg.shared.global{hint} [place], [$0], {_BYTES}{operand}; }}"
-            assemble(builder, text, VOID, operands, memory=True)
-            return context.get_dummy_value()
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source = number_of(context, builder, signature, arguments)
+        place = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
+        text = f"{{ .reg .u64 place; cvta.to.shared.u64 place, $1; cp.async.cg.shared.global [place], [$0], {_BYTES}; }}"
+        assemble(builder, text, VOID, [source, builder.ptrtoint(place, I64)], memory=True)
+        return context.get_dummy_value()
 
-        return types.void(pointer, types.unliteral(index), shared, types.unliteral(at)), codegen
-
-    made = define(name, ["pointer", "index", "shared", "at"], body, doc)
-
-    @means(made, lane=True)
-    def meaning(lane: Any, site: str, pointer: Any, index: int, shared: Any, at: int) -> None:
-        count = _BYTES // pointer.size
-        values = pointer.expect_global(site).load_vector(lane, index, count, site)
-        shared.expect_shared(site).give_away(lane, at, count, site)
-        lane.copies[-1].append((shared, at, values, site))
-
-    return made
+    return types.void(pointer, types.unliteral(index), shared, types.unliteral(at)), codegen
 
 
-copy_async = _copy(
-    "copy_async", "",
+copy_async = define(
+    "copy_async",
+    ["pointer", "index", "shared", "at"],
+    _copy,
     """Starts to copy the 16 bytes at ``pointer[index]`` to ``shared[at]``, both multiples of 16 bytes; see :func:`await_copies`.
 
     From global memory, which no other thread may be writing, to shared memory; past L1. Any thread may call it alone.
     """,
-)  # fmt: skip
-copy_async_stream = _copy(
-    "copy_async_stream", "evict_first", "``copy_async`` of data that is read once: what it leaves in L2 is the first to be evicted."
 )
+
+
+@means(copy_async, lane=True)
+def _copy_meaning(lane: Any, site: str, pointer: Any, index: int, shared: Any, at: int) -> None:
+    count = _BYTES // pointer.size
+    values = pointer.expect_global(site).load_vector(lane, index, count, site)
+    shared.expect_shared(site).give_away(lane, at, count, site)
+    lane.copies[-1].append((shared, at, values, site))
 
 
 def _commit() -> Any:

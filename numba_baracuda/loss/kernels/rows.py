@@ -11,7 +11,7 @@ from numba.cuda.types import int32, int64
 from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
 from ...device.numbers import maximum
-from ...device.stage import await_copies, commit_copies, copy_async_stream
+from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefetch
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of
@@ -140,7 +140,7 @@ def cross_entropy_rows(
                         raw[k] = pulled(raw[k], column + k, bias, class_weight, scale, cap, pull)
                     store(x, old + column, raw, 0)
                 if taking:
-                    copy_async_stream(x, base + column, shared, column)
+                    copy_async(x, base + column, shared, column)
             else:
                 call_up(x, base, following, limit, end, soon)
                 soon = int32(soon + 1)
