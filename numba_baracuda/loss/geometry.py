@@ -14,12 +14,16 @@ FACTORS = 6
 TOTAL_THREADS, ASSIGN_THREADS, ASSIGN_STEPS = 1024, 256, 4
 #: accesses of a lane in flight where they go to registers, those on their way to shared memory, and those that it has of a row at least
 ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 3, 7
-#: threads whose registers fill a multiprocessor
+#: threads whose registers fill a multiprocessor; no card holds fewer at a time
 _RESIDENT = {"f64": 512}
 _MOST_RESIDENT = 1024
-#: bytes of shared memory that a multiprocessor has, by capability, and those that a block takes beside what it holds of a row
-_SHARED = {(8, 0): 164 << 10, (9, 0): 228 << 10, (10, 0): 228 << 10}
-_LEAST_SHARED = 100 << 10
+#: blocks that a multiprocessor holds, and bytes of its shared memory, by capability: CUDA programming guide, "Compute Capabilities"
+_HOLDS = {
+    (8, 0): (32, 164 << 10), (8, 6): (16, 100 << 10), (8, 7): (16, 164 << 10), (8, 9): (24, 100 << 10), (9, 0): (32, 228 << 10),
+    (10, 0): (32, 228 << 10), (10, 3): (32, 228 << 10), (11, 0): (24, 228 << 10), (12, 0): (24, 100 << 10), (12, 1): (24, 100 << 10),
+}  # fmt: skip
+_HOLDS_AT_LEAST = 16, 100 << 10
+#: bytes of shared memory that a block takes beside what it holds of a row
 _BESIDE = 3 << 9
 #: in the emulator, so that small rows are already held in part, and few rows already more than one a block
 _EMULATED_SHARED, _EMULATED_BLOCKS = 112 << 10, 2
@@ -31,19 +35,19 @@ def threads_for(classes: int, value: str) -> int:
     return min(max(power_of_two(lanes + 1) // 2, 32), _RESIDENT.get(value, _MOST_RESIDENT))
 
 
-def blocks_for(value: str, threads: int) -> int:
+def blocks_for(value: str, threads: int, target: Target) -> int:
     """Blocks that a multiprocessor holds."""
-    return _RESIDENT.get(value, _MOST_RESIDENT) // threads
+    return min(_RESIDENT.get(value, _MOST_RESIDENT) // threads, _HOLDS.get(target.capability, _HOLDS_AT_LEAST)[0])
 
 
 def grid_for(rows: int, value: str, threads: int, target: Target) -> int:
-    """Blocks that take rows in turns: as many as the device holds at a time."""
-    return min(rows, target.multiprocessors * (_EMULATED_BLOCKS if target.emulated else blocks_for(value, threads)))
+    """Blocks that take rows in turns: as many as the device holds at a time, though none waits for another and any number makes the same of a row."""
+    return min(rows, target.multiprocessors * (_EMULATED_BLOCKS if target.emulated else blocks_for(value, threads, target)))
 
 
 def held_by(value: str, threads: int, target: Target) -> int:
     """The elements of a row, at most, that stay in shared memory until its gradient is made, in whole accesses of the block."""
     kind = BY_NAME[value]
     once = threads * kind.vector
-    shared = _EMULATED_SHARED if target.emulated else _SHARED.get(target.capability, _LEAST_SHARED)
-    return (shared // blocks_for(value, threads) - _BESIDE) // kind.itemsize // once * once
+    shared = _EMULATED_SHARED if target.emulated else _HOLDS.get(target.capability, _HOLDS_AT_LEAST)[1]
+    return (shared // blocks_for(value, threads, target) - _BESIDE) // kind.itemsize // once * once

@@ -165,7 +165,7 @@ class _Forward:
     def rows(self, first: int, rows: int) -> Launch:
         """Losses of a chunk, and the gradient of its logits in their place."""
         problem, threads = self.problem, threads_for(self.problem.v, self.value)
-        vector, held, blocks, resident = BY_NAME[self.value].vector, 0, rows, blocks_for(self.value, threads)
+        vector, held, blocks, resident = BY_NAME[self.value].vector, 0, rows, blocks_for(self.value, threads, self.target)
         if self.gradients:
             held, blocks = held_by(self.value, threads, self.target), grid_for(rows, self.value, threads, self.target)
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
