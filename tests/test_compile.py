@@ -23,7 +23,7 @@ CHOSEN = {
     ),
     "sm_100": ("segment_sum*", "reduce_sum*", "cumsum"),
 }  # fmt: skip
-#: kernels of losses, whose options share all code and differ in what it holds in registers
+#: the op whose kernels stand for the losses: options add to a kernel, so that the one with most of them needs most registers
 LOSSES = "fused_linear_cross_entropy"
 
 
