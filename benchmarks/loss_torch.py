@@ -101,8 +101,7 @@ class Torch:
         place, step = next(
             (k, step) for k, step in enumerate(bound.recipe.steps) if isinstance(step, Launch) and "cross_entropy_rows" in step.spec.name
         )
-        rows, _, shared = step.config
-        held = shared // ITEM
+        rows, held = plan.descriptor.chunk_size, min(step.config[2] // ITEM, case.v)
 
         def make() -> Call:
             workspace = torch.empty(bound.workspace, dtype=torch.uint8, device="cuda")

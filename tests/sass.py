@@ -22,7 +22,7 @@ _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 _INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels that move values by vectors, in each direction
 LOADS_WIDE = ("cross_entropy_rows", "fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "planted")
-STORES_WIDE = ("assign", "fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
+STORES_WIDE = ("assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
 
 
 def disassembler() -> str:

@@ -23,10 +23,22 @@ CHOSEN = {
     ),
     "sm_100": ("segment_sum*", "reduce_sum*", "cumsum"),
 }  # fmt: skip
-SPECS = {
-    arch: [spec for spec in dict.fromkeys(spec for each in patterns for spec in kernel_specs(each, arch)) if ("value", "f16") not in spec.constants]
-    for arch, patterns in CHOSEN.items()
-}
+#: the op whose kernels stand for the losses: options add to a kernel, so that the one with most of them needs most registers
+LOSSES = "fused_linear_cross_entropy"
+
+
+def _fullest(specs: list[KernelSpec]) -> list[KernelSpec]:
+    """Of every kernel and element the one with most options."""
+    by_options = sorted(specs, key=lambda spec: sum(value is True for _, value in spec.constants))
+    return list({(spec.factory, dict(spec.constants)["value"]): spec for spec in by_options}.values())
+
+
+def _chosen(arch: str) -> list[KernelSpec]:
+    specs = [spec for each in CHOSEN[arch] for spec in kernel_specs(each, arch)] + _fullest(kernel_specs(LOSSES, arch))
+    return [spec for spec in dict.fromkeys(specs) if ("value", "f16") not in spec.constants]
+
+
+SPECS = {arch: _chosen(arch) for arch in ARCHITECTURES}
 EVERY = list(dict.fromkeys(spec for specs in SPECS.values() for spec in specs))
 #: neighbours share device functions, which are compiled once in a process, and one run of the disassembler
 BATCHES = [EVERY[k : k + 8] for k in range(0, len(EVERY), 8)]
@@ -51,6 +63,10 @@ def test_the_registry_names_kernels() -> None:
         "scan_rows",
         "scan_long_rows",
         "scan_columns",
+        "cross_entropy_rows",
+        "total_targets",
+        "fold_losses",
+        "assign",
     }
 
 

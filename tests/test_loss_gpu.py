@@ -34,7 +34,16 @@ def torch_problem(rows: int, width: int, classes: int, ignored: float = 0.15) ->
 
 @pytest.mark.parametrize(
     ("rows", "width", "classes", "chunk"),
-    [(24, 768, 50264, "auto"), (600, 768, 1536, 256), (257, 127, 513, 100), (1024, 512, 32000, "lean"), (300, 256, 50257, 128), (2000, 64, 256, 700)],
+    [
+        (24, 768, 50264, "auto"),
+        (600, 768, 1536, 256),
+        (257, 127, 513, 100),
+        (1024, 512, 32000, "lean"),
+        (300, 256, 50257, 128),
+        (2000, 64, 256, 700),
+        (300, 64, 140001, 300),
+        (10000, 16, 300, 10000),
+    ],
 )
 def test_no_worse_than_torch_in_its_own_precision(rows: int, width: int, classes: int, chunk: Any) -> None:
     """Both against float64 on the same inputs: the loss's error is at most torch's, with room for one that is 0, a gradient's 1.5 times it.

@@ -1,4 +1,4 @@
-"""Plans of the fused linear cross-entropy: chunks, scratch, steps, what they promise, what they refuse, and kernels under every schedule."""
+"""Plans of the fused linear cross-entropy: chunks, scratch, steps, what they promise and what they refuse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from kinds import Kind
 from loss_reference import assert_close, wanted
-from numba import cuda
 from test_loss import problem
 
 import numba_baracuda as nb
@@ -18,9 +17,7 @@ from numba_baracuda import loss
 from numba_baracuda.errors import BaracudaError
 from numba_baracuda.loss.chunking import GEMM_BYTES, SLAB_BYTES, stride_of_slab
 from numba_baracuda.op import Gemm, Launch, Target, contiguous
-from numba_baracuda.runtime import cublas, jit
-from numba_baracuda.runtime import emulator as _emulator
-from numba_baracuda.runtime.memory import Memory
+from numba_baracuda.runtime import cublas
 
 OP = nb.OPS["fused_linear_cross_entropy"]
 CARD = Target((9, 0), 132)
@@ -251,64 +248,3 @@ def test_an_output_may_not_be_an_input(kind: Kind) -> None:
             nb.fused_linear_cross_entropy_backward(2.0, **wrong)
     with pytest.raises(nb.InvalidProblem, match="dy_scalar"):
         nb.fused_linear_cross_entropy_backward("2", x)
-
-
-# ---------------------------------------------------------------- schedules
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_every_schedule_gives_the_same_bits(emulator: Kind, seed: int) -> None:
-    """No lane reads what another may be writing: rows of several warps, targets in every part of a row."""
-    rng = np.random.default_rng(seed)
-    x, w, target = problem(4, 3, 1930)
-    target[:] = [0, 1929, 1927, rng.integers(0, 1930)]
-    fast = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, return_predicted=True, chunk=2)
-    with emulator.schedule(seed):
-        checked = nb.fused_linear_cross_entropy(x, w, target, grad_input=True, return_predicted=True, chunk=2)
-    for a, b in zip(fast, checked, strict=True):
-        assert (a is None and b is None) or np.array_equal(a, b)
-
-
-def _two_hazards(late: bool, shared_twice: bool) -> Any:
-    """A row's softmax gradient as the forerunner of this op has it, with either of its races."""
-
-    def kernel(x: Any, losses: Any, target: Any) -> None:
-        held = cuda.shared.array(64, "float32")
-        lane = cuda.threadIdx.x
-        held[lane] = x[lane]
-        cuda.syncthreads()
-        top = held[0]
-        for k in range(1, 64):
-            top = max(top, held[k])
-        aim = x[target]
-        if not shared_twice:
-            cuda.syncthreads()
-        held[lane] = x[lane] - top  # while others may still be looking for the greatest
-        cuda.syncthreads()
-        total = held[0]
-        for k in range(1, 64):
-            total += held[k]
-        x[lane] = held[lane] / total
-        if lane == 0:
-            losses[0] = (x[target] if late else aim) - top  # late: when its own lane has overwritten it
-
-    return kernel
-
-
-@pytest.mark.parametrize(("late", "shared_twice"), [(False, False), (True, False), (False, True)])
-def test_planted_races_are_found(emulator: Kind, late: bool, shared_twice: bool) -> None:
-    from numba_baracuda.runtime.races import Race
-
-    def run(seed: int) -> None:
-        x, losses = np.arange(64, dtype=np.float32), np.zeros(1, np.float32)
-        types = jit.parse_signature("*f32 *f32 i64")
-        places = [Memory.of(name, array) for name, array in (("x", x), ("losses", losses))]
-        pointers = [_emulator.pointer_into(memory, offset, kind) for (memory, offset), kind in zip(places, types, strict=False)]
-        _emulator.run(_two_hazards(late, shared_twice), types, 1, 64, [*pointers, 40], mode=_emulator.Mode(seed))
-
-    if late or shared_twice:
-        with pytest.raises(Race):
-            for seed in range(5):
-                run(seed)
-    else:
-        run(1)

@@ -165,3 +165,24 @@ opaque = ptx(
     "opaque", "mov.b64 $0, $1;", types.int64, (types.int64,), lambda x: x,
     "x, but LLVM cannot see that: a loop that counts by ``opaque(i + step)`` is neither unrolled nor given a division for its trip count.",
 )  # fmt: skip
+
+
+def _opaque_pointer(pointer: Any) -> Any:
+    expect_pointer("opaque_pointer", pointer)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        base = address(context, builder, signature.args[0], arguments[0], types.int64, I64(0))
+        hidden = assemble(builder, "mov.b64 $0, $1;", I64, [builder.ptrtoint(base, I64)])
+        return builder.inttoptr(hidden, base.type)
+
+    return types.CPointer(pointer.dtype)(pointer), codegen
+
+
+opaque_pointer = define(
+    "opaque_pointer", ["pointer"], _opaque_pointer,
+    """The pointer, but LLVM cannot see where it comes from: what is added to it is computed once, and not anew at every access of a shared array.
+
+    It reaches shared memory by accesses that are for it alone, as ``load_N_shared``.
+    """,
+)  # fmt: skip
+means(opaque_pointer)(lambda pointer: pointer)

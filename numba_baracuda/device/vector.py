@@ -10,11 +10,12 @@ which part of a range that is. Any thread may call them alone. A local array ind
 | ``load_N``, ``store_N`` | any space | | LDG.E.128, STG.E.128; LDS, STS in shared memory |
 | ``load_N_once`` | global | no thread writes the data during the kernel | invariant load: LDG.E.128.CONSTANT |
 | ``load_N_direct`` | global | the same, and L1 is left to other data | ld.global.nc.L1::no_allocate: LDG.E.NA.128.CONSTANT |
+| ``load_N_shared`` | shared | | LDS.128 |
 | ``load_N_stream``, ``store_N_stream`` | global | none; first to be evicted | ld.global.cs, st.global.cs: LDG.E.EF.128, STG.E.EF.128 |
 
 ``prefetch`` brings memory to the L2 cache ahead of its use. All are weak accesses: they order nothing (see :mod:`.order`), and each element, not
-the vector, is read or written whole. ``LOAD``, ``LOAD_ONCE``, ``LOAD_STREAM``, ``LOAD_DIRECT``, ``STORE`` and ``STORE_STREAM`` list the functions by
-their count. Source: PTX ISA, "Cache Operators", "ld", "ld.global.nc", "prefetch", "st".
+the vector, is read or written whole. ``LOAD``, ``LOAD_ONCE``, ``LOAD_STREAM``, ``LOAD_DIRECT``, ``LOAD_SHARED``, ``STORE`` and ``STORE_STREAM`` list
+the functions by their count. Source: PTX ISA, "Cache Operators", "ld", "ld.global.nc", "prefetch", "st".
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from ..runtime.meanings import means
 from .build import I8, I32, I64, VOID, address, assemble, bits_of, define, element_of, expect_pointer, number_of, ptx_memory, refuse, short
 
 COUNTS = (1, 2, 4, 8, 16)
+#: LLVM's number for shared memory
+_SHARED = 3
 
 
 def _layout(context: Any, element: Any, count: int) -> tuple[Any, int, int]:
@@ -95,12 +98,12 @@ def _check(name: str, count: int, pointer: Any, index: Any, local: Any, at: Any)
 
 
 def _access(name: str, count: int, operation: str, move: Callable[..., None], doc: str) -> Any:
-    """An access by LLVM if ``operation`` is empty or "once", otherwise by this PTX operation, which reaches global memory only."""
+    """An access by LLVM if ``operation`` is empty, "once" or "shared", otherwise by this PTX operation, which reaches global memory only."""
     load = name.startswith("load")
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word, registers, packed = _layout(context, signature.args[0].dtype, count)
-        if operation not in ("", "once"):
+        if operation not in ("", "once", "shared"):
             text, register = _statement(operation, word, registers, load)
             where = number_of(context, builder, signature, arguments)
             if load:
@@ -116,9 +119,11 @@ def _access(name: str, count: int, operation: str, move: Callable[..., None], do
             return context.get_dummy_value()
         vector, align = ir.VectorType(word, registers), count * bits_of(signature.args[0].dtype) // 8
         place = builder.bitcast(address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1]), vector.as_pointer())
+        if operation == "shared":
+            place = builder.addrspacecast(place, vector.as_pointer(_SHARED))
         if load:
             loaded = builder.load(place, align=align)
-            if operation:
+            if operation == "once":
                 loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
             _unpack(context, builder, signature, arguments, [builder.extract_element(loaded, I32(k)) for k in range(registers)], packed)
         else:
@@ -132,7 +137,8 @@ def _access(name: str, count: int, operation: str, move: Callable[..., None], do
 
     @means(made, lane=True)
     def meaning(lane: Any, site: str, pointer: Any, index: int, local: Any, at: int) -> None:
-        move(lane, site, pointer.expect_global(site) if operation else pointer, index, local, at, count)
+        reached = pointer.expect_shared(site) if operation == "shared" else pointer.expect_global(site) if operation else pointer
+        move(lane, site, reached, index, local, at, count)
 
     return made
 
@@ -164,6 +170,7 @@ LOAD = _table("load_N", "", "")
 LOAD_ONCE = _table("load_N_once", "once", " by the read-only path: no thread may write the data during the kernel")
 LOAD_STREAM = _table("load_N_stream", "ld.global.cs", ", first to be evicted: for global data that is read once")
 LOAD_DIRECT = _table("load_N_direct", "ld.global.nc.L1::no_allocate", " by the read-only path without a line in L1: no thread may write the data")
+LOAD_SHARED = _table("load_N_shared", "shared", " from shared memory, whatever of the pointer's origin the compiler knows")
 STORE = _table("store_N", "", "")
 STORE_STREAM = _table("store_N_stream", "st.global.cs", ", first to be evicted: for global data that is not read again soon")
 
@@ -171,6 +178,7 @@ load_1, load_2, load_4, load_8, load_16 = LOAD.values()
 load_1_once, load_2_once, load_4_once, load_8_once, load_16_once = LOAD_ONCE.values()
 load_1_stream, load_2_stream, load_4_stream, load_8_stream, load_16_stream = LOAD_STREAM.values()
 load_1_direct, load_2_direct, load_4_direct, load_8_direct, load_16_direct = LOAD_DIRECT.values()
+load_1_shared, load_2_shared, load_4_shared, load_8_shared, load_16_shared = LOAD_SHARED.values()
 store_1, store_2, store_4, store_8, store_16 = STORE.values()
 store_1_stream, store_2_stream, store_4_stream, store_8_stream, store_16_stream = STORE_STREAM.values()
 

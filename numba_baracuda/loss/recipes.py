@@ -14,16 +14,30 @@ from ..runtime.spec import KernelSpec
 from ..vocabulary import LossReduction
 from .chunking import ALIGNMENT, GEMM_BYTES, stride_of_slab
 from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
-from .geometry import ASSIGN_STEPS, ASSIGN_THREADS, FACTORS, LOSS, ROW_STEPS, SHARE, SQUARES, TOTAL_THREADS, held_by, threads_for
+from .geometry import (
+    ASSIGN_STEPS,
+    ASSIGN_THREADS,
+    FACTORS,
+    LOSS,
+    ROW_AHEAD,
+    ROW_STEPS,
+    SHARE,
+    SQUARES,
+    TOTAL_THREADS,
+    blocks_for,
+    grid_for,
+    held_by,
+    threads_for,
+)
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 #: slots: of logits, for cuBLAS, and of the scalars that products read from the device
 _SLAB, _GEMM, _ALPHA, _BETAS = "slab", "gemm", "alpha", ("zero", "one")
 
 
-def kernel_spec(kernel: str, signature: str, max_threads: int, **constants: Any) -> KernelSpec:
+def kernel_spec(kernel: str, signature: str, max_threads: int, min_blocks: int = 0, **constants: Any) -> KernelSpec:
     """A kernel of the family."""
-    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads)
+    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads, min_blocks)
 
 
 def _pointers(elements: Iterable[str]) -> str:
@@ -151,8 +165,9 @@ class _Forward:
     def rows(self, first: int, rows: int) -> Launch:
         """Losses of a chunk, and the gradient of its logits in their place."""
         problem, threads = self.problem, threads_for(self.problem.v, self.value)
-        vector = BY_NAME[self.value].vector
-        held = held_by(problem.v, self.value, threads, self.target) if self.gradients else 0
+        vector, held, blocks, resident = BY_NAME[self.value].vector, 0, rows, blocks_for(self.value, threads, self.target)
+        if self.gradients:
+            held, blocks = held_by(self.value, threads, self.target), grid_for(rows, self.value, threads, self.target)
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
         pointers = (
             _SLAB, "target", *map(self._given, ("bias", "class_weight", "row_weight")), "dy" if upstream else NULL, "factors", "losses",
@@ -161,22 +176,22 @@ class _Forward:
         elements = (
             self.value, self.layouts["target"].element or "i64", self.value, self.wide, self.wide, upstream or self.wide, *[self.wide] * 5, "i64",
         )  # fmt: skip
-        signature = f"{_pointers(elements)} i64 i64 i64 i64 {' '.join([self.wide] * 3)} 2x{self.wide} 5xi64"
+        signature = f"{_pointers(elements)} i64 i64 i64 i64 i64 {' '.join([self.wide] * 3)} 2x{self.wide} 5xi64"
         spec = kernel_spec(
-            "cross_entropy_rows", signature, threads, value=self.value, upstream=upstream, vector=vector, steps=ROW_STEPS, threads=threads, held=held,
-            gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1,
-            capped=problem.softcap is not None, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
-            row_weighted="row_weight" in self.layouts, ranked=self.ranked,
+            "cross_entropy_rows", signature, threads, resident, value=self.value, upstream=upstream, vector=vector, steps=ROW_STEPS, ahead=ROW_AHEAD,
+            threads=threads, held=held, gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared,
+            scaled=problem.logit_scale != 1, capped=problem.softcap is not None, biased="bias" in self.layouts,
+            weighted="class_weight" in self.layouts, row_weighted="row_weight" in self.layouts, ranked=self.ranked,
         )  # fmt: skip
         strides = tuple(
             self.layouts[name].strides[0] if name in self.layouts and self.layouts[name].strides else 1
             for name in ("target", "row_weight", "dy", "lse", "predicted")
         )
         scalars = (
-            first, problem.v, self.stride, problem.ignore_index, problem.label_smoothing, problem.lse_square_scale, problem.logit_scale,
+            first, rows, problem.v, self.stride, problem.ignore_index, problem.label_smoothing, problem.lse_square_scale, problem.logit_scale,
             (cap, 1 / cap), strides,
         )  # fmt: skip
-        return Launch(spec, (rows, threads, held * BY_NAME[self.value].itemsize), pointers, scalars)
+        return Launch(spec, (blocks, threads, held * BY_NAME[self.value].itemsize), pointers, scalars)
 
     def chunk(self, first: int, rows: int) -> list[Step]:
         """The steps for some rows of the input."""

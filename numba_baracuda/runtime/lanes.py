@@ -75,6 +75,7 @@ class Lane(greenlet):  # type: ignore[misc]
         self.checked = block.launch.mode.checked
         self.turns = 1
         self.answer: Any = None
+        self.copies: list[list[Any]] = [[]]  #: groups of copies to shared memory that are on their way; the last is still open
         if self.checked:
             self.clock = races.Clock(index, block.launch.origin)
 

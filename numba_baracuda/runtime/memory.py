@@ -215,6 +215,17 @@ class Pointer:
             raise MemoryFault(f"{site}: {self.memory.name} is not in global memory, which is all that this instruction reaches")
         return self
 
+    def expect_shared(self, site: str) -> Pointer:
+        """Itself; a fault if an instruction that can only reach shared memory is given another one's address."""
+        if self.memory.owner is not None or self.memory.private:
+            raise MemoryFault(f"{site}: {self.memory.name} is not in shared memory, which is all that this instruction reaches")
+        return self
+
+    def give_away(self, lane: Lane, index: int, count: int, site: str) -> None:
+        """Poisons elements that are about to be written: they may be read again when they have been."""
+        first = self._reach(lane, index, count, site, races.WRITE) * self.size
+        self.memory.state[first : first + count * self.size] = bytes([POISON]) * (count * self.size)
+
     def load_vector(self, lane: Lane, index: int, count: int, site: str, kind: int = races.READ) -> tuple[Any, ...]:
         k = self._reach(lane, index, count, site, kind)
         return tuple(self.items[k + j] for j in range(count))

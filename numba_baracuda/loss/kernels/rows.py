@@ -2,103 +2,52 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import float32, int32, int64
+from numba.cuda.types import int32, int64
 
-from ...algebra import Monoid
 from ...device.block import block_reduce
-from ...device.build import opaque
-from ...device.numbers import exp2_approx, maximum, reciprocal_approx
-from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
+from ...device.build import opaque, opaque_pointer
+from ...device.numbers import maximum
+from ...device.stage import await_copies, commit_copies, copy_async
+from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefetch
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
 from ..geometry import GRADIENT, SQUARE, WEIGHTS
+from .logits import NOWHERE, logits_of, power_of, sums_of
 
-_LOG2_E = math.log2(math.e)
-#: behind every class
-_NOWHERE = 0x7FFFFFFF
-
-
-@functools.cache
-def power_of(kind: Any) -> Any:
-    """``power(z, top)`` = exp(z − top); in float32 by the machine's power of two, off by 2 ulp and an ulp of the exponent of z."""
-    if kind == float32:
-        return jit.device(lambda z, top: exp2_approx(z * float32(_LOG2_E) - top * float32(_LOG2_E)))
-    return jit.device(lambda z, top: math.exp(z - top))
-
-
-@functools.cache
-def sums_of(value: str) -> Monoid:
-    """States (m, s, t, c) of some logits: the greatest, Σ exp(z − m), a weighted sum, and the first class that has m.
-
-    After Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). m is finite where no logit is.
-    """
-    power, lowest = power_of(accumulator_of(value)), BY_NAME[BY_NAME[value].accumulator].limits[0] / 2
-
-    def combine(a: Any, b: Any) -> Any:
-        top = maximum(a[0], b[0])
-        first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[3] < b[3]))
-        return top, a[1] * power(a[0], top) + b[1] * power(b[0], top), a[2] + b[2], a[3] if first else b[3]
-
-    return Monoid("softmax", (lowest, 0.0, 0.0, _NOWHERE), combine)
-
-
-@functools.cache
-def _tanh_of(value: str) -> Any:
-    """``tanh(x)``; for halves by a power of two and a reciprocal of the machine, off by some 2^-22."""
-    wide = accumulator_of(value)
-    if BY_NAME[value].itemsize > 2:
-        return jit.device(lambda x: wide(math.tanh(x)))
-    return jit.device(lambda x: float32(1) - float32(2) * reciprocal_approx(float32(1) + exp2_approx(x * float32(2 * _LOG2_E))))
-
-
-@functools.cache
-def _logits_of(value: str, scaled: bool, capped: bool) -> tuple[Any, Any]:
-    """``shape(x, scale, cap)``: a class's logit as the loss takes it; and ``slope(z, cap)``, what its gradient is to be multiplied by."""
-    wide, tanh = accumulator_of(value), _tanh_of(value)
-
-    @jit.device
-    def shape(x: Any, scale: Any, cap: Any) -> Any:
-        z = x * scale if scaled else x
-        return cap[0] * tanh(z * cap[1]) if capped else z
-
-    @jit.device
-    def slope(z: Any, cap: Any) -> Any:
-        if not capped:
-            return wide(1)
-        share = z * cap[1]
-        return (wide(1) - share) * (wide(1) + share)
-
-    return shape, slope
+#: bytes that one instruction brings to L2
+_LINE = 128
 
 
 @jit.kernel
 def cross_entropy_rows(
-    *, value: str, upstream: str, vector: int, steps: int, threads: int, held: int, gradient: bool, smoothed: bool, squared: bool, scaled: bool,
-    capped: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
+    *, value: str, upstream: str, vector: int, steps: int, ahead: int, threads: int, held: int, gradient: bool, smoothed: bool, squared: bool,
+    scaled: bool, capped: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
 ) -> Any:  # fmt: skip
     """``losses[r] = log Σⱼ exp z[r, j] − z[r, target[r]]`` of rows in a slab, and ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
-    A block takes a row, ``steps`` accesses a lane in flight: it folds greatest logit and sum in one read, and makes the gradient in a second, of
-    which the first ``held`` elements come from shared memory. A row whose target is left out, or is no class, has loss and gradient 0 and is not
-    read. The element at the target is made in the accumulator's type, by the lane that wrote the elements around it, and rounded once like all
-    others. z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and its inverse.
+    A block takes row after row, ``gridDim`` apart. The first ``held`` classes of a row are copied to shared memory, and their greatest logit and sum
+    folded ``ahead`` accesses a lane later; the gradient is made of what stays there, and each place it has used is filled with the next row's logits
+    at once, so that memory is read and written at all times. A place belongs to one lane, which needs no barrier for it. The classes behind are read
+    last, ``steps`` accesses a lane in flight, and once more right after, while they are in L2. A row whose target is left out, or is no class, has
+    loss and gradient 0 and is not read. The element at the target is made in the accumulator's type, by the lane that wrote the elements around it,
+    and rounded once like all others. z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and
+    its inverse.
 
     ``smoothed``: (1 − a) of the loss above and a / classes of Σⱼ wⱼ (log Σ − zⱼ), wⱼ = 1 or the class's weight. ``squared``: plus ``square`` ·
     (log Σ)². ``weighted``: the loss above times its class's weight; ``row_weighted``, all of it times the row's. ``upstream`` is the element type of
     a factor ``dy`` of each row's gradient, or "". ``ranked``: the first greatest class to ``predicted``, and whether it is the target to ``hits``.
-    Bytes: rows · classes · value read once or twice, and written.
+    Bytes: rows · classes · value read once, and those behind ``held`` twice, and written.
     """
     wide, (widen, narrow), element = accumulator_of(value), conversions_of(value), jit.SCALARS[value]
-    monoid, power, (shape, slope) = sums_of(value), power_of(accumulator_of(value)), _logits_of(value, scaled, capped)
-    lowest, size, gap = wide(monoid.identity[0]), steps * vector, threads * vector
+    monoid, power, (shape, slope) = sums_of(value), power_of(accumulator_of(value)), logits_of(value, scaled, capped)
+    lowest, size, gap, line = wide(monoid.identity[0]), steps * vector, threads * vector, _LINE // (vector * BY_NAME[value].itemsize)
     fold = block_reduce(monoid, (wide, wide, wide, int32), threads)
-    load, load_last, store, load_kept, store_kept = LOAD[vector], LOAD_STREAM[vector], STORE_STREAM[vector], LOAD[vector], STORE[vector]
+    load, load_last, load_kept, store, until_ahead = LOAD[vector], LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector], await_copies(ahead)
     dy_widen = conversions_of(upstream or value)[0]
 
     @jit.device
@@ -109,25 +58,34 @@ def cross_entropy_rows(
     def weight_of(class_weight: Any, column: Any) -> Any:
         return class_weight[column] if weighted else wide(1)
 
-    @jit.device
-    def absorb(state: Any, z: Any, column: Any, valid: Any, class_weight: Any) -> Any:
-        """The state with logits of ``valid`` accesses, the first of class ``column``, the next ``gap`` classes on."""
-        top, total, blend, place = state
-        before = top
-        for s in range(steps):
-            if s < valid:
-                for k in range(vector):
-                    if ranked:
-                        place = int32(column + s * gap + k) if z[s * vector + k] > top else place
-                    top = maximum(top, z[s * vector + k])
-        total *= power(before, top)
-        for s in range(steps):
-            if s < valid:
-                for k in range(vector):
-                    total += power(z[s * vector + k], top)
-                    if smoothed:
-                        blend += weight_of(class_weight, column + s * gap + k) * z[s * vector + k]
-        return top, total, blend, place
+    def absorber(steps: int) -> Any:
+        size = steps * vector
+
+        @jit.device
+        def absorb(state: Any, raw: Any, column: Any, valid: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
+            """The state with logits of ``valid`` accesses, the first of class ``column``, the next ``gap`` classes on."""
+            top, total, blend, place = state
+            before, z = top, cuda.local.array(size, wide)
+            for s in range(steps):
+                if s < valid:
+                    for k in range(vector):
+                        at = column + s * gap + k
+                        z[s * vector + k] = logit(raw[s * vector + k], bias, at, scale, cap)
+                        if ranked:
+                            place = int32(at) if z[s * vector + k] > top else place
+                        top = maximum(top, z[s * vector + k])
+            total *= power(before, top)
+            for s in range(steps):
+                if s < valid:
+                    for k in range(vector):
+                        total += power(z[s * vector + k], top)
+                        if smoothed:
+                            blend += weight_of(class_weight, column + s * gap + k) * z[s * vector + k]
+            return top, total, blend, place
+
+        return absorb
+
+    absorb, absorb_several = absorber(1), absorber(steps)
 
     @jit.device
     def absorb_one(state: Any, z: Any, column: Any, class_weight: Any) -> Any:
@@ -137,73 +95,108 @@ def cross_entropy_rows(
         return top, total, blend, int32(column) if ranked and z > state[0] else state[3]
 
     @jit.device
-    def folded(x: Any, base: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any) -> Any:
-        """The state of a lane's part of a row."""
-        raw, z = cuda.local.array(size, element), cuda.local.array(size, wide)
-        state = lowest, wide(0), wide(0), int32(_NOWHERE)
+    def pulled(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, pull: Any) -> Any:
+        """The gradient at a class that is not the target; ``pull`` is the greatest logit, the factor of the softmax and what is taken from it."""
+        z = logit(x, bias, column, scale, cap)
+        found = pull[1] * power(z, pull[0])
+        if smoothed:
+            found -= pull[2] * weight_of(class_weight, column)
+        return narrow(found * slope(z, cap) if capped else found)
+
+    def caller(count: int) -> Any:
+        """``call_up(…, k)`` brings to L2 ``count`` accesses, from the ``k``-th behind those that are held, or what is to be the next row's first."""
+        lines = 32 // line
+
+        @jit.device
+        def call_up(x: Any, base: Any, following: Any, limit: Any, end: Any, k: Any) -> None:
+            part = int32(cuda.threadIdx.x % 32)
+            if part < count * lines:
+                at = limit + (k + part // lines) * gap + (cuda.threadIdx.x - part + part % lines * line) * vector
+                behind = limit + (end - limit + gap - 1) // gap * gap
+                if at < end:
+                    prefetch(x, base + at)
+                elif following >= 0 and 0 <= at - behind < end:
+                    prefetch(x, following + at - behind)
+
+        return call_up
+
+    call_up, call_up_several = caller(1), caller(steps)
+
+    @jit.device
+    def turn(
+        x: Any, giving: Any, old: Any, pull: Any, taking: Any, base: Any, following: Any, limit: Any, end: Any, bias: Any, class_weight: Any,
+        scale: Any, cap: Any, shared: Any,
+    ) -> Any:  # fmt: skip
+        """Makes the gradient of the held part of one row while the next takes its places; gives the state of a lane's part of the latter."""
+        raw = cuda.local.array(vector, element)
+        state = lowest, wide(0), wide(0), int32(NOWHERE)
+        column = int32(cuda.threadIdx.x * vector)
+        back, soon = int32(column - ahead * gap), int32(0)
+        while (back if taking else column) < limit:
+            if column < limit:
+                if giving:
+                    load_kept(shared, column, raw, 0)
+                    for k in range(vector):
+                        raw[k] = pulled(raw[k], column + k, bias, class_weight, scale, cap, pull)
+                    store(x, old + column, raw, 0)
+                if taking:
+                    copy_async(x, base + column, shared, column)
+            else:
+                call_up(x, base, following, limit, end, soon)
+                soon = int32(soon + 1)
+            if taking:
+                commit_copies()
+                if back >= 0:
+                    until_ahead()
+                    load_kept(shared, back, raw, 0)
+                    state = absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
+            column, back = int32(column + gap), int32(back + gap)
+        return state
+
+    @jit.device
+    def fold_behind(
+        state: Any, x: Any, base: Any, following: Any, limit: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any,
+    ) -> Any:  # fmt: skip
+        """The state with a lane's part of the classes behind those that are held."""
+        raw = cuda.local.array(size, element)
         end = classes // vector * vector
-        column = int64(cuda.threadIdx.x) * vector
+        column, soon = limit + int64(cuda.threadIdx.x) * vector, int32(ahead)
         while column < end:
             valid = int32(0)
             for s in range(steps):
                 inside = column + s * gap < end
                 load(x, base + (column + s * gap if inside else column), raw, s * vector)
                 valid = int32(valid + int32(inside))
-            for s in range(steps):
-                if s < valid:
-                    if column + s * gap < held:
-                        store_kept(shared, column + s * gap, raw, s * vector)
-                    for k in range(vector):
-                        z[s * vector + k] = logit(raw[s * vector + k], bias, column + s * gap + k, scale, cap)
-            state = absorb(state, z, column, valid, class_weight)
+            if gradient:
+                call_up_several(x, base, following, limit, end, soon)
+                soon = int32(soon + steps)
+            state = absorb_several(state, raw, column, valid, bias, class_weight, scale, cap)
             column = opaque(column + steps * gap)
-        if end + cuda.threadIdx.x < classes:
-            last = end + cuda.threadIdx.x
+        last = end + cuda.threadIdx.x
+        if last < classes:
             state = absorb_one(state, logit(x[base + last], bias, last, scale, cap), last, class_weight)
         return state
 
     @jit.device
-    def pulled(z: Any, column: Any, class_weight: Any, top: Any, share: Any, spread: Any, cap: Any) -> Any:
-        """The gradient at a class that is not the target."""
-        found = share * power(z, top)
-        if smoothed:
-            found -= spread * weight_of(class_weight, column)
-        return found * slope(z, cap) if capped else found
-
-    def giver(kept: bool) -> Any:
-        """``give(…, begin, end)``: a lane's part of the gradient of some classes, of logits that are kept in shared memory or read again.
-
-        The last classes come first: the caches hold what was read last.
-        """
-
-        @jit.device
-        def give(
-            x: Any, base: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, top: Any, share: Any, spread: Any,
-            begin: Any, end: Any,
-        ) -> None:  # fmt: skip
-            raw = cuda.local.array(size, element)
-            first = begin + int64(cuda.threadIdx.x) * vector
-            batches = (max(end - first, int64(0)) + steps * gap - 1) // (steps * gap)
-            while batches > 0:
-                batches -= 1
-                column = first + batches * (steps * gap)
-                for s in range(steps):
-                    at = column + s * gap if column + s * gap < end else first
-                    if kept:
-                        load_kept(shared, at, raw, s * vector)
-                    else:
-                        load_last(x, base + at, raw, s * vector)
-                for s in range(steps):
-                    if column + s * gap < end:
-                        for k in range(vector):
-                            at = column + s * gap + k
-                            z = logit(raw[s * vector + k], bias, at, scale, cap)
-                            raw[s * vector + k] = narrow(pulled(z, at, class_weight, top, share, spread, cap))
-                        store(x, base + column + s * gap, raw, s * vector)
-
-        return give
-
-    give_kept, give_rest = giver(True), giver(False)
+    def give_behind(x: Any, base: Any, pull: Any, limit: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> None:
+        """The gradient of a lane's part of them; the last come first, as the caches hold what was read last."""
+        raw = cuda.local.array(size, element)
+        end = classes // vector * vector
+        last = end + cuda.threadIdx.x
+        if last < classes:
+            x[base + last] = pulled(x[base + last], last, bias, class_weight, scale, cap, pull)
+        first = limit + int64(cuda.threadIdx.x) * vector
+        batches = (max(end - first, int64(0)) + steps * gap - 1) // (steps * gap)
+        while batches > 0:
+            batches -= 1
+            column = first + batches * (steps * gap)
+            for s in range(steps):
+                load_last(x, base + (column + s * gap if column + s * gap < end else first), raw, s * vector)
+            for s in range(steps):
+                if column + s * gap < end:
+                    for k in range(vector):
+                        raw[s * vector + k] = pulled(raw[s * vector + k], column + s * gap + k, bias, class_weight, scale, cap, pull)
+                    store(x, base + column + s * gap, raw, s * vector)
 
     @jit.device
     def clear(x: Any, base: Any, classes: Any) -> None:
@@ -218,69 +211,83 @@ def cross_entropy_rows(
         if end + cuda.threadIdx.x < classes:
             x[base + end + cuda.threadIdx.x] = zeros[0]
 
+    @jit.device
+    def class_of(target: Any, at: Any, ignore: Any, classes: Any) -> Any:
+        """The class a row is to have, −1 where the row is left out."""
+        which = int64(target[at])
+        return which if which != ignore and 0 <= which < classes else int64(-1)
+
     def cross_entropy_rows(
         x: Any, target: Any, bias: Any, class_weight: Any, row_weight: Any, dy: Any, factors: Any, losses: Any, squares: Any, hits: Any, lse: Any,
-        predicted: Any, first: Any, classes: Any, stride: Any, ignore: Any, smoothing: Any, square: Any, scale: Any, cap: Any, strides: Any,
+        predicted: Any, first: Any, rows: Any, classes: Any, stride: Any, ignore: Any, smoothing: Any, square: Any, scale: Any, cap: Any,
+        strides: Any,
     ) -> None:  # fmt: skip
-        shared = cuda.shared.array(0, element, 16)
-        row = first + cuda.blockIdx.x
-        base, lane = int64(cuda.blockIdx.x) * stride, int32(cuda.threadIdx.x)
-        which = int64(target[row * strides[0]])
-        there = which != ignore and 0 <= which < classes
-        if not there:
+        shared = opaque_pointer(cuda.shared.array(0, element, 16))
+        lane, step, end = int32(cuda.threadIdx.x), int64(cuda.gridDim.x), classes // vector * vector
+        limit = int32(min(end, int64(held)))
+        goal, old, mine, aimed, pull = int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0))  # of the row before
+        index = int64(cuda.blockIdx.x)
+        while index < (rows + step if gradient else rows):
+            row, base = first + index, index * stride
+            which = class_of(target, row * strides[0], ignore, classes) if index < rows else int64(-1)
+            state = lowest, wide(0), wide(0), int32(NOWHERE)
+            following = base + step * stride if index + step < rows else int64(-1)
             if gradient:
-                clear(x, base, classes)
-            if lane == 0:
-                losses[row] = wide(0)
-                if squared:
-                    squares[row] = wide(0)
-                if ranked:
-                    hits[row], predicted[row * strides[4]] = wide(0), int64(-1)
-                lse[row * strides[3]] = wide(0)
-            return
-        end = classes // vector * vector
-        aim = logit(x[base + which], bias, which, scale, cap)
-        state = fold(folded(x, base, classes, bias, class_weight, scale, cap, shared))
-        top, total = state[0], state[1]
-        whole = top + wide(math.log(total))
-        even = smoothing / wide(classes) if smoothed else wide(0)
-        pick = weight_of(class_weight, which) * (wide(1) - smoothing if smoothed else wide(1))
-        factor = row_weight[row * strides[1]] if row_weighted else wide(1)
-        more = square * factors[SQUARE] * whole if squared else wide(0)
-        if lane == 0:
-            loss = pick * ((top - aim) + wide(math.log(total)))
-            if smoothed:
-                loss += even * (factors[WEIGHTS] * whole - state[2])
-            if squared:
-                loss += more * whole
-                squares[row] = factor * square * whole * whole
-            losses[row] = factor * loss
-            if ranked:
-                place = int64(state[3]) if state[3] < _NOWHERE else int64(0)  # nothing but −∞
-                hits[row], predicted[row * strides[4]] = wide(int32(place == which)), place
-            lse[row * strides[3]] = whole
-        if gradient:
-            factor *= factors[GRADIENT]
-            if upstream != "":
-                factor *= wide(dy_widen(dy[row * strides[2]]))
-            share = pick
-            if smoothed:
-                share += even * factors[WEIGHTS]
-            if squared:
-                share += wide(2) * more
-            share *= factor / total
-            spread = factor * even
-            if held > 0:
-                give_kept(x, base, bias, class_weight, scale, cap, shared, top, share, spread, int64(0), min(end, int64(held)))
-            give_rest(x, base, bias, class_weight, scale, cap, shared, top, share, spread, int64(held), end)
-            if end + lane < classes:
-                last = end + lane
-                z = logit(x[base + last], bias, last, scale, cap)
-                x[base + last] = narrow(pulled(z, last, class_weight, top, share, spread, cap))
-            if lane == (which // vector % threads if which < end else which - end):
-                at = share * power(aim, top) - factor * pick
-                if smoothed:
-                    at -= spread * weight_of(class_weight, which)
-                x[base + which] = narrow(at * slope(aim, cap))
+                if goal >= 0:
+                    give_behind(x, old, pull, limit, classes, bias, class_weight, scale, cap)
+                state = turn(x, goal >= 0, old, pull, which >= 0, base, following, limit, end, bias, class_weight, scale, cap, shared)
+                if goal >= 0 and mine:
+                    x[old + goal] = narrow(aimed)
+            if which >= 0:
+                state = fold(fold_behind(state, x, base, following, limit, classes, bias, class_weight, scale, cap))
+                top, total = state[0], state[1]
+                even = smoothing / wide(classes) if smoothed else wide(0)
+                pick = weight_of(class_weight, which) * (wide(1) - smoothing if smoothed else wide(1))
+                factor = row_weight[row * strides[1]] if row_weighted else wide(1)
+                more = square * factors[SQUARE] * (top + wide(math.log(total))) if squared else wide(0)
+                mine = lane == (which // vector % threads if which < end else which - end)
+                aim = wide(0)
+                if mine:
+                    aim = logit(x[base + which], bias, which, scale, cap)
+                    whole = top + wide(math.log(total))
+                    loss = pick * ((top - aim) + wide(math.log(total)))
+                    if smoothed:
+                        loss += even * (factors[WEIGHTS] * whole - state[2])
+                    if squared:
+                        loss += more * whole
+                        squares[row] = factor * square * whole * whole
+                    losses[row] = factor * loss
+                    if ranked:
+                        place = int64(state[3]) if state[3] < NOWHERE else int64(0)  # nothing but −∞
+                        hits[row], predicted[row * strides[4]] = wide(int32(place == which)), place
+                    lse[row * strides[3]] = whole
+                if gradient:
+                    factor *= factors[GRADIENT]
+                    if upstream != "":
+                        factor *= wide(dy_widen(dy[row * strides[2]]))
+                    share = pick
+                    if smoothed:
+                        share += even * factors[WEIGHTS]
+                    if squared:
+                        share += wide(2) * more
+                    share *= factor / total
+                    pull = top, share, factor * even
+                    if mine:
+                        aimed = share * power(aim, top) - factor * pick
+                        if smoothed:
+                            aimed -= factor * even * weight_of(class_weight, which)
+                        aimed *= slope(aim, cap)
+            elif index < rows:
+                if gradient:
+                    clear(x, base, classes)
+                if lane == 0:
+                    losses[row] = wide(0)
+                    if squared:
+                        squares[row] = wide(0)
+                    if ranked:
+                        hits[row], predicted[row * strides[4]] = wide(0), int64(-1)
+                    lse[row * strides[3]] = wide(0)
+            goal, old = which, base
+            index += step
 
     return cross_entropy_rows, lambda rows: (rows, threads, held * BY_NAME[value].itemsize)
