@@ -96,8 +96,9 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
                 row = first + u * groups
                 if row < rows:
                     if 0 <= batch_ids[u] < segments:
-                        # one look at all of a row's y, so that ordinary ones are gone through without branches
-                        if guarded and special(first_y, u * vector):
+                        # one look at all of a row's y, so that ordinary ones are gone through without branches; not of so many that both ways
+                        # are too much to unroll
+                        if guarded and (vector > 4 or special(first_y, u * vector)):
                             for v in range(vector):
                                 at, where = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results
                                 first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, row)
