@@ -34,12 +34,12 @@ class Monoid:
     """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
 
     Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
-    integer where states are integers. ``combine`` may be named as ``"package.module:function"``, for one that needs numba. ``lift`` is given as
-    ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are that
-    integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies behind all
-    of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given the
-    count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of one scalar
-    is otherwise its own result.
+    integer where states are integers. ``combine`` and ``finish`` may be named as ``"package.module:function"``, for what needs numba. ``lift`` is
+    given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are
+    that integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies
+    behind all of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish``
+    is given the count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of
+    one scalar is otherwise its own result.
 
     Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
     new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
@@ -53,7 +53,7 @@ class Monoid:
     identity: tuple[float, ...]
     combine: Callable[[Any, Any], Any] | str
     lift: Callable[[Any, Any, Any], Any] = _element
-    finish: Callable[[Any, Any, Any], Any] = _state
+    finish: Callable[[Any, Any, Any], Any] | str = _state
     append: Callable[[Any, Any, Any], Any] | None = None
     pivot: Callable[[Any, Any], Any] | None = None
     about: Callable[[Any, Any, Any], Any] | str = ""

@@ -223,6 +223,23 @@ def test_views(kind: Kind, op: Op, axis: int) -> None:
         assert_close(kind.numpy(function(op)(view, axis)), truth(op, {"x": array}, array.shape, (axis,)), "f32", f"{op.name}: {name}")
 
 
+@pytest.mark.parametrize("name", ["sum", "var", "norm2", "argmax"])
+@pytest.mark.parametrize("element", ["f32", "f16"])
+def test_columns_that_begin_anywhere(kind: Kind, name: str, element: str) -> None:
+    """Accesses are aligned, so those at either end of a line reach beyond it; NaN is what lies there."""
+    op, made = nb.OPS[f"reduce_{name}"], numpy_dtype(element)
+    for before, behind in ((1, 7), (3, 0), (5, 2), (0, 1)):
+        x = values(op, (9, 1040 - before - behind), element)
+        wide = np.full((9, 1040), NAN, made)
+        wide[:, before : 1040 - behind] = x
+        got = kind.numpy(function(op)(kind.array(wide)[:, before : 1040 - behind], 0, False))
+        if name == "argmax":
+            np.testing.assert_array_equal(got, x.argmax(0))
+        else:
+            wanted = truth(op, {"x": x}, x.shape, (0,))
+            assert_close(got, Truth(wanted.value[0], wanted.scale[0], wanted.terms[0]), element, op.name)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_views_of_a_gradient(kind: Kind, axis: int) -> None:
     op = next(op for op in BACKWARD if op.name == "reduce_logsumexp_backward")
@@ -306,6 +323,28 @@ def test_infinities_and_nan(kind: Kind) -> None:
     for (name, numbers), (array, axis) in itertools.product(wanted.items(), ((x, 1), (x.T.copy(), 0))):
         got = kind.numpy(getattr(nb, f"reduce_{name}")(kind.array(array), axis, False))
         np.testing.assert_allclose(got, np.array(numbers, F), rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_logsumexp_of_halves(kind: Kind, element: str) -> None:
+    """Half a step of the element, and the error of a float32 of the size of the greatest element or 1, also where the result is near 0."""
+    made = numpy_dtype(element)
+    few = np.concatenate([-np.geomspace(1e-3, 20, 300), np.linspace(-1, 1, 40), np.linspace(-60, 60, 20)]).astype(made)
+    for count in (1, 2, 4, 7, 300):
+        x = np.repeat(few[:, None], count, 1)
+        x[::3] -= (np.arange(count) / 8).astype(made)
+        wide = x.astype(np.float64)
+        wanted = np.logaddexp.reduce(wide, axis=1)
+        step = np.maximum(abs(wanted) * float(ml_dtypes.finfo(made).eps), float(ml_dtypes.finfo(made).smallest_subnormal))
+        most = step / 2 + 2.0**-20 * (1 + abs(wide).max(1) / 4)
+        for array, axis in ((x, 1), (x.T.copy(), 0)):
+            got = kind.numpy(nb.reduce_logsumexp(kind.array(array), axis, False))
+            assert got.dtype == made
+            assert (abs(got.astype(np.float64) - wanted) <= most).all()
+    x = np.array([[-INF, -INF], [INF, 1], [NAN, 1], [-INF, 2], [INF, -INF], [5, -INF]], made)
+    for array, axis in ((x, 1), (x.T.copy(), 0)):
+        got = kind.numpy(nb.reduce_logsumexp(kind.array(array), axis, False)).astype(F)
+        np.testing.assert_array_equal(got, np.array([-INF, INF, NAN, 2, INF, 5], F))
 
 
 def test_signed_zeros(kind: Kind) -> None:

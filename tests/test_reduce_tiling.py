@@ -27,7 +27,7 @@ def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str 
     """What reduces an array whose last axis has ``pad`` elements behind it."""
     descriptor = ReduceDescriptor(ReduceKind.parse(kind), shape, axis, element)
     strides = contiguous((*shape[:-1], shape[-1] + pad)).strides
-    op = OPS[f"reduce_{kind}"]
+    op = OPS[descriptor.op_name]
     recipe = op.variants[0].recipe(op, descriptor, {"x": Layout(shape, strides, address), "y": contiguous(descriptor.output_shape)}, CARD)
     return [step for step in recipe.steps if isinstance(step, Launch)]
 
@@ -50,7 +50,11 @@ def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str 
         ((1 << 14, 1 << 14), 1, {"address": 4}, "fold_rows", {"vector": 4, "peeled": True}),
         ((1024,), None, {}, "fold_rows", {"vector": 4, "peeled": False}),
         ((1 << 14, 1 << 14), 0, {}, "fold_columns", {"lanes": 32, "vector": 4}),
-        ((1 << 14, 1 << 14), 0, {"address": 4}, "fold_columns", {"lanes": 128, "vector": 1}),
+        ((1 << 14, 1 << 14), 0, {"address": 4}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
+        ((1 << 14, (1 << 14) - 1), 0, {"pad": 1}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
+        ((1 << 14, (1 << 14) - 1), 0, {}, "fold_columns", {"lanes": 128, "vector": 1, "peeled": False}),
+        ((1 << 14, 64), 0, {"address": 4}, "fold_columns", {"lanes": 64, "vector": 1, "peeled": False}),
+        ((1 << 14, 1 << 14), 0, {"address": 8, "kind": "var"}, "fold_columns", {"lanes": 64, "vector": 2, "peeled": False}),
         ((1 << 14, 1 << 14), 0, {"kind": "var"}, "fold_columns", {"lanes": 64, "vector": 2}),
         ((1 << 14, 1 << 14), 0, {"kind": "var", "element": "bf16"}, "fold_columns", {"lanes": 128, "vector": 2}),
     ],
@@ -59,6 +63,12 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: Any, options: dict[str
     spec = launches(shape, axis, **options)[0].spec
     assert spec.factory.endswith(f":{kernel}")
     assert dict(spec.constants) | constants == dict(spec.constants)
+
+
+def test_halves_have_monoids_of_their_own() -> None:
+    for kind, monoids in (("norm2", ("hypot", "norm2", "hypot")), ("log_sum_exp", ("logsumexp", "rounded_logsumexp", "rounded_logsumexp"))):
+        specs = [launches((1 << 14, 1 << 14), 1, kind, element)[0].spec for element in ("f32", "f16", "bf16")]
+        assert tuple(dict(spec.constants)["monoid"] for spec in specs) == monoids
 
 
 def test_long_rows_are_joined_in_a_second_launch_and_small_problems_need_one() -> None:

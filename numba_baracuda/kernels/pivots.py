@@ -8,10 +8,10 @@ from typing import Any
 
 from numba.cuda.types import float32
 
-from ..device.numbers import exp2_approx
+from ..device.numbers import exp2_approx, log2_approx
 from ..runtime import jit
 
-_LOG2_E = math.log2(math.e)
+_LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 #: for each type of a state, exponents b and u: what is below 2ᵇ is squared as it is, and beyond in units of 2ᵘ no sum of 2³¹ squares overflows
 _BANDS = {"float32": (45, 88), "float64": (450, 600)}
 
@@ -27,6 +27,12 @@ def exponential(kind: Any) -> Any:
         return power(x - taken), one - one
 
     return about
+
+
+@jit.device
+def rounded_log_of_sum(state: Any, count: Any, one: Any) -> Any:
+    """m + log s of a float32 state (m, s), where s ≥ 1, or 0 of nothing: off by some 2⁻²² and a rounding, about what the powers in s are off by."""
+    return state[0] + log2_approx(state[1]) * float32(_LN_2)
 
 
 @functools.cache

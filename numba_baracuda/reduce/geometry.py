@@ -51,4 +51,5 @@ def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, i
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
     lanes = column_lanes(problem.contiguous, vector * BY_NAME[value].itemsize, problem.extent, steps)
-    return lanes, ceil_div(problem.rows, lanes * vector), THREADS // lanes * steps
+    columns = problem.rows + (vector - 1) * problem.peeled  #: the first access may begin before the first column
+    return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps

@@ -33,6 +33,7 @@ class Row:
     given: tuple[Operand, ...]
     notes: str
     monoid: str = ""
+    narrow: tuple[tuple[str, str], ...] = ()  #: elements whose monoid is another, and its name
     elements: tuple[str, ...] = FLOATS
     keywords: tuple[str, ...] = ()
     backward_keywords: tuple[str, ...] = ()
@@ -64,10 +65,12 @@ TABLE = (
     Row(
         "norm2", "y = √Σ x²", "dx = dy · x / y", _SAVED,
         f"{_IEEE} No square overflows or vanishes where the result can be represented. The gradient is 0 where the norm is.", "hypot",
+        (("f16", "norm2"),),  # the square of any is a normal float32, and no sum of 2³¹ overflows
     ),
     Row(
         "log_sum_exp", "y = log Σ exp x", "dx = dy · exp(x − y)", _SAVED,
         "NaN propagates; of nothing, or nothing but −∞, it is −∞, and the gradient 0; with any +∞ it is +∞.", "logsumexp",
+        (("f16", "rounded_logsumexp"), ("bf16", "rounded_logsumexp")),
     ),
     Row(
         "var", "y = Σ (x − mean)² / (n − correction)", "dx = dy · 2 (x − mean) / (n − correction)", _SAVED, f"{_IEEE} {_CORRECTED}",
@@ -117,7 +120,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
     """A reduction and its gradient."""
     name, kind = op_name(row.kind), ReduceKind.parse(row.kind)
-    traits = {"monoid": row.monoid or row.kind, "gradient": name.removeprefix("reduce_"), "notes": row.notes}
+    traits = {"monoid": row.monoid or row.kind, "narrow": dict(row.narrow), "gradient": name.removeprefix("reduce_"), "notes": row.notes}
     results = RESULTS.get(kind, ())
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], variant: Variant, elements: Any, back: str | None, more: dict[str, Any]) -> Op:

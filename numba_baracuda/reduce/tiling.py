@@ -22,7 +22,7 @@ WARP_ACCESSES, WARP_ROWS = 2048, 32
 #: bytes of rows without gaps that a block keeps in shared memory where accesses to single rows would be narrower than ``STAGED_BELOW``, and elements
 #: that a lane takes from there at a time
 STAGED_BYTES, STAGED_BELOW, STAGED_STEPS = 40 << 10, 8, 8
-#: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
+#: bytes of a line of neighbours whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: parts of a row that a lane joins for itself
 JOINED = 4
