@@ -181,6 +181,8 @@ HYPOT = Monoid(
     moved="numba_baracuda.kernels.pivots:scaled_again",
     around="numba_baracuda.kernels.pivots:scaled_sum",
 )  # fmt: skip
+#: the same, quicker where the squares stay in range as they are
+TRIED_HYPOT = replace(HYPOT, name="tried_hypot", suits="numba_baracuda.kernels.pivots:squares_in_range")
 
 # ---------------------------------------------------------------- moments
 
@@ -253,7 +255,7 @@ _MONOIDS = {
     monoid.name: monoid
     for monoid in (
         SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, NONZERO_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, DOT, HYPOT,
-        VAR, STD, MOMENTS, ANY, ALL, COUNT,
+        TRIED_HYPOT, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

@@ -199,7 +199,10 @@ class Plan:
     def execute(self, views: list[View], stream: Any, workspace: Any) -> None:
         """``run`` for operands that are already views."""
         pointers = [view.ptr for view in views]
-        bound = self.bind(views, pointers)
+        self.queue(self.bind(views, pointers), views, pointers, stream, workspace)
+
+    def queue(self, bound: Bound, views: list[View], pointers: list[int], stream: Any, workspace: Any) -> None:
+        """``execute`` for operands at these addresses whose launches are at hand."""
         handle = streams.stream_handle(stream, views[0])
         bound(handle, pointers, views, self._workspace(workspace, bound, views, pointers, handle) if bound.workspace else None)
 

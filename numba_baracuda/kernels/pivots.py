@@ -46,6 +46,14 @@ def _units(kind: Any) -> tuple[Any, Any]:
 
 
 @functools.cache
+def squares_in_range(kind: Any) -> Any:
+    """``suits(sum, pivot, one)``: whether unscaled squares of elements up to the pivot stay in range, and those in the sum did not vanish."""
+    bound, _ = _BANDS[str(kind)]
+    least, most, greatest = kind(2.0 ** (-2 * bound)), kind(2.0 ** (2 * bound)), kind(2.0**bound)
+    return jit.device(lambda sum, pivot, one: (least <= sum) & (sum < most) & (pivot < greatest))
+
+
+@functools.cache
 def scaled_square(kind: Any) -> Any:
     """``about(x, pivot, one)``: (x / unit)²."""
     _, inverse = _units(kind)

@@ -96,6 +96,7 @@ class _PivotTally(Tally):
         self._start, self._shifts, self._widen, self._terms = start, shifts, conversions_of(value)[0], found.terms
         self._about, self._moved = _for_kind(found.about, kind), _for_kind(found.moved, kind)
         self._chosen, self._choose = found.pivot is not None, jit.device(found.pivot or _first)
+        self._tried, self._suits = bool(found.suits), _for_kind(found.suits or _never, kind)
 
     def _first_pivot(self, count: int, step: int) -> Any:
         """``pivot(elements, at)``: of ``count`` elements one that is neither the least nor the greatest, as far as four of them tell."""
@@ -138,10 +139,18 @@ class _PivotTally(Tally):
     def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
         kind, moved, chosen, first_pivot = self.kind, self._moved, self._chosen, self._first_pivot(runs * run, step)
         choose_all, add_all = self._over_runs(runs, run, step)
+        tried, suits, choose = self._tried, self._suits, self._choose
 
         @jit.device
         def take(tally: Any, elements: Any, at: Any, position: Any, valid: Any, count: Any) -> Any:
             pivot, first, second = tally
+            if tried:
+                more, other = add_all(kind(0), kind(0), kind(1), elements, at, valid)
+                joint = choose(pivot, kind(1))
+                if suits(more, joint, kind(1)):
+                    if joint != pivot:
+                        first, second = moved(first, second, kind(count), pivot, joint, kind(1))
+                    return joint, first + more, second + other
             if chosen:
                 pivot = choose_all(pivot, elements, at, valid)
             elif count == 0:
@@ -187,6 +196,7 @@ class _PivotTally(Tally):
         first_pivot, (choose_all, add_all) = self._first_pivot(row_size, 1), self._over_runs(runs, run, 1)
         add_up, pick = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
         (_, put), width = accessors(self.state_width), self.state_width
+        tried, suits = self._tried, self._suits
 
         @jit.device
         def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
@@ -195,6 +205,19 @@ class _PivotTally(Tally):
             origins = cuda.local.array(height, kind)
             firsts = cuda.local.array(height, kind)
             seconds = cuda.local.array(height, kind)
+            if tried:
+                for h in range(height):
+                    firsts[h], seconds[h] = add_all(kind(0), kind(0), kind(1), elements, h * row_size, valid[h])
+                add_up(firsts, lane)
+                if two:
+                    add_up(seconds, lane)
+                suit = True
+                for h in range(left):
+                    suit &= suits(firsts[h], kind(1), kind(1))
+                if cuda.all_sync(-1, suit):
+                    for h in range(left):
+                        put(out, h * width, 1, state((kind(1), firsts[h], seconds[h]), int32(extent), kind(0)))
+                    return
             for h in range(height):
                 pivot, first, second = kind(start), kind(0), kind(0)
                 if not chosen:
@@ -228,6 +251,10 @@ class _PivotTally(Tally):
 
 def _first(pivot: Any, x: Any) -> Any:
     return pivot
+
+
+def _never(total: Any, pivot: Any, one: Any) -> Any:
+    return False
 
 
 def _for_kind(function: Any, kind: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dtypes import FLOATS, NUMBERS
@@ -65,7 +65,7 @@ TABLE = (
     Row(
         "norm2", "y = √Σ x²", "dx = dy · x / y", _SAVED,
         f"{_IEEE} No square overflows or vanishes where the result can be represented. The gradient is 0 where the norm is.", "hypot",
-        (("f16", "norm2"),),  # the square of any is a normal float32, and no sum of 2³¹ overflows
+        (("f16", "norm2"), ("bf16", "tried_hypot")),  # the square of a float16 is a normal float32, and no sum of 2³¹ overflows
     ),
     Row(
         "log_sum_exp", "y = log Σ exp x", "dx = dy · exp(x − y)", _SAVED,
@@ -96,7 +96,7 @@ _SHAPES: tuple[tuple[tuple[int, ...], Any], ...] = (
 
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
-    """The shapes in float32, two of them in the other types, transposed ones, and the other rules of ties."""
+    """The shapes in float32, two of them in the other types, transposed and misaligned ones, and the other rules of ties."""
     made: Any = ReduceBackwardDescriptor if op.traits["backward"] else ReduceDescriptor
 
     def problem(shape: tuple[int, ...], axis: Any, lay: Callable[..., Layout] = contiguous, **options: Any) -> tuple[Any, dict[str, Layout]]:
@@ -112,6 +112,8 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         yield problem((1 << 14, 1 << 14), 1, result=result)
         yield problem((1 << 14, 1 << 14), 0, result=result)
     yield problem((100, 70, 50), 1, transposed)
+    if not op.traits["backward"]:
+        yield problem((1 << 14, 1 << 14), 0, lambda shape: replace(contiguous(shape), address=4))
     for ties in ("first", "even") if "ties" in op.traits["keywords"] else ():
         yield problem((1 << 14, 1 << 14), 1, ties=ties)
         yield problem((1 << 14, 1 << 14), 0, ties=ties)
