@@ -267,6 +267,28 @@ def test_results_without_the_axes(kind: Kind, op: Op) -> None:
         np.testing.assert_array_equal(kind.numpy(run(op, squeezed, (5, 6), 1)), whole)
 
 
+def test_arguments_by_position_and_by_name(kind: Kind) -> None:
+    """And the same call again, which finds its launches."""
+    x = np.arange(12, dtype=F).reshape(3, 4)
+    a, wanted, aside = kind.array(x), x.sum(1), kind.array(np.ones((3, 4), F))
+    for _ in range(2):
+        out, column = kind.poisoned((3,), F), kind.poisoned((3, 1), F)
+        assert nb.reduce_sum(a, 1, False, out=out) is out and nb.reduce_sum(x=a, axis=1, out=column) is column
+        np.testing.assert_array_equal(kind.numpy(out), wanted)
+        np.testing.assert_array_equal(kind.numpy(column)[:, 0], wanted)
+        np.testing.assert_array_equal(kind.numpy(nb.reduce_var(a, keepdims=False, axis=[1], correction=0)), x.var(1))
+        np.testing.assert_array_equal(kind.numpy(nb.reduce_sum_backward(dy=kind.array(np.ones((3, 1), F)), axis=1, x=a)), np.ones((3, 4), F))
+        np.testing.assert_array_equal(kind.numpy(nb.cumsum(axis=1, x=aside)), x[:1] + np.zeros((3, 1), F) + 1)
+        with pytest.raises(nb.InvalidProblem, match=r"out has shape \[3, 1\], wants \[3\] with keepdims=False"):
+            nb.reduce_sum(a, 1, False, out=column)
+        with pytest.raises(nb.InvalidProblem, match="y overlaps x"):
+            nb.reduce_sum(a, 1, out=a[:, 1:2])
+        with pytest.raises(TypeError, match="unexpected keyword argument 'correction'"):
+            nb.reduce_sum(a, 1, correction=0)
+        with pytest.raises(TypeError, match=r"required .*argument: 'axis'"):
+            nb.reduce_sum(a)
+
+
 # ---------------------------------------------------------------- rules
 
 

@@ -42,6 +42,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
     """``f(x, axis, keepdims=True)`` of a reduction."""
     x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
     defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
+    usual = tuple(defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
     calls: dict[Any, tuple[plan.Plan, Bound]] = {}
 
@@ -64,9 +65,10 @@ def forward_function(op: Op) -> Callable[..., Any]:
         return made, made.bind([view, y])
 
     def run(x: Any, axis: Any, keepdims: bool = True, *, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
-        named = defaults
+        named, given = defaults, usual
         if settings:
             named = defaults | settings
+            given = tuple(named.values())
             if len(named) > len(defaults):
                 signature.bind(x, axis, **settings)  # raises what names the first that is unknown
         view = arrays.read(x, x_place)
@@ -77,7 +79,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
             out = allocation.empty(view, shape, made.descriptor.result or view.element, stream)
         y = arrays.read(out, y_place)
         pointers = [view.ptr, y.ptr]
-        key = (view.form, y.form, view.ptr & 15, y.ptr & 15, keepdims, axis if type(axis) is int else _key(axis), *named.values())
+        key = (view.form, y.form, pointers[0] & 15, pointers[1] & 15, keepdims, axis if type(axis) is int else _key(axis), given)
         found = calls.get(key)
         if found is None:
             found = remember(calls, key, bound(view, y, axis, keepdims, named))
