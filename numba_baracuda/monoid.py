@@ -44,8 +44,8 @@ class Monoid:
     Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
     new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
     over the elements, which may pass over a NaN, since the sums do not; without that one of the first elements, and later their mean. Where there is
-    ``suits(sum, pivot, one)``, the sum of some elements about the pivot 1 is tried first: it says whether that will do, 1 and the pivot of those
-    before having become ``pivot``. All may be named as functions that give them for the type.
+    ``suits(sum, pivot, one)``, the sum of some elements, of one term each, about the pivot 1 is tried first: it says whether that will do, 1 and the
+    pivot of those before having become ``pivot``. All may be named as functions that give them for the type.
 
     ``kind`` is the state's type where it is not the accumulator's. Where elements ``shift``, the mean in a state is taken less one of them.
     """

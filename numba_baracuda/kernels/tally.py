@@ -47,6 +47,23 @@ class Tally:
         batch, combine = batch_of(self._monoid, self._value, runs, run, step, gap), states_on(self._monoid, self._value).combine
         return jit.device(lambda tally, elements, at, position, valid, count: combine(tally, batch(elements, at, position, valid)))
 
+    def beside(self, runs: int, columns: int, gap: int) -> Any:
+        """``take(tallies, elements, position, valid, count)``: ``batch`` of one element a run for the tallies of ``columns``, one behind the other.
+
+        Element k of a run belongs to column k.
+        """
+        return self._each(self.batch(runs, 1, columns, gap), columns)
+
+    def _each(self, take: Any, columns: int) -> Any:
+        (get, put), width = accessors(self.width), self.width
+
+        @jit.device
+        def take_each(tallies: Any, elements: Any, position: Any, valid: Any, count: Any) -> None:
+            for v in range(columns):
+                put(tallies, v * width, 1, take(get(tallies, v * width, 1), elements, v, position, valid, count))
+
+        return take_each
+
     def over(self, lanes: int) -> Any:
         """``fold(tally, count, origin)``: the state of a group of lanes, which is a block where there are more than 32; the same in all of them."""
         reduce = over_lanes(self._monoid, self._value, lanes)
@@ -136,21 +153,13 @@ class _PivotTally(Tally):
 
         return choose_all, add_all
 
-    def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
+    def _guarded(self, runs: int, run: int, step: int) -> Any:
         kind, moved, chosen, first_pivot = self.kind, self._moved, self._chosen, self._first_pivot(runs * run, step)
         choose_all, add_all = self._over_runs(runs, run, step)
-        tried, suits, choose = self._tried, self._suits, self._choose
 
         @jit.device
         def take(tally: Any, elements: Any, at: Any, position: Any, valid: Any, count: Any) -> Any:
             pivot, first, second = tally
-            if tried:
-                more, other = add_all(kind(0), kind(0), kind(1), elements, at, valid)
-                joint = choose(pivot, kind(1))
-                if suits(more, joint, kind(1)):
-                    if joint != pivot:
-                        first, second = moved(first, second, kind(count), pivot, joint, kind(1))
-                    return joint, first + more, second + other
             if chosen:
                 pivot = choose_all(pivot, elements, at, valid)
             elif count == 0:
@@ -163,6 +172,60 @@ class _PivotTally(Tally):
             return pivot, first, second
 
         return take
+
+    def _trial(self, runs: int, run: int, step: int) -> tuple[Any, Any]:
+        """``attempt(tally, elements, at, valid)``: the sum about the pivot 1, and whether it suits; ``accept(tally, sum, count)``: with it."""
+        kind, moved, choose, suits = self.kind, self._moved, self._choose, self._suits
+        _, add_all = self._over_runs(runs, run, step)
+
+        @jit.device
+        def attempt(tally: Any, elements: Any, at: Any, valid: Any) -> Any:
+            more, _ = add_all(kind(0), kind(0), kind(1), elements, at, valid)
+            return more, suits(more, choose(tally[0], kind(1)), kind(1))
+
+        @jit.device
+        def accept(tally: Any, more: Any, count: Any) -> Any:
+            pivot, first, second = choose(tally[0], kind(1)), tally[1], tally[2]
+            if pivot != tally[0]:
+                first, second = moved(first, second, kind(count), tally[0], pivot, kind(1))
+            return pivot, first + more, second
+
+        return attempt, accept
+
+    def batch(self, runs: int, run: int, step: int, gap: int) -> Any:
+        guarded = self._guarded(runs, run, step)
+        if not self._tried:
+            return guarded
+        attempt, accept = self._trial(runs, run, step)
+
+        @jit.device
+        def take(tally: Any, elements: Any, at: Any, position: Any, valid: Any, count: Any) -> Any:
+            more, suit = attempt(tally, elements, at, valid)
+            return accept(tally, more, count) if suit else guarded(tally, elements, at, position, valid, count)
+
+        return take
+
+    def beside(self, runs: int, columns: int, gap: int) -> Any:
+        """All columns are tried before any is guarded: one branch, and loops that unroll."""
+        if not self._tried:
+            return super().beside(runs, columns, gap)
+        (attempt, accept), guarded = self._trial(runs, 1, columns), self._each(self._guarded(runs, 1, columns), columns)
+        (get, put), width, kind = accessors(self.width), self.width, self.kind
+
+        @jit.device
+        def take_all(tallies: Any, elements: Any, position: Any, valid: Any, count: Any) -> None:
+            sums = cuda.local.array(columns, kind)
+            all_suit = True
+            for v in range(columns):
+                sums[v], suit = attempt(get(tallies, v * width, 1), elements, v, valid)
+                all_suit &= suit
+            if all_suit:
+                for v in range(columns):
+                    put(tallies, v * width, 1, accept(get(tallies, v * width, 1), sums[v], count))
+            else:
+                guarded(tallies, elements, position, valid, count)
+
+        return take_all
 
     def over(self, lanes: int) -> Any:
         kind, moved, chosen, choose, state, two = self.kind, self._moved, self._chosen, self._choose, self.state, self._terms > 1
@@ -209,8 +272,6 @@ class _PivotTally(Tally):
                 for h in range(height):
                     firsts[h], seconds[h] = add_all(kind(0), kind(0), kind(1), elements, h * row_size, valid[h])
                 add_up(firsts, lane)
-                if two:
-                    add_up(seconds, lane)
                 suit = True
                 for h in range(left):
                     suit &= suits(firsts[h], kind(1), kind(1))

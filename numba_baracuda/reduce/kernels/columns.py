@@ -31,7 +31,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
     width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
     (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
-    take, (write, keep), column_of = tally.batch(steps, 1, vector, depth), results_of(monoid, value, result), place_of(kept)
+    take, (write, keep), column_of = tally.beside(steps, vector, depth), results_of(monoid, value, result), place_of(kept)
     fetch_each = edges_of(value, vector, depth, dims, steps)
     (fetch, fetch_some), size, scalars, kept_scalars = (
         accesses_of(value, vector, depth, dims, steps),
@@ -70,8 +70,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
             else:
                 fetch(x, base, position, shape, x_strides, batch, 0)
-            for v in range(vector):
-                put_tally(tallies, v * kept_width, 1, take(get_tally(tallies, v * kept_width, 1), batch, v, position, steps, count))
+            take(tallies, batch, position, steps, count)
             count = int32(count + steps)
             position = opaque(position + steps * depth)
         if position < last:
@@ -79,8 +78,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 valid = fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
             else:
                 valid = fetch_some(x, base, position, last, position, shape, x_strides, batch, 0)
-            for v in range(vector):
-                put_tally(tallies, v * kept_width, 1, take(get_tally(tallies, v * kept_width, 1), batch, v, position, valid, count))
+            take(tallies, batch, position, valid, count)
             count = int32(count + valid)
         for v in range(vector):
             origin = widen(x[base + v]) if shifts and first < last and low <= v < high else wide(0)
