@@ -48,7 +48,12 @@ def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str 
         ((1 << 16, 1024), 1, {}, "fold_rows", {"lanes": 32}),
         ((1 << 14, 1 << 14), 1, {}, "fold_rows", {"lanes": 256, "vector": 4, "peeled": False}),
         ((1 << 14, 1 << 14), 1, {"address": 4}, "fold_rows", {"vector": 4, "peeled": True}),
-        ((1024,), None, {}, "fold_rows", {"vector": 4, "peeled": False}),
+        ((1024,), None, {}, "fold_short_rows", {"vector": 4, "lanes": 32, "steps": 8, "height": 1, "full": True}),
+        ((1000,), None, {}, "fold_short_rows", {"steps": 8, "full": False}),
+        ((4, 1024), 1, {"element": "f64"}, "fold_rows", {"lanes": 256}),
+        ((4, 512), 1, {"element": "f64"}, "fold_short_rows", {"steps": 8, "height": 1}),
+        ((5, 1024), 1, {}, "fold_rows", {"lanes": 256}),
+        ((1028,), None, {}, "fold_rows", {"vector": 4, "peeled": False}),
         ((1 << 14, 1 << 14), 0, {}, "fold_columns", {"lanes": 32, "vector": 4}),
         ((1 << 14, 1 << 14), 0, {"address": 4}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
         ((1 << 14, (1 << 14) - 1), 0, {"pad": 1}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
@@ -91,6 +96,13 @@ def test_lanes_of_short_rows_hold_them() -> None:
         assert (steps == 0) == (accesses > 4 * lanes) and height & (height - 1) == 0
         assert steps == 0 or ((steps - 1) * lanes < accesses <= steps * lanes and steps * height <= 4 < 2 * steps * height)
     assert tiling.short_row(0, 1, 4) == (0, 0)
+
+
+def test_few_short_rows_are_a_block_s_accesses() -> None:
+    found = [(rows, accesses, tiling.few_rows(accesses, rows, 4)) for rows in range(1, 20) for accesses in range(600)]
+    assert all((steps > 0) == (128 < accesses <= 256 and rows * accesses <= 1024) for rows, accesses, steps in found)
+    assert all((steps - 1) * 32 < accesses <= steps * 32 for _, accesses, steps in found if steps)
+    assert {tiling.few_rows(accesses, 1, tiling.MOST_STEPS) for accesses in range(2000)} == {0}
 
 
 def test_staged_rows_fit() -> None:

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from .problem import Problem
-from .tiling import BLOCKS_COLUMNS, BLOCKS_ROWS, GIVEN_COLUMNS, GIVEN_ROWS, THREADS, column_lanes, row_lanes, short_row, splits_for, steps_of
+from .tiling import (
+    BLOCKS_COLUMNS,
+    BLOCKS_ROWS,
+    GIVEN_COLUMNS,
+    GIVEN_ROWS,
+    THREADS,
+    column_lanes,
+    few_rows,
+    row_lanes,
+    short_row,
+    splits_for,
+    steps_of,
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +43,14 @@ class Geometry:
             return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_ROWS))
         accesses = ceil_div(problem.extent, problem.vector)
         return cls(lanes, blocks, 1, problem.extent, *(() if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))))
+
+    @classmethod
+    def of_few(cls, problem: Problem, value: str) -> Geometry | None:
+        """For a fold of so few short rows that there is little to read, a warp each; None for others."""
+        if not problem.along or problem.peeled:
+            return None
+        steps = few_rows(ceil_div(problem.extent, problem.vector), problem.rows, steps_of(value, problem.vector))
+        return cls(32, 1, 1, problem.extent, steps, 1) if steps else None
 
     @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:

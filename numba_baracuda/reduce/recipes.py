@@ -54,7 +54,7 @@ def fold_steps(
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
         return [_fold_staged(problem, constants, found, (source, guard, output), state)], []
-    geometry = Geometry.of(problem, target.multiprocessors, value)
+    geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
     scalars, parts = (*extents, found.correction), NULL if geometry.splits == 1 else "parts"
     signature = f"*{value} *i32 *{result} *{state} {' '.join(['i64'] * len(scalars))} {_tuples(problem, 3, 2)}"
