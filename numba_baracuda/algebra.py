@@ -143,6 +143,8 @@ def _rescaled(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any)
 
 _EXPONENTIALS: dict[str, Any] = {"pivot": _greater, "about": "numba_baracuda.kernels.pivots:exponential", "moved": _rescaled}
 LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_sum, **_EXPONENTIALS)
+#: the same for results that are rounded to a half
+ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_share, results=2)
 #: Σ of the products of two arrays
@@ -179,6 +181,8 @@ HYPOT = Monoid(
     moved="numba_baracuda.kernels.pivots:scaled_again",
     around="numba_baracuda.kernels.pivots:scaled_sum",
 )  # fmt: skip
+#: the same, quicker where the squares stay in range as they are
+TRIED_HYPOT = replace(HYPOT, name="tried_hypot", suits="numba_baracuda.kernels.pivots:squares_in_range")
 
 # ---------------------------------------------------------------- moments
 
@@ -250,8 +254,8 @@ COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 _MONOIDS = {
     monoid.name: monoid
     for monoid in (
-        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, NONZERO_PROD, LOGSUMEXP, SOFTMAX, DOT, HYPOT, VAR, STD,
-        MOMENTS, ANY, ALL, COUNT,
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, NONZERO_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, DOT, HYPOT,
+        TRIED_HYPOT, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

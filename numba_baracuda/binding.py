@@ -99,11 +99,11 @@ class Bound:
             if pointers[k] + low < last and first < pointers[k] + high:
                 raise InvalidProblem(f"{self.op.name}: workspace overlaps {self.op.operands[k].name}, wants memory of its own")
 
-    def __call__(self, stream: int, pointers: list[int], views: list[View], workspace: View | None) -> None:
+    def run(self, stream: int, pointers: list[int], views: list[View], workspace: View | None) -> None:
         """Runs the steps. Slots, and what a step makes for the next ones, are appended to ``pointers``; ``views`` keep the latter alive."""
-        if not self.recipe.steps:
-            return
         if self.device < 0:
+            if not self.recipe.steps:
+                return
             arrays.warn_emulated()
             self.acts[0](views, workspace)
             return

@@ -34,17 +34,18 @@ class Monoid:
     """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
 
     Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
-    integer where states are integers. ``combine`` may be named as ``"package.module:function"``, for one that needs numba. ``lift`` is given as
-    ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are that
-    integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies behind all
-    of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given the
-    count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of one scalar
-    is otherwise its own result.
+    integer where states are integers. ``combine`` and ``finish`` may be named as ``"package.module:function"``, for what needs numba. ``lift`` is
+    given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are
+    that integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies
+    behind all of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish``
+    is given the count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of
+    one scalar is otherwise its own result.
 
     Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
     new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
-    over the elements, which may pass over a NaN, since the sums do not; without that one of the first elements, and later their mean. All may be
-    named as functions that give them for the type.
+    over the elements, which may pass over a NaN, since the sums do not; without that one of the first elements, and later their mean. Where there is
+    ``suits(sum, pivot, one)``, the sum of some elements, of one term each, about the pivot 1 is tried first: it says whether that will do, 1 and the
+    pivot of those before having become ``pivot``. All may be named as functions that give them for the type.
 
     ``kind`` is the state's type where it is not the accumulator's. Where elements ``shift``, the mean in a state is taken less one of them.
     """
@@ -53,12 +54,13 @@ class Monoid:
     identity: tuple[float, ...]
     combine: Callable[[Any, Any], Any] | str
     lift: Callable[[Any, Any, Any], Any] = _element
-    finish: Callable[[Any, Any, Any], Any] = _state
+    finish: Callable[[Any, Any, Any], Any] | str = _state
     append: Callable[[Any, Any, Any], Any] | None = None
     pivot: Callable[[Any, Any], Any] | None = None
     about: Callable[[Any, Any, Any], Any] | str = ""
     moved: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _unmoved
     around: Callable[[Any, Any, Any, Any, Any], Any] | str = _around
+    suits: Callable[[Any, Any, Any], Any] | str = ""
     terms: int = 1
     kind: str = ""
     shifts: bool = False

@@ -199,9 +199,12 @@ class Plan:
     def execute(self, views: list[View], stream: Any, workspace: Any) -> None:
         """``run`` for operands that are already views."""
         pointers = [view.ptr for view in views]
-        bound = self.bind(views, pointers)
+        self.queue(self.bind(views, pointers), views, pointers, stream, workspace)
+
+    def queue(self, bound: Bound, views: list[View], pointers: list[int], stream: Any, workspace: Any) -> None:
+        """``execute`` for operands at these addresses whose launches are at hand."""
         handle = streams.stream_handle(stream, views[0])
-        bound(handle, pointers, views, self._workspace(workspace, bound, views, pointers, handle) if bound.workspace else None)
+        bound.run(handle, pointers, views, self._workspace(workspace, bound, views, pointers, handle) if bound.workspace else None)
 
     def _workspace(self, given: Any, bound: Bound, views: list[View], pointers: list[int], handle: int) -> View:
         if given is None:
@@ -234,7 +237,7 @@ def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int
     device = arrays.check_one_device(name, views)
     bound = Bound(op, recipe, views, target_of(device), device)
     workspace = allocation.scratch(views[0], bound.workspace, stream) if bound.workspace else None
-    bound(stream, [view.ptr for view in views], views, workspace)
+    bound.run(stream, [view.ptr for view in views], views, workspace)
 
 
 _plans: dict[Any, Plan] = {}

@@ -374,7 +374,7 @@ def test_a_bound_plan_gives_kernels_the_addresses_they_name_and_zero_for_null(mo
     fake = use(monkeypatch, parameters=4)
     spec = KernelSpec("nowhere:kernel", (), "*f32 *i64 *i64 *f32", 128)
     made = bound(monkeypatch, op.Launch(spec, (2, 128, 0), ("y", "second", op.NULL, "x"), ()))
-    made(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
+    made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     ((arguments, words),) = fake.launches
     assert arguments == (("function", 77), 2, 1, 1, 128, 1, 1, 0, 5, 100)
     assert words == struct.pack("=4Q", 8192, 16384 + 32, 0, 4096)
@@ -386,13 +386,13 @@ def test_a_bound_plan_judges_what_it_reads_back(monkeypatch: pytest.MonkeyPatch)
     judged = []
     spec = KernelSpec("nowhere:kernel", (), "*i64", 128)
     made = bound(monkeypatch, op.Clear("first", 7), op.Launch(spec, (1, 128, 0), ("first",), ()), op.Verify("first", judged.append))
-    made(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
+    made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     assert [call for call in fake.calls if call[0] in ("memset", "copy")] == [("memset", 16384, 7, 32, 5), ("copy", 16384, 24, 5)]
     assert [words for _, words in fake.launches] == [struct.pack("=Q", 16384)]
     assert judged == [[-1, 0, 1]]
     fake.capturing = {5}
     with pytest.raises(errors.Unsupported, match="drop check_ids=True or end the capture"):
-        made(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
+        made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
 
 
 def test_what_a_card_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,21 +104,21 @@ def check(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str = 
 
 #: along and across memory, in one part and in several, peeled rows, and axes that do not merge
 SHAPES = [
-    ((6, 300), 1), ((300, 10), 0), ((2, 9001), 1), ((70_000,), 0), ((9000, 3), 0), ((3, 20, 5), 1), ((3, 20, 8), (0, 2)), ((6, 4, 5), None),
-    ((70, 3), -1), ((1, 1), 1), ((33, 4), 1), ((9, 700), 1), ((2, 4096), 1), ((50, 31), 1), ((40, 64), 1),
-    ((20, 601), 1), ((33, 701), 1), ((300, 24), 1), ((40, 900), 1),
+    ((6, 300), 1), ((300, 10), 0), ((3, 900), 1), ((2, 9001), 1), ((70_000,), 0), ((9000, 3), 0), ((3, 20, 5), 1), ((3, 20, 8), (0, 2)),
+    ((6, 4, 5), None), ((70, 3), -1), ((1, 1), 1), ((33, 4), 1), ((9, 700), 1), ((2, 4096), 1), ((50, 31), 1), ((40, 64), 1),
+    ((20, 601), 1), ((33, 701), 1), ((300, 24), 1), ((40, 900), 1), ((1024,), None),
     ((5, 1000, 2), 1), ((7,), ()), ((), None), ((2, 1, 3, 1, 2, 1, 2, 3), (1, 2, 6)),
 ]  # fmt: skip
 FEW = [op for op in OPS if op.name in ("reduce_sum", "reduce_var", "reduce_std_backward")]
 
 
 @EVERY
-@pytest.mark.parametrize(("shape", "axis"), SHAPES[:2])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES[:3])
 def test_rows_and_columns(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
     check(kind, op, shape, axis)
 
 
-@pytest.mark.parametrize(("shape", "axis"), SHAPES[2:])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES[3:])
 @pytest.mark.parametrize("op", FEW, ids=name_of)
 def test_shapes_and_axes(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
     check(kind, op, shape, axis)
@@ -223,6 +223,23 @@ def test_views(kind: Kind, op: Op, axis: int) -> None:
         assert_close(kind.numpy(function(op)(view, axis)), truth(op, {"x": array}, array.shape, (axis,)), "f32", f"{op.name}: {name}")
 
 
+@pytest.mark.parametrize("name", ["sum", "var", "norm2", "argmax"])
+@pytest.mark.parametrize("element", ["f32", "f16"])
+def test_columns_that_begin_anywhere(kind: Kind, name: str, element: str) -> None:
+    """Accesses are aligned, so those at either end of a line reach beyond it; NaN is what lies there."""
+    op, made = nb.OPS[f"reduce_{name}"], numpy_dtype(element)
+    for before, behind in ((1, 7), (3, 0), (5, 2), (0, 1)):
+        x = values(op, (9, 1040 - before - behind), element)
+        wide = np.full((9, 1040), NAN, made)
+        wide[:, before : 1040 - behind] = x
+        got = kind.numpy(function(op)(kind.array(wide)[:, before : 1040 - behind], 0, False))
+        if name == "argmax":
+            np.testing.assert_array_equal(got, x.argmax(0))
+        else:
+            wanted = truth(op, {"x": x}, x.shape, (0,))
+            assert_close(got, Truth(wanted.value[0], wanted.scale[0], wanted.terms[0]), element, op.name)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_views_of_a_gradient(kind: Kind, axis: int) -> None:
     op = next(op for op in BACKWARD if op.name == "reduce_logsumexp_backward")
@@ -250,6 +267,28 @@ def test_results_without_the_axes(kind: Kind, op: Op) -> None:
         np.testing.assert_array_equal(kind.numpy(run(op, squeezed, (5, 6), 1)), whole)
 
 
+def test_arguments_by_position_and_by_name(kind: Kind) -> None:
+    """And the same call again, which finds its launches."""
+    x = np.arange(12, dtype=F).reshape(3, 4)
+    a, wanted, aside = kind.array(x), x.sum(1), kind.array(np.ones((3, 4), F))
+    for _ in range(2):
+        out, column = kind.poisoned((3,), F), kind.poisoned((3, 1), F)
+        assert nb.reduce_sum(a, 1, False, out=out) is out and nb.reduce_sum(x=a, axis=1, out=column) is column
+        np.testing.assert_array_equal(kind.numpy(out), wanted)
+        np.testing.assert_array_equal(kind.numpy(column)[:, 0], wanted)
+        np.testing.assert_array_equal(kind.numpy(nb.reduce_var(a, keepdims=False, axis=[1], correction=0)), x.var(1))
+        np.testing.assert_array_equal(kind.numpy(nb.reduce_sum_backward(dy=kind.array(np.ones((3, 1), F)), axis=1, x=a)), np.ones((3, 4), F))
+        np.testing.assert_array_equal(kind.numpy(nb.cumsum(axis=1, x=aside)), x[:1] + np.zeros((3, 1), F) + 1)
+        with pytest.raises(nb.InvalidProblem, match=r"out has shape \[3, 1\], wants \[3\] with keepdims=False"):
+            nb.reduce_sum(a, 1, False, out=column)
+        with pytest.raises(nb.InvalidProblem, match="y overlaps x"):
+            nb.reduce_sum(a, 1, out=a[:, 1:2])
+        with pytest.raises(TypeError, match="unexpected keyword argument 'correction'"):
+            nb.reduce_sum(a, 1, correction=0)
+        with pytest.raises(TypeError, match=r"required .*argument: 'axis'"):
+            nb.reduce_sum(a)
+
+
 # ---------------------------------------------------------------- rules
 
 
@@ -268,33 +307,44 @@ def test_an_outlier_at_the_front(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("element", "sizes"), [("f32", (1e-30, 1e-20, 1.0, 1e20, 1e37)), ("f64", (1e-300, 1e-200, 1e200, 1e307)), ("f16", (1e-4, 1e3))]
+    ("element", "sizes"),
+    [
+        ("f32", (1e-30, 1e-20, 1.0, 1e20, 1e37)),
+        ("f64", (1e-300, 1e-200, 1e200, 1e307)),
+        ("f16", (6e-8, 1e-4, 1e3)),
+        ("bf16", (1e-38, 1e-20, 1.0, 1e20, 1e37)),
+    ],
 )
 def test_norms_near_the_limits(kind: Kind, element: str, sizes: tuple[float, ...]) -> None:
     for size in sizes:
         x = np.full((20, 20), size).astype(numpy_dtype(element))
         for axis in (0, 1):
             got = kind.numpy(nb.reduce_norm2(kind.array(x), axis)).astype(np.float64)
-            np.testing.assert_allclose(got, np.float64(x[0, 0]) * 20**0.5, rtol=2e-3 if element == "f16" else 1e-6)
+            np.testing.assert_allclose(
+                got, np.float64(x[0, 0]) * 20**0.5, rtol={"f16": 2e-3, "bf16": 1e-2}.get(element, 1e-6), atol=6e-8 if element == "f16" else 0
+            )
 
 
-def test_norms_of_mixed_sizes(kind: Kind) -> None:
-    x = np.array([[3e30, 4e30, 1e-30, 0], [0, 0, 0, 0], [INF, 1, 0, -INF], [1, NAN, 2, INF], [-3, 4, 0, 0]], F)
-    wanted = np.array([5e30, 0, INF, NAN, 5], F)
-    for array, axis in ((x, 1), (x.T.copy(), 0)):
-        np.testing.assert_allclose(kind.numpy(nb.reduce_norm2(kind.array(array), axis, False)), wanted, rtol=1e-6)
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_norms_of_mixed_sizes(kind: Kind, element: str) -> None:
+    x = np.array([[3e30, 4e30, 1e-30, 0], [0, 0, 0, 0], [INF, 1, 0, -INF], [1, NAN, 2, INF], [-3, 4, 0, 0], [3, 0, 0, 4e-30], [3e-38, 0, 0, 0]])
+    wanted = np.array([5e30, 0, INF, NAN, 5, 3, 3e-38])
+    for many in (1, 40):  # one access, and several
+        for array, axis in ((np.repeat(x, many, 1), 1), (np.repeat(x, many, 1).T.copy(), 0)):
+            got = kind.numpy(nb.reduce_norm2(kind.array(array.astype(numpy_dtype(element))), axis, False)).astype(np.float64)
+            np.testing.assert_allclose(got, wanted * many**0.5, rtol=1e-6 if element == "f32" else 1e-2)
 
 
-@pytest.mark.parametrize("name", ["norm2", "logsumexp", "var"])
-def test_sizes_that_change_along_the_way(kind: Kind, name: str) -> None:
+@pytest.mark.parametrize(("name", "element"), [("norm2", "f32"), ("norm2", "bf16"), ("logsumexp", "f32"), ("var", "f32")])
+def test_sizes_that_change_along_the_way(kind: Kind, name: str, element: str) -> None:
     """Every lane has to move its pivot, upwards and downwards."""
     rising = {"norm2": np.geomspace(1e-35, 1e35, 6000), "logsumexp": np.linspace(-3000, 3000, 6000), "var": np.linspace(0, 1e6, 6000) ** 2}[name]
-    x = np.stack([rising, rising[::-1], np.roll(rising, 3000)]).astype(F)
+    x = np.stack([rising, rising[::-1], np.roll(rising, 3000)]).astype(numpy_dtype(element))
     wide = x.astype(np.float64)
     wanted = {"norm2": np.linalg.norm(wide, axis=1), "logsumexp": np.logaddexp.reduce(wide, axis=1), "var": wide.var(axis=1, ddof=1)}[name]
     for array, axis in ((x, 1), (x.T.copy(), 0)):
         got = kind.numpy(getattr(nb, f"reduce_{name}")(kind.array(array), axis, False))
-        np.testing.assert_allclose(got, wanted, rtol=3e-6)
+        np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=3e-6 if element == "f32" else 1e-2)
 
 
 def test_infinities_and_nan(kind: Kind) -> None:
@@ -306,6 +356,31 @@ def test_infinities_and_nan(kind: Kind) -> None:
     for (name, numbers), (array, axis) in itertools.product(wanted.items(), ((x, 1), (x.T.copy(), 0))):
         got = kind.numpy(getattr(nb, f"reduce_{name}")(kind.array(array), axis, False))
         np.testing.assert_allclose(got, np.array(numbers, F), rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16"])
+def test_logsumexp_of_halves(kind: Kind, element: str) -> None:
+    """Half a step of the element, and the error of a float32 of the size of the greatest element or 1, also where the result is near 0."""
+    made = numpy_dtype(element)
+    few = np.concatenate([-np.geomspace(1e-3, 20, 300), np.linspace(-1, 1, 40), np.linspace(-60, 60, 20)]).astype(made)
+    below = np.arange(1 << 15, int(np.array(-18, made).view(np.uint16)), dtype=np.uint16).view(made)  # every number from -0 to -18
+    cases = [np.stack([np.zeros_like(below), below], 1)]  # whose sums lie dense from 1 to 2
+    for count in (1, 2, 4, 7, 300):
+        cases.append(np.repeat(few[:, None], count, 1))
+        cases[-1][::3] -= (np.arange(count) / 8).astype(made)
+    for x in cases:
+        wide = x.astype(np.float64)
+        wanted = np.logaddexp.reduce(wide, axis=1)
+        step = np.maximum(abs(wanted) * float(ml_dtypes.finfo(made).eps), float(ml_dtypes.finfo(made).smallest_subnormal))
+        most = step / 2 + 2.0**-20 * (1 + abs(wide).max(1) / 4)
+        for array, axis in ((x, 1), (x.T.copy(), 0)):
+            got = kind.numpy(nb.reduce_logsumexp(kind.array(array), axis, False))
+            assert got.dtype == made
+            assert (abs(got.astype(np.float64) - wanted) <= most).all()
+    x = np.array([[-INF, -INF], [INF, 1], [NAN, 1], [-INF, 2], [INF, -INF], [5, -INF]], made)
+    for array, axis in ((x, 1), (x.T.copy(), 0)):
+        got = kind.numpy(nb.reduce_logsumexp(kind.array(array), axis, False)).astype(F)
+        np.testing.assert_array_equal(got, np.array([-INF, INF, NAN, 2, INF, 5], F))
 
 
 def test_signed_zeros(kind: Kind) -> None:

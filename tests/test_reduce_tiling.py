@@ -27,7 +27,7 @@ def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str 
     """What reduces an array whose last axis has ``pad`` elements behind it."""
     descriptor = ReduceDescriptor(ReduceKind.parse(kind), shape, axis, element)
     strides = contiguous((*shape[:-1], shape[-1] + pad)).strides
-    op = OPS[f"reduce_{kind}"]
+    op = OPS[descriptor.op_name]
     recipe = op.variants[0].recipe(op, descriptor, {"x": Layout(shape, strides, address), "y": contiguous(descriptor.output_shape)}, CARD)
     return [step for step in recipe.steps if isinstance(step, Launch)]
 
@@ -48,9 +48,18 @@ def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str 
         ((1 << 16, 1024), 1, {}, "fold_rows", {"lanes": 32}),
         ((1 << 14, 1 << 14), 1, {}, "fold_rows", {"lanes": 256, "vector": 4, "peeled": False}),
         ((1 << 14, 1 << 14), 1, {"address": 4}, "fold_rows", {"vector": 4, "peeled": True}),
-        ((1024,), None, {}, "fold_rows", {"vector": 4, "peeled": False}),
+        ((1024,), None, {}, "fold_short_rows", {"vector": 4, "lanes": 32, "steps": 8, "height": 1, "full": True}),
+        ((1000,), None, {}, "fold_short_rows", {"steps": 8, "full": False}),
+        ((4, 1024), 1, {"element": "f64"}, "fold_rows", {"lanes": 256}),
+        ((4, 512), 1, {"element": "f64"}, "fold_short_rows", {"steps": 8, "height": 1}),
+        ((5, 1024), 1, {}, "fold_rows", {"lanes": 256}),
+        ((1028,), None, {}, "fold_rows", {"vector": 4, "peeled": False}),
         ((1 << 14, 1 << 14), 0, {}, "fold_columns", {"lanes": 32, "vector": 4}),
-        ((1 << 14, 1 << 14), 0, {"address": 4}, "fold_columns", {"lanes": 128, "vector": 1}),
+        ((1 << 14, 1 << 14), 0, {"address": 4}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
+        ((1 << 14, (1 << 14) - 1), 0, {"pad": 1}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
+        ((1 << 14, (1 << 14) - 1), 0, {}, "fold_columns", {"lanes": 128, "vector": 1, "peeled": False}),
+        ((1 << 14, 64), 0, {"address": 4}, "fold_columns", {"lanes": 64, "vector": 1, "peeled": False}),
+        ((1 << 14, 1 << 14), 0, {"address": 8, "kind": "var"}, "fold_columns", {"lanes": 64, "vector": 2, "peeled": False}),
         ((1 << 14, 1 << 14), 0, {"kind": "var"}, "fold_columns", {"lanes": 64, "vector": 2}),
         ((1 << 14, 1 << 14), 0, {"kind": "var", "element": "bf16"}, "fold_columns", {"lanes": 128, "vector": 2}),
     ],
@@ -59,6 +68,12 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: Any, options: dict[str
     spec = launches(shape, axis, **options)[0].spec
     assert spec.factory.endswith(f":{kernel}")
     assert dict(spec.constants) | constants == dict(spec.constants)
+
+
+def test_halves_have_monoids_of_their_own() -> None:
+    for kind, monoids in (("norm2", ("hypot", "norm2", "tried_hypot")), ("log_sum_exp", ("logsumexp", "rounded_logsumexp", "rounded_logsumexp"))):
+        specs = [launches((1 << 14, 1 << 14), 1, kind, element)[0].spec for element in ("f32", "f16", "bf16")]
+        assert tuple(dict(spec.constants)["monoid"] for spec in specs) == monoids
 
 
 def test_long_rows_are_joined_in_a_second_launch_and_small_problems_need_one() -> None:
@@ -81,6 +96,13 @@ def test_lanes_of_short_rows_hold_them() -> None:
         assert (steps == 0) == (accesses > 4 * lanes) and height & (height - 1) == 0
         assert steps == 0 or ((steps - 1) * lanes < accesses <= steps * lanes and steps * height <= 4 < 2 * steps * height)
     assert tiling.short_row(0, 1, 4) == (0, 0)
+
+
+def test_few_short_rows_are_a_block_s_accesses() -> None:
+    found = [(rows, accesses, tiling.few_rows(accesses, rows, 4)) for rows in range(1, 20) for accesses in range(600)]
+    assert all((steps > 0) == (128 < accesses <= 256 and rows * accesses <= 1024) for rows, accesses, steps in found)
+    assert all((steps - 1) * 32 < accesses <= steps * 32 for _, accesses, steps in found if steps)
+    assert {tiling.few_rows(accesses, 1, tiling.MOST_STEPS) for accesses in range(2000)} == {0}
 
 
 def test_staged_rows_fit() -> None:

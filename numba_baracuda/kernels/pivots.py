@@ -8,10 +8,10 @@ from typing import Any
 
 from numba.cuda.types import float32
 
-from ..device.numbers import exp2_approx
+from ..device.numbers import exp2_approx, log2_approx
 from ..runtime import jit
 
-_LOG2_E = math.log2(math.e)
+_LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 #: for each type of a state, exponents b and u: what is below 2ᵇ is squared as it is, and beyond in units of 2ᵘ no sum of 2³¹ squares overflows
 _BANDS = {"float32": (45, 88), "float64": (450, 600)}
 
@@ -29,6 +29,12 @@ def exponential(kind: Any) -> Any:
     return about
 
 
+@jit.device
+def rounded_log_of_sum(state: Any, count: Any, one: Any) -> Any:
+    """m + log s of a float32 state (m, s), where s ≥ 1, or 0 of nothing: off by some 2⁻²² and a rounding, about what the powers in s are off by."""
+    return state[0] + log2_approx(state[1]) * float32(_LN_2)
+
+
 @functools.cache
 def _units(kind: Any) -> tuple[Any, Any]:
     """``unit(pivot)``, a power of two in which the squares of elements up to the pivot stay in range, and ``inverse(pivot)``, one over it."""
@@ -37,6 +43,14 @@ def _units(kind: Any) -> tuple[Any, Any]:
     unit = jit.device(lambda pivot: large if pivot >= most else small if pivot < least else kind(1))
     inverse = jit.device(lambda pivot: small if pivot >= most else large if pivot < least else kind(1))
     return unit, inverse
+
+
+@functools.cache
+def squares_in_range(kind: Any) -> Any:
+    """``suits(sum, pivot, one)``: whether unscaled squares of elements up to the pivot stay in range, and those in the sum did not vanish."""
+    bound, _ = _BANDS[str(kind)]
+    least, most, greatest = kind(2.0 ** (-2 * bound)), kind(2.0 ** (2 * bound)), kind(2.0**bound)
+    return jit.device(lambda sum, pivot, one: (least <= sum) & (sum < most) & (pivot < greatest))
 
 
 @functools.cache

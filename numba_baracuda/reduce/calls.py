@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import allocation, arrays, plan, streams
+from ..binding import Bound
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem
 from ..op import Op
-from ..signatures import CALL, NEEDED, function_of
+from ..signatures import CALL, NEEDED, dressed, function_of, signature_of
 from ..views import Form, View, remember
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, reduced_axes
 
@@ -40,33 +41,53 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 def forward_function(op: Op) -> Callable[..., Any]:
     """``f(x, axis, keepdims=True)`` of a reduction."""
     x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
+    defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
+    usual = tuple(defaults.values())
+    signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
+    calls: dict[Any, tuple[plan.Plan, Bound]] = {}
 
-    keywords = op.traits["keywords"]
-
-    def call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        x, axis, keepdims = arguments
-        view, settings = arrays.read(x, x_place), [options[name] for name in keywords]
-        key = (op.name, view.form, axis if type(axis) is int else _key(axis), *settings)
+    def planned(view: View, axis: Any, named: dict[str, Any]) -> plan.Plan:
+        key = (op.name, view.form, _key(axis), *named.values())
         made = _calls.get(key)
         if made is None:
-            named = {_FIELDS.get(name, name): setting for name, setting in zip(keywords, settings, strict=True)}
-            descriptor = ReduceDescriptor(op.kind, view.shape, axis, view.element, **named)
-            made = remember(_calls, key, plan.select(descriptor, device=view.device))
-        axes, stream, out = made.descriptor.axes, options["stream"], options["out"]
+            settings = {_FIELDS.get(name, name): setting for name, setting in named.items()}
+            made = plan.select(ReduceDescriptor(op.kind, view.shape, axis, view.element, **settings), device=view.device)
+            remember(_calls, key, made)
+        return made
+
+    def bound(view: View, y: View, axis: Any, keepdims: bool, named: dict[str, Any]) -> tuple[plan.Plan, Bound]:
+        made = planned(view, axis, named)
+        if not keepdims:
+            wanted = _without(view.shape, made.descriptor.axes)
+            if tuple(y.shape) != wanted:
+                raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(wanted)} with keepdims=False")
+            y = _with_ones(y, made.descriptor.axes)
+        return made, made.bind([view, y])
+
+    def run(x: Any, axis: Any, keepdims: bool = True, *, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
+        named, given = defaults, usual
+        if settings:
+            named = defaults | settings
+            given = tuple(named.values())
+            if len(named) > len(defaults):
+                signature.bind(x, axis, **settings)  # raises what names the first that is unknown
+        view = arrays.read(x, x_place)
         if out is None:
+            made = planned(view, axis, named)
+            shape = made.descriptor.output_shape if keepdims else _without(view.shape, made.descriptor.axes)
             stream = streams.stream_handle(stream, view)
-            shape = made.descriptor.output_shape if keepdims else _without(view.shape, axes)
             out = allocation.empty(view, shape, made.descriptor.result or view.element, stream)
         y = arrays.read(out, y_place)
-        if not keepdims:
-            if tuple(y.shape) != _without(view.shape, axes):
-                raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(_without(view.shape, axes))} with keepdims=False")
-            y = _with_ones(y, axes)
-        made.execute([view, y], stream, options["workspace"])
+        pointers = [view.ptr, y.ptr]
+        key = (view.form, y.form, pointers[0] & 15, pointers[1] & 15, keepdims, axis if type(axis) is int else _key(axis), given)
+        found = calls.get(key)
+        if found is None:
+            found = remember(calls, key, bound(view, y, axis, keepdims, named))
+        found[1].check_aliasing(pointers)
+        found[0].queue(found[1], [view, y], pointers, stream, workspace)
         return out
 
-    settings = {name: _DEFAULTS[name] for name in keywords}
-    return function_of(op, call, {"x": NEEDED, "axis": NEEDED, "keepdims": True}, settings | CALL, _doc(op, _FORWARD))
+    return dressed(run, op, signature, _doc(op, _FORWARD))
 
 
 def backward_function(op: Op) -> Callable[..., Any]:

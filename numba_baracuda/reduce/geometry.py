@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from .problem import Problem
-from .tiling import BLOCKS_COLUMNS, BLOCKS_ROWS, GIVEN_COLUMNS, GIVEN_ROWS, THREADS, column_lanes, row_lanes, short_row, splits_for, steps_of
+from .tiling import (
+    BLOCKS_COLUMNS,
+    BLOCKS_ROWS,
+    GIVEN_COLUMNS,
+    GIVEN_ROWS,
+    THREADS,
+    column_lanes,
+    few_rows,
+    row_lanes,
+    short_row,
+    splits_for,
+    steps_of,
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,14 @@ class Geometry:
         return cls(lanes, blocks, 1, problem.extent, *(() if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))))
 
     @classmethod
+    def of_few(cls, problem: Problem, value: str) -> Geometry | None:
+        """For a fold of so few short rows that there is little to read, a warp each; None for others."""
+        if not problem.along or problem.peeled:
+            return None
+        steps = few_rows(ceil_div(problem.extent, problem.vector), problem.rows, steps_of(value, problem.vector))
+        return cls(32, 1, 1, problem.extent, steps, 1) if steps else None
+
+    @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """Where nothing is folded: small parts, whose loads and stores mix."""
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
@@ -51,4 +71,5 @@ def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, i
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
     lanes = column_lanes(problem.contiguous, vector * BY_NAME[value].itemsize, problem.extent, steps)
-    return lanes, ceil_div(problem.rows, lanes * vector), THREADS // lanes * steps
+    columns = problem.rows + (vector - 1) * problem.peeled  #: the first access may begin before the first column
+    return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps

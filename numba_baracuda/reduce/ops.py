@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dtypes import FLOATS, NUMBERS
@@ -33,6 +33,7 @@ class Row:
     given: tuple[Operand, ...]
     notes: str
     monoid: str = ""
+    narrow: tuple[tuple[str, str], ...] = ()  #: elements whose monoid is another, and its name
     elements: tuple[str, ...] = FLOATS
     keywords: tuple[str, ...] = ()
     backward_keywords: tuple[str, ...] = ()
@@ -64,10 +65,12 @@ TABLE = (
     Row(
         "norm2", "y = √Σ x²", "dx = dy · x / y", _SAVED,
         f"{_IEEE} No square overflows or vanishes where the result can be represented. The gradient is 0 where the norm is.", "hypot",
+        (("f16", "norm2"), ("bf16", "tried_hypot")),  # the square of a float16 is a normal float32, and no sum of 2³¹ overflows
     ),
     Row(
         "log_sum_exp", "y = log Σ exp x", "dx = dy · exp(x − y)", _SAVED,
         "NaN propagates; of nothing, or nothing but −∞, it is −∞, and the gradient 0; with any +∞ it is +∞.", "logsumexp",
+        (("f16", "rounded_logsumexp"), ("bf16", "rounded_logsumexp")),
     ),
     Row(
         "var", "y = Σ (x − mean)² / (n − correction)", "dx = dy · 2 (x − mean) / (n − correction)", _SAVED, f"{_IEEE} {_CORRECTED}",
@@ -93,7 +96,7 @@ _SHAPES: tuple[tuple[tuple[int, ...], Any], ...] = (
 
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
-    """The shapes in float32, two of them in the other types, transposed ones, and the other rules of ties."""
+    """The shapes in float32, two of them in the other types, transposed and misaligned ones, and the other rules of ties."""
     made: Any = ReduceBackwardDescriptor if op.traits["backward"] else ReduceDescriptor
 
     def problem(shape: tuple[int, ...], axis: Any, lay: Callable[..., Layout] = contiguous, **options: Any) -> tuple[Any, dict[str, Layout]]:
@@ -109,6 +112,8 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         yield problem((1 << 14, 1 << 14), 1, result=result)
         yield problem((1 << 14, 1 << 14), 0, result=result)
     yield problem((100, 70, 50), 1, transposed)
+    if not op.traits["backward"]:
+        yield problem((1 << 14, 1 << 14), 0, lambda shape: replace(contiguous(shape), address=4))
     for ties in ("first", "even") if "ties" in op.traits["keywords"] else ():
         yield problem((1 << 14, 1 << 14), 1, ties=ties)
         yield problem((1 << 14, 1 << 14), 0, ties=ties)
@@ -117,7 +122,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
     """A reduction and its gradient."""
     name, kind = op_name(row.kind), ReduceKind.parse(row.kind)
-    traits = {"monoid": row.monoid or row.kind, "gradient": name.removeprefix("reduce_"), "notes": row.notes}
+    traits = {"monoid": row.monoid or row.kind, "narrow": dict(row.narrow), "gradient": name.removeprefix("reduce_"), "notes": row.notes}
     results = RESULTS.get(kind, ())
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], variant: Variant, elements: Any, back: str | None, more: dict[str, Any]) -> Op:

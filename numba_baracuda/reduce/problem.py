@@ -20,7 +20,8 @@ class Problem:
 
     Axes of either sort are put in the order of its strides, unless ``ordered`` reduced ones must stay in theirs, and merged where all operands walk
     them as one. ``along``: whether neighbours lie along the reduced axes. ``vector``: elements of the widest access that fits all of ``full``;
-    ``peeled``: it fits the middle of each row; ``staged``: it fits the rows as a whole, which have no gaps between them, and each is short.
+    ``peeled``: it fits the middle of each line of neighbours; ``staged``: it fits the rows as a whole, which have no gaps between them, and each is
+    short.
     """
 
     kept_shape: Strides
@@ -71,6 +72,10 @@ class Problem:
             staged = vector * size < STAGED_BELOW and full_kept[0] == shape and staged_lanes(shape[0] * size) > 0
             peeled = not staged and vector * size < 16 and shape[0] * size > PEELED_BYTES
             vector = widest if staged else 16 // size if peeled else vector
+        elif peel and unit and not along and len(kept_shape) == 1:
+            wanted = across // size
+            peeled = vector < wanted and kept_shape[0] * size > PEELED_BYTES and not any(step % wanted for step in reduced[0])
+            vector = wanted if peeled else vector
         return cls(kept_shape, shape, full_kept, reduced, kept_strides, along, vector, peeled, staged)
 
     @property

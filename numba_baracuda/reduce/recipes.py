@@ -40,7 +40,7 @@ def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | b
         full = problem.extent == geometry.steps * geometry.lanes * problem.vector
         constants |= {"steps": geometry.steps, "height": geometry.height, "full": full}
         return "fold_short_rows", constants, blocks, (problem.rows, problem.extent)
-    constants |= {"peeled": problem.peeled} if problem.along else {}
+    constants["peeled"] = problem.peeled
     return f"fold_{_form(problem)}", constants, geometry.launch[0], (problem.rows, problem.extent, geometry.chunk, geometry.splits)
 
 
@@ -54,7 +54,7 @@ def fold_steps(
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
         return [_fold_staged(problem, constants, found, (source, guard, output), state)], []
-    geometry = Geometry.of(problem, target.multiprocessors, value)
+    geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
     scalars, parts = (*extents, found.correction), NULL if geometry.splits == 1 else "parts"
     signature = f"*{value} *i32 *{result} *{state} {' '.join(['i64'] * len(scalars))} {_tuples(problem, 3, 2)}"
@@ -84,7 +84,7 @@ def _fold_staged(problem: Problem, constants: dict[str, Any], found: Monoid, poi
 
 def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """A forward op."""
-    monoid = descriptor.corrected(op.traits["monoid"])
+    monoid = descriptor.corrected(op.traits["narrow"].get(descriptor.element, op.traits["monoid"]))
     if 0 in descriptor.output_shape:
         return Recipe(())
     ordered = monoid_of(monoid).places

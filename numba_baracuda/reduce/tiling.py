@@ -9,6 +9,8 @@ from ..dtypes import BY_NAME
 THREADS = 256
 #: bytes whose loads a lane issues before it uses the first, and the most accesses for them
 IN_FLIGHT, MOST_STEPS = 64, 16
+#: times as many where there is so little to read that a block for a row would wait for its warps longer than a warp for its accesses
+FEW_TIMES = 2
 #: bytes that a block reads side by side across rows
 BESIDE = 512
 #: times that a lane issues as many before it is done with a gradient, along rows and across
@@ -22,7 +24,7 @@ WARP_ACCESSES, WARP_ROWS = 2048, 32
 #: bytes of rows without gaps that a block keeps in shared memory where accesses to single rows would be narrower than ``STAGED_BELOW``, and elements
 #: that a lane takes from there at a time
 STAGED_BYTES, STAGED_BELOW, STAGED_STEPS = 40 << 10, 8, 8
-#: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
+#: bytes of a line of neighbours whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: parts of a row that a lane joins for itself
 JOINED = 4
@@ -46,6 +48,15 @@ def short_row(accesses: int, lanes: int, most: int) -> tuple[int, int]:
     """
     steps = ceil_div(accesses, lanes)
     return (steps, power_of_two(most // steps + 1) // 2) if 0 < steps <= most else (0, 0)
+
+
+def few_rows(accesses: int, rows: int, steps: int) -> int:
+    """Accesses of a lane to each row where a warp takes a whole row at once that a block would take otherwise; 0 where it does not.
+
+    It does where all rows together are no more than a block has in flight.
+    """
+    own = ceil_div(accesses, 32)
+    return own if steps < own <= min(FEW_TIMES * steps, MOST_STEPS) and rows * accesses <= THREADS * steps else 0
 
 
 def staged_lanes(row_bytes: int) -> int:

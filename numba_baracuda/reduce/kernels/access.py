@@ -53,3 +53,27 @@ def accesses_of(value: str, vector: int, gap: int, dims: int, steps: int, again:
         return valid
 
     return fetch, fetch_some
+
+
+@functools.cache
+def edges_of(value: str, vector: int, gap: int, dims: int, steps: int) -> Any:
+    """``fetch_each(x, column, low, high, position, last, shape, strides, batch)``: ``fetch_some`` element by element.
+
+    Of the ``vector`` columns from ``column`` on only those from the ``low``-th to the one before the ``high``-th are there; others are made 0.
+    """
+    element, place = jit.SCALARS[value], place_of(dims)
+
+    @jit.device
+    def fetch_each(x: Any, column: Any, low: Any, high: Any, position: Any, last: Any, shape: Any, strides: Any, batch: Any) -> Any:
+        valid = int32(0)
+        for s in range(steps):
+            inside = position + s * gap < last
+            at = column + place(position + s * gap if inside else position, shape, strides)
+            for v in range(vector):
+                batch[s * vector + v] = element(0)
+                if low <= v < high:
+                    batch[s * vector + v] = x[at + v]
+            valid = int32(valid + int32(inside))
+        return valid
+
+    return fetch_each

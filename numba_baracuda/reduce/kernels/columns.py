@@ -9,27 +9,30 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.build import opaque
+from ...device.vector import aligned_span
 from ...kernels.batch import accessors, states_on
 from ...kernels.elements import accumulator_of, conversions_of, place_of
-from ...kernels.tally import tally_of
+from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
-from .access import accesses_of, lane_of_group, part_of_block
+from .access import accesses_of, edges_of, lane_of_group, part_of_block
 from .results import results_of
 
 
 @jit.kernel
-def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: int, guarded: bool, kept: int, dims: int) -> Any:
+def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
     """``fold_rows`` where x is not contiguous along the rows: here they are called columns.
 
     A block has ``lanes`` lanes beside each other, ``vector`` columns each, and THREADS // lanes below each other, which walk down ``chunk`` places,
-    several accesses in flight; those of a column meet in shared memory, joined as a tree. Bytes and order as ``fold_rows``.
+    several accesses in flight; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
+    accesses are aligned, and the lanes at either end take what columns there are one by one. Bytes and order as ``fold_rows``.
     """
     element, wide, widen, tally = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], tally_of(monoid, value)
     depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
     width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
     (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
-    take, (write, keep), column_of = tally.batch(steps, 1, vector, depth), results_of(monoid, value, result), place_of(kept)
+    take, (write, keep), column_of = tally.beside(steps, vector, depth), results_of(monoid, value, result), place_of(kept)
+    fetch_each = edges_of(value, vector, depth, dims, steps)
     (fetch, fetch_some), size, scalars, kept_scalars = (
         accesses_of(value, vector, depth, dims, steps),
         steps * vector,
@@ -54,22 +57,31 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
         count, first = int32(0), split * chunk
         for v in range(vector):
             put_tally(tallies, v * kept_width, 1, nothing())
-        base = column_of(min(column, int64(columns - 1)), kept_shape, x_columns)
+        low, high = int64(0), int64(vector)
+        if peeled:
+            column -= (vector - aligned_span(x, 0, columns, vector)[0]) & (vector - 1)
+            low, high, base = max(-column, low), min(columns - column, high), column
+        else:
+            base = column_of(min(column, int64(columns - 1)), kept_shape, x_columns)
         last = min(first + chunk, int64(extent)) if column < columns else int64(0)
         position = first + below
         while position + (steps - 1) * depth < last:
-            fetch(x, base, position, shape, x_strides, batch, 0)
-            for v in range(vector):
-                put_tally(tallies, v * kept_width, 1, take(get_tally(tallies, v * kept_width, 1), batch, v, position, steps, count))
+            if peeled and high - low < vector:
+                fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
+            else:
+                fetch(x, base, position, shape, x_strides, batch, 0)
+            take(tallies, batch, position, steps, count)
             count = int32(count + steps)
             position = opaque(position + steps * depth)
         if position < last:
-            valid = fetch_some(x, base, position, last, position, shape, x_strides, batch, 0)
-            for v in range(vector):
-                put_tally(tallies, v * kept_width, 1, take(get_tally(tallies, v * kept_width, 1), batch, v, position, valid, count))
+            if peeled and high - low < vector:
+                valid = fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
+            else:
+                valid = fetch_some(x, base, position, last, position, shape, x_strides, batch, 0)
+            take(tallies, batch, position, valid, count)
             count = int32(count + valid)
         for v in range(vector):
-            origin = widen(x[base + v]) if shifts and first < last else wide(0)
+            origin = widen(x[base + v]) if shifts and first < last and low <= v < high else wide(0)
             put(state, v * width, 1, state_of(get_tally(tallies, v * kept_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):
@@ -84,6 +96,8 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if below == 0 and column < columns:
             for v in range(vector):
+                if peeled and not low <= v < high:
+                    continue
                 if splits > 1:
                     keep(parts, (column + v) * splits + split, get(state, v * width, 1))
                 else:

@@ -12,7 +12,7 @@ from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
 from ...kernels.elements import accumulator_of, conversions_of, place_of
-from ...kernels.tally import tally_of
+from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
 from .access import accesses_of, lane_of_group, part_of_block

@@ -11,7 +11,7 @@ from ...algebra import monoid_of
 from ...device.vector import LOAD_ONCE, STORE
 from ...kernels.batch import accessors
 from ...kernels.elements import accumulator_of, conversions_of, place_of
-from ...kernels.tally import tally_of
+from ...kernels.tallies import tally_of
 from ...kernels.transpose import first_place
 from ...runtime import jit
 from ..tiling import STAGED_STEPS, THREADS, steps_of

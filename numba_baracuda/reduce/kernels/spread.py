@@ -14,7 +14,7 @@ from ...device.build import opaque
 from ...device.vector import STORE_STREAM
 from ...gradients import GRADIENTS, LARGE
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of, place_of
-from ...kernels.tally import tally_of
+from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
 from .access import accesses_of, lane_of_group, part_of_block
