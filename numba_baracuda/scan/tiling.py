@@ -49,7 +49,7 @@ WEIGHTS = {
     "affine": Weight(
         row_bytes=64, row_threads=128,
         long_bytes=64, long_threads=256, long_blocks=4,
-        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128,
+        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128, row_blocks=6,
     ),
 }  # fmt: skip
 #: resident blocks that scan long rows, at most, where their tiles are joined as they come, and where elements are doubles
@@ -58,6 +58,8 @@ EARLY_BLOCKS, DOUBLE_BLOCKS = 4, 3
 HALF_ACCESS = 8
 #: threads in a block that walks down columns
 COLUMN_THREADS = 256
+#: bytes that memory is read by at most, where a tile had better begin
+LINE_BYTES = 128
 #: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
