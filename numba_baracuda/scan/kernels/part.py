@@ -38,6 +38,8 @@ class Part:
         #: whether parts at a row's edge go another way, and in how many accesses of the others a lane has places before the row
         self._apart = peeled and rare
         self._masked = int(peeled and not rare)
+        #: whether rows are so long that in most accesses of a warp no winner changes
+        self._seldom = lanes > 32 or rare
         self._making = Making(law, vector, steps, reverse, self._accesses)
         self.edge, self.read, self.fold, self.give = self._edge(), self._read(), self._fold(), self._give()
 
@@ -121,6 +123,10 @@ class Part:
 
         return fold
 
+    def _in_row(self, masked: int) -> Any:
+        """``in_row(s, k, ends)``: whether place k of a lane's part, of access s, is not before the row, where only those of the first may be."""
+        return jit.device(lambda s, k, ends: True if not masked or s >= masked else k >= ends[0])
+
     def _fold_own(self, masked: int) -> Any:
         """The fold of a lane's own part, of whose first ``masked`` accesses some places may lie before the row.
 
@@ -128,7 +134,7 @@ class Part:
         """
         law, size, vector, steps = self._law, self.size, self._vector, self._steps
         wide, lift, make, ends, (made_0, made_1, made_2) = law.wide, law.lift, self._making.make, self._making.ends, self._making.sizes
-        identity, combine = law.states.identity, law.states.combine
+        identity, combine, in_row = law.states.identity, law.states.combine, self._in_row(masked)
 
         @jit.device
         def fold_own(shared: Any, first: Any, lane: Any, extent: Any, initial: Any, beside: Any) -> Any:
@@ -139,12 +145,12 @@ class Part:
             for s in range(steps):
                 make(shared, lane, s, own, initial, near, made)
                 for v in range(vector):
-                    position = start + s * vector + v
+                    k, position = int32(s * vector + v), start + s * vector + v
                     if s == 0 and v == 0:
                         total = lift(made, v, position)
-                        if masked and own[0] > 0:
+                        if not in_row(s, k, own):
                             total = identity()
-                    elif not masked or s >= masked or int32(s * vector + v) >= own[0]:
+                    elif in_row(s, k, own):
                         total = combine(total, lift(made, v, position))
             return total
 
@@ -183,7 +189,7 @@ class Part:
         again, ends, lift, put, (made_0, made_1, made_2) = self._making.again, self._making.ends, law.lift, self._accesses[0].put, self._making.sizes
         combine, emit, narrow, element, wide = law.states.combine, law.emit, law.narrow, law.element, law.wide
         items, placed, result = law.rule.items, self._placed, self._result
-        reported, size_places = law.reported(reverse, result), vector if placed else 1
+        reported, size_places, in_row = law.reported(reverse, result), vector if placed else 1, self._in_row(masked)
 
         @jit.device
         def give_own(first: Any, lane: Any, extent: Any, initial: Any, beside: Any, state: Any, shared: Any, places: Any) -> None:
@@ -199,7 +205,7 @@ class Part:
                     values[k] = narrow(emit(state, after, made[0][v], made[2][v] if items > 2 else made[0][v]))
                     if placed:
                         winners[k] = reported(state, after, extent)
-                    if not masked or s >= masked or int32(s * vector + v) >= own[0]:
+                    if in_row(s, int32(s * vector + v), own):
                         state = after
                 put(shared, lane, s, values)
                 if placed:
@@ -208,12 +214,16 @@ class Part:
         return give_own
 
     def _give_scattered(self) -> Any:
-        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends."""
+        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends.
+
+        Where winners ``seldom`` change, an access is gone through element by element only if one does, or if the row begins or ends there.
+        """
         law, size, vector, lanes, steps, place = self._law, self.size, self._vector, self._lanes, self._steps, self._accesses[0].place
         bounds, combine, lift, making = self._accesses[0].bounds, law.states.combine, law.lift, self._making
         emit, narrow, element, wide, store, strip = law.emit, law.narrow, law.element, law.wide, STORE_STREAM[vector], self._lanes * vector
         make, ends, (made_0, made_1, made_2) = making.make, making.ends, making.sizes
         toward, marks = self._accesses[0].toward, int32 if size <= 32 else int64
+        in_row, seldom = self._in_row(steps if self._apart else self._masked), self._seldom
 
         @jit.device
         def give(
@@ -229,24 +239,25 @@ class Part:
             own = ends(start, extent)
             for s in range(steps):
                 make(shared, lane, s, own, initial, near, made)
-                at = int32(s * vector)
-                after = state
-                for v in range(vector):
-                    after = combine(after, lift(made, v, start + at + v))
-                if (after[1] != state[1]) | (own[0] > at) | (own[1] <= at + vector):
+                at, after = int32(s * vector), state
+                if seldom:
+                    for v in range(vector):
+                        after = combine(after, lift(made, v, start + at + v))
+                if not seldom or (after[1] != state[1]) | (own[0] > at) | (own[1] <= at + vector):
                     after = state
                     for v in range(vector):
                         k = int32(at + v)
                         one = lift(made, v, start + k)
                         before, after = after, combine(after, one)
-                        won = (after[1] == one[1]) & (k < own[1]) & (k >= own[0])
-                        if won:
-                            winners |= marks(marks(1) << k)
-                            if there and before[1] >= 0:
+                        won = (after[1] == one[1]) & (k < own[1]) & in_row(s, k, own)
+                        if won | (k == own[1] - 1):
+                            if won:
+                                winners |= marks(marks(1) << k)
+                            if there and won and before[1] >= 0:
                                 y[to_y + place(before[1], extent, 1) * y_gap] = narrow(emit(before, after, made[0][v], made[0][v]))
-                        if there and k == own[1] - 1 and after[1] >= 0:
-                            y[to_y + place(after[1], extent, 1) * y_gap] = narrow(after[2])
-                        if k < own[0]:
+                            if there and k == own[1] - 1 and after[1] >= 0:
+                                y[to_y + place(after[1], extent, 1) * y_gap] = narrow(after[2])
+                        if not in_row(s, k, own):
                             after = before
                 state = after
             cuda.syncwarp()
