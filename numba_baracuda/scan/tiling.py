@@ -37,7 +37,7 @@ WEIGHTS = {
         column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128, strip_bytes=64, strip_blocks=3,
     ),
     "several": Weight(
-        row_bytes=64, row_threads=128,
+        row_bytes=128, row_threads=128,
         long_bytes=128, long_threads=256, long_blocks=5,
         column_bytes=64, access_bytes=16, beside_bytes=128, half_beside=64, column_blocks=4, half_blocks=4,
     ),
@@ -72,7 +72,7 @@ DOUBLE_STRIPS = 2
 #: tiles of all strips that pass while a group of one's hears from that before, and the least and most of a strip that are joined at once
 APART, LEAST_GROUP, MOST_GROUP = 64, 8, 64
 #: tiles of rows for each multiprocessor that a block calls up ahead of its own
-AHEAD = 2
+AHEAD = 1
 #: tiles of a long row that are joined at once, and words before those that blocks leave for one another
 GROUP, HEAD = 32, 2
 #: threads that share out a tile of a long row where kernels are emulated, so that small rows have several
