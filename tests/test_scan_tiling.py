@@ -219,10 +219,17 @@ def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int
     check(kind, name, values(name, shape), axis)
 
 
+@pytest.mark.parametrize("name", ["cummax", "cumprod", "logcumsumexp"])
+def test_gradients_of_several_groups(kind: Kind, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of odd rows, each of which begins elsewhere in a line."""
+    monkeypatch.setattr(tiling, "GROUP", 2)
+    check_gradient(kind, name, (3, 4 * FEW + 31), 1, True)
+
+
 @pytest.mark.skipif(not arrays.emulating(), reason="schedules are the emulator's")
-@pytest.mark.parametrize("name", ["cumsum", "logcumsumexp", "cummax_backward", "logcumsumexp_backward"])
+@pytest.mark.parametrize("name", ["cumsum", "logcumsumexp", "cummax_backward", "cumprod_backward", "logcumsumexp_backward"])
 @pytest.mark.parametrize("deterministic", [True, False])
-@pytest.mark.parametrize(("shape", "axis"), [((1, 2 * FEW + 37), 1), TALL[0], ((1100, 3), 0)])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 2 * FEW + 37), 1), TALL[0], ((1100, 3), 0)])
 def test_any_order_of_blocks_and_lanes(kind: Kind, name: str, deterministic: bool, shape: tuple[int, ...], axis: int) -> None:
     """With every check on, lanes preempted everywhere, and blocks in random order: no race, no hang, and in fixed order the same bits."""
     x = kind.array(values("cumsum", shape))
