@@ -185,7 +185,7 @@ def test_gradients_of_views(kind: Kind, name: str) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize(("shape", "axis"), [((4, 300), 1), ((300, 4), 0), ((4, 301), 1)])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 300), 1), ((300, 4), 0), ((4, 301), 1), ((4, 601), 1)])
 def test_gradients_of_many_winners_zeros_and_ties(kind: Kind, name: str, shape: tuple[int, ...], axis: int) -> None:
     """Rising, falling and equal elements, and zeros: one, many and neighbours."""
     n = shape[axis]
@@ -218,7 +218,7 @@ def test_nan_and_infinities_in_gradients(kind: Kind) -> None:
     x = np.array([[NAN, 1, 2, 0], [-INF, 1, -INF, 2], [1, NAN, 2, 3], [1, INF, 2, NAN], [-INF, -INF, INF, 1], [-INF, -INF, -INF, -INF]], F)
     dy = np.arange(1, 25, dtype=F).reshape(6, 4)
     for name in ("cummax", "cummin"):
-        for array, given, axis in ((x, dy, 1), (x.T.copy(), dy.T.copy(), 0)):
+        for array, given, axis in ((x, dy, 1), (x.T.copy(), dy.T.copy(), 0), (np.tile(x, (1, 150)), np.tile(dy, (1, 150)), 1)):
             for options in OPTIONS[:3]:
                 wanted = backward_truth(name, given, array, axis, **options)
                 np.testing.assert_array_equal(backward(kind, name, given, array, axis, **options), wanted)

@@ -127,6 +127,13 @@ def test_long_rows_of_other_elements(kind: Kind, name: str, dtype: str) -> None:
     check(kind, name, values(name, (1, 6 * FEW), dtype), 1)
 
 
+@EVERY
+def test_long_rows_that_begin_near_the_end_of_a_line(kind: Kind, name: str) -> None:
+    """So that lanes have no place in the row, others some."""
+    for reverse in (False, True):
+        check(kind, name, values(name, (3, 2 * FEW + 31)), 1, reverse=reverse)
+
+
 def check_gradient(kind: Kind, name: str, shape: tuple[int, ...], axis: int, deterministic: bool) -> None:
     rng = np.random.default_rng(6)
     x = rng.choice([-1, 1], shape) * np.exp(rng.uniform(-0.02, 0.02, shape)) if name == "cumprod" else rng.standard_normal(shape)
@@ -141,7 +148,7 @@ def check_gradient(kind: Kind, name: str, shape: tuple[int, ...], axis: int, det
 @EVERY
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_gradients_of_long_rows(kind: Kind, name: str, deterministic: bool) -> None:
-    for shape in ((1, 2 * FEW + 8), (2, 2 * FEW + 3)):
+    for shape in ((1, 2 * FEW + 8), (2, 2 * FEW + 3), (3, 2 * FEW + 31)):
         check_gradient(kind, name, shape, 1, deterministic)
 
 
@@ -212,17 +219,24 @@ def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int
     check(kind, name, values(name, shape), axis)
 
 
+@pytest.mark.parametrize("name", ["cummax", "cumprod", "logcumsumexp"])
+def test_gradients_of_several_groups(kind: Kind, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of odd rows, each of which begins elsewhere in a line."""
+    monkeypatch.setattr(tiling, "GROUP", 2)
+    check_gradient(kind, name, (3, 4 * FEW + 31), 1, True)
+
+
 @pytest.mark.skipif(not arrays.emulating(), reason="schedules are the emulator's")
-@pytest.mark.parametrize("name", ["cumsum", "logcumsumexp", "cummax_backward"])
+@pytest.mark.parametrize("name", ["cumsum", "logcumsumexp", "cummax_backward", "cumprod_backward", "logcumsumexp_backward"])
 @pytest.mark.parametrize("deterministic", [True, False])
-@pytest.mark.parametrize(("shape", "axis"), [((1, 2 * FEW + 37), 1), TALL[0], ((1100, 3), 0)])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 2 * FEW + 37), 1), TALL[0], ((1100, 3), 0)])
 def test_any_order_of_blocks_and_lanes(kind: Kind, name: str, deterministic: bool, shape: tuple[int, ...], axis: int) -> None:
     """With every check on, lanes preempted everywhere, and blocks in random order: no race, no hang, and in fixed order the same bits."""
     x = kind.array(values("cumsum", shape))
     found = []
     for seed in (1, 2):
         with kind.schedule(seed):
-            given = (x, x) if name.endswith("backward") else (x,)
+            given = (x,) * (len(OPS[name].operands) - 1)
             found.append(kind.numpy(getattr(nb, name)(*given, axis, deterministic=deterministic)))
     if deterministic or name.startswith("cummax"):
         np.testing.assert_array_equal(found[0].view(np.int32), found[1].view(np.int32))

@@ -103,9 +103,10 @@ class _Scan:
         tile = threads * steps * problem.vector
         resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
         resident = max(1, resident - (self.target.capability >= (10, 0)))  # for which compilers take more registers
-        if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or problem.longest <= tiling.LONG_TILES * tile:
+        longest = problem.extent + (tiling.LINE_BYTES // self.size - 1 if problem.peeled else 0)
+        if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or longest <= tiling.LONG_TILES * tile:
             return None
-        tiles = ceil_div(problem.longest, tile)
+        tiles = ceil_div(longest, tile)
         dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
         scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))

@@ -55,7 +55,7 @@ class Rule:
     ``near`` is the c of the next element in the scan's order (1) or of the one before (−1). Where there is none, that is ``initial`` or the
     element's own. ``kinds`` has a letter for each scalar of a state: ``a`` for the accumulator's type, ``p`` for that of places. The second scalar
     of a state with places is the place of its winner: with ``scatters`` every element gets 0 but for winners, each of which gets what is emitted
-    where the next one takes over.
+    where the next one takes over. Where it is ``costly`` to make q and r, of three items of which p is a, they are made once.
     """
 
     monoid: Monoid
@@ -68,6 +68,7 @@ class Rule:
     near: int = 0
     kinds: str = "a"
     scatters: bool = False
+    costly: bool = False
 
 
 # ---------------------------------------------------------------- exponentials
@@ -217,6 +218,6 @@ def rule_of(name: str, exclusive: bool) -> Rule:
     lift, emit = (_gradient, _behind) if exclusive else (_scaled_gradient, _own_and_behind)
     if kind == "cumprod":
         factors, near = (_factor_and_product, 0) if exclusive else (_factor_and_product_before, 1)
-        return Rule(_AFFINE, lift, _from_nothing, emit, factors, ("dy", "x", "y"), 3, near, "aa")
+        return Rule(_AFFINE, lift, _from_nothing, emit, factors, ("dy", "x", "y"), 3, near, "aa", costly=near != 0)
     shares = _exponentials("shares_behind" if exclusive else "shares_ahead")
-    return Rule(_AFFINE, lift, _from_nothing, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa")
+    return Rule(_AFFINE, lift, _from_nothing, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa", costly=True)

@@ -37,7 +37,7 @@ WEIGHTS = {
         column_bytes=128, access_bytes=16, beside_bytes=256, half_beside=128, strip_bytes=64, strip_blocks=3,
     ),
     "several": Weight(
-        row_bytes=64, row_threads=128,
+        row_bytes=128, row_threads=128,
         long_bytes=128, long_threads=256, long_blocks=5,
         column_bytes=64, access_bytes=16, beside_bytes=128, half_beside=64, column_blocks=4, half_blocks=4,
     ),
@@ -49,7 +49,7 @@ WEIGHTS = {
     "affine": Weight(
         row_bytes=64, row_threads=128,
         long_bytes=64, long_threads=256, long_blocks=4,
-        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128,
+        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128, row_blocks=6,
     ),
 }  # fmt: skip
 #: resident blocks that scan long rows, at most, where their tiles are joined as they come, and where elements are doubles
@@ -58,6 +58,8 @@ EARLY_BLOCKS, DOUBLE_BLOCKS = 4, 3
 HALF_ACCESS = 8
 #: threads in a block that walks down columns
 COLUMN_THREADS = 256
+#: bytes that memory is read by at most, where a tile had better begin
+LINE_BYTES = 128
 #: bytes of a row whose ends are taken one by one so that what lies between is accessed 16 bytes at a time
 PEELED_BYTES = 1 << 10
 #: rows for each multiprocessor that keep it busy, and tiles that a row needs to be shared out to blocks
@@ -70,7 +72,7 @@ DOUBLE_STRIPS = 2
 #: tiles of all strips that pass while a group of one's hears from that before, and the least and most of a strip that are joined at once
 APART, LEAST_GROUP, MOST_GROUP = 64, 8, 64
 #: tiles of rows for each multiprocessor that a block calls up ahead of its own
-AHEAD = 2
+AHEAD = 1
 #: tiles of a long row that are joined at once, and words before those that blocks leave for one another
 GROUP, HEAD = 32, 2
 #: threads that share out a tile of a long row where kernels are emulated, so that small rows have several

@@ -6,10 +6,11 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
 from ...runtime import jit
+from ..tiling import LINE_BYTES
 
 
 class Accesses:
@@ -19,13 +20,15 @@ class Accesses:
     what is beside that of the next lane. In shared memory, from element ``begin`` on, each warp has a part of its own, and lane l's accesses are
     those at first + l · steps · vector and behind. ``load`` and ``keep`` bring the part there by way of registers, ``get`` and ``put`` reach an
     access of the lane's own, and ``write`` takes the part back. Accesses are kept without bank conflicts, number n at n ^ (n / (128 bytes) mod
-    steps). ``peeled`` rows begin inside of an access and end inside of another, whose other elements are left alone. Where parts that are not
-    ``whole`` are ``rare``, ``load`` is not for them: ``bring`` has them in shared memory element by element, and they are written likewise.
+    steps): powers of two, so that a lane's addresses differ by constants, added or in bits. ``peeled`` rows begin inside of an access and end inside
+    of another, whose other elements are left alone. Where parts that are not ``whole`` are ``rare``, ``load`` is not for them: ``bring`` has them in
+    shared memory element by element, and they are written likewise.
     """
 
     def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare: bool, begin: int) -> None:
-        strip, line, run = lanes * vector, max(1, 1024 // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
+        strip, line, run = lanes * vector, max(1, 8 * LINE_BYTES // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
         load_global, store_global, load_shared, store_shared = LOAD_STREAM[run], STORE_STREAM[run], LOAD[run], STORE[run]
+        line_bits, low_bits = line.bit_length() - 1, steps - 1
 
         @jit.device
         def place(position: Any, extent: Any, run: Any) -> Any:
@@ -38,7 +41,23 @@ class Accesses:
         def kept(lane: Any, number: Any) -> Any:
             """Where access ``number`` of the lane's group is in shared memory."""
             at = (int32(cuda.threadIdx.x) - lane) * steps + number
-            return begin + (at ^ (at // line & (steps - 1))) * vector
+            return begin + (at ^ at >> line_bits & low_bits) * vector
+
+        @jit.device
+        def across(lane: Any, s: Any) -> Any:
+            """Where access s · lanes + lane is: side by side with those of the next lanes."""
+            if lanes < line or line < steps:
+                return kept(lane, int32(s * lanes + lane))
+            number = (int32(cuda.threadIdx.x) - lane) * steps + (lane ^ lane >> line_bits & low_bits)
+            return int32((int32(begin + number * vector) ^ int32((int32(s) * (lanes // line) & low_bits) * vector)) + int32(s) * strip)
+
+        @jit.device
+        def along(lane: Any, s: Any) -> Any:
+            """Where access lane · steps + s is: the lane's own."""
+            if line < steps:
+                return kept(lane, int32(lane * steps + s))
+            number = int32(cuda.threadIdx.x) * steps
+            return int32(int32(begin + (number | number >> line_bits & low_bits) * vector) ^ int32(int32(s) * vector))
 
         @jit.device
         def slot(lane: Any, at: Any) -> Any:
@@ -79,24 +98,30 @@ class Accesses:
             low, high, _ = bounds(first, extent)
             for k in range(steps * vector):
                 at = int32(k * lanes + lane)
-                shared[slot(lane, at)] = array[base + place(first + min(max(at, low), high - 1), extent, 1) * gap]
+                shared[uint32(slot(lane, at))] = array[base + place(first + min(max(at, low), high - 1), extent, 1) * gap]
 
         @jit.device
         def keep(raw: Any, shared: Any, lane: Any) -> None:
             for s in range(steps):
-                store_shared(shared, kept(lane, s * lanes + lane), raw, s * vector)
+                store_shared(shared, across(lane, s), raw, s * vector)
 
         @jit.device
         def get(shared: Any, lane: Any, s: Any, raw: Any) -> None:
-            load_shared(shared, kept(lane, lane * steps + s), raw, 0)
+            load_shared(shared, along(lane, s), raw, 0)
 
         @jit.device
-        def get_one(shared: Any, lane: Any, s: Any, v: Any) -> Any:
-            return shared[kept(lane, lane * steps + s) + (vector - 1 - v if reverse else v)]
+        def get_first(shared: Any, lane: Any, s: Any) -> Any:
+            """The first element of an access of the lane's own."""
+            return shared[uint32(along(lane, s) + (vector - 1 if reverse else 0))]
+
+        @jit.device
+        def get_other(shared: Any, lane: Any, at: Any) -> Any:
+            """Any element of the part."""
+            return shared[uint32(slot(lane, at))]
 
         @jit.device
         def put(shared: Any, lane: Any, s: Any, raw: Any) -> None:
-            at = kept(lane, lane * steps + s)
+            at = along(lane, s)
             for k in range(0, vector, run):
                 store_shared(shared, at + k, raw, k)
 
@@ -106,7 +131,7 @@ class Accesses:
             for k in range(steps * vector):
                 at = int32(k * lanes + lane)
                 if (at >= low) & (at < high):
-                    array[base + place(first + at, extent, 1) * gap] = shared[slot(lane, at)]
+                    array[base + place(first + at, extent, 1) * gap] = shared[uint32(slot(lane, at))]
 
         @jit.device
         def write(array: Any, base: Any, gap: Any, first: Any, lane: Any, extent: Any, shared: Any) -> None:
@@ -117,7 +142,7 @@ class Accesses:
             else:
                 own = base + (place(first, extent, vector) + toward(lane * vector)) * gap
                 for s in range(steps):
-                    at, there = int32(s * strip + lane * vector), kept(lane, s * lanes + lane)
+                    at, there = int32(s * strip + lane * vector), across(lane, s)
                     for k in range(0, vector, run):
                         load_shared(shared, there + k, values, k)
                     if rare or ((at >= low) & (at + vector <= high)):
@@ -131,7 +156,7 @@ class Accesses:
         self.bounds, self.place, self.toward, self.load, self.bring, self.keep = (
             bounds, place, toward, load_whole if rare else load_some, bring, keep,
         )  # fmt: skip
-        self.get, self.get_one, self.put, self.write = get, get_one, put, write
+        self.get, self.get_first, self.get_other, self.put, self.write = get, get_first, get_other, put, write
 
 
 @functools.cache

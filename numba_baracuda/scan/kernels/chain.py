@@ -105,14 +105,23 @@ class Chain:
         self.before = self._in_order() if group else self._as_it_comes()
 
     def _in_order(self) -> Any:
-        """The tiles of its group before it, and what comes before the group, which the last tile of the one before leaves: always the same folds."""
+        """The tiles of its group before it, and what comes before the group, which the last tile of the one before leaves: always the same folds.
+
+        The last tile has all but what comes before the group ready when that arrives, as every group waits for those before it in turn.
+        """
         states, publish, peek, unpack, put, lanes = self._states, self._publish, self._peek, self._unpack, self._put, self.lanes
         identity, combine, fold, room, busy = states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._count * lanes
-        group, loads = self._group, -(-self._group // lanes)
+        group, loads, lane_bits = self._group, -(-self._group // lanes), lanes.bit_length() - 1
+
+        @jit.device
+        def wait(words: Any, at: Any) -> Any:
+            item = cuda.local.array(room, int64)
+            while peek(words, at, item) == 0:
+                pass
+            return unpack(item)
 
         @jit.device
         def before(words: Any, own: Any, apart: Any, tile: Any, tiles: Any, there: Any, begin: Any, total: Any, told: Any) -> None:
-            item = cuda.local.array(room, int64)
             thread, place, heard = int32(cuda.threadIdx.x), int32(tile % group), there and tile < tiles - 1
             if thread < busy:
                 lane, state = thread & (lanes - 1), identity()
@@ -121,19 +130,18 @@ class Chain:
                 for k in range(loads):
                     at = lane * loads + k
                     if there and at < place:
-                        while peek(words, own + (at - place) * apart, item) == 0:
-                            pass
-                        state = combine(state, unpack(item))
+                        state = combine(state, wait(words, own + (at - place) * apart))
                 state = fold(state)
                 if lane == 0:
-                    if there and tile >= group:
-                        while peek(words, own - (place + 1) * apart, item) == 0:
-                            pass
-                        begin = unpack(item)
-                    state = combine(begin, state)
+                    waits = there and tile >= group
                     if heard and place == group - 1:
-                        publish(words, own, combine(state, total), ALL)
-                    put(told, thread // lanes, state)
+                        through = combine(state, total)
+                        if waits:
+                            begin = wait(words, own - group * apart)
+                        publish(words, own, combine(begin, through), ALL)
+                    elif waits:
+                        begin = wait(words, own - (place + 1) * apart)
+                    put(told, thread >> lane_bits, combine(begin, state))
             cuda.syncthreads()
 
         return before
@@ -142,7 +150,7 @@ class Chain:
         """As soon as known folds reach back to the row's beginning, after Merrill and Garland, "Single-pass parallel prefix scan" (2016)."""
         states, publish, peek, unpack, put, lanes = self._states, self._publish, self._peek, self._unpack, self._put, self.lanes
         identity, combine, fold, room, busy = states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._count * lanes
-        own_bits = (1 << lanes) - 1
+        own_bits, lane_bits = (1 << lanes) - 1, lanes.bit_length() - 1
 
         @jit.device
         def last_of(mask: Any) -> Any:
@@ -172,7 +180,7 @@ class Chain:
                 if lane == 0:
                     if heard and tile > 0:
                         publish(words, own, combine(behind, total), ALL)
-                    put(told, thread // lanes, behind if tile > 0 else begin)
+                    put(told, thread >> lane_bits, behind if tile > 0 else begin)
             cuda.syncthreads()
 
         return before

@@ -69,7 +69,7 @@ def logarithm_before(kind: Any) -> Any:
 def _share(kind: Any) -> Any:
     """``share(part, whole)`` = exp(part − whole) for part ≤ whole, 1 for equal infinities."""
     power, _ = _functions(kind)
-    return jit.device(lambda part, whole, one: one if part == whole else power(part - whole))
+    return jit.device(lambda part, whole, one: power(one - one if part == whole else part - whole))
 
 
 @functools.cache
@@ -80,7 +80,8 @@ def _weight(kind: Any) -> Any:
     @jit.device
     def weight(x: Any, whole: Any, one: Any) -> Any:
         apart = x - whole
-        return one - one if whole == -math.inf else one if apart > 0 else power(apart)
+        share = power(one - one if apart > 0 else apart)
+        return one - one if whole == -math.inf else share
 
     return weight
 

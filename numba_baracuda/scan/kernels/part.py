@@ -11,8 +11,10 @@ from numba.cuda.types import int32, int64
 from ...device.vector import STORE_STREAM
 from ...device.warp import scan_of
 from ...runtime import jit
+from ..tiling import LINE_BYTES
 from .access import accesses_of
 from .law import Law
+from .making import Making
 
 
 class Part:
@@ -24,23 +26,26 @@ class Part:
     """
 
     def __init__(self, law: Law, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare: bool, result: str) -> None:
-        reads, items = len(law.rule.reads), law.rule.items
+        reads = len(law.rule.reads)
         self.size, self._law, self._vector, self._lanes, self._steps = steps * vector, law, vector, min(lanes, 32), steps
         self._reverse, self._peeled, self._rare, self._placed, self._result = reverse, peeled, rare, result != "", jit.SCALARS[result or "i32"]
         self._sizes = [self.size if k < reads else 1 for k in range(3)]
-        self._made = [vector if k < items else 1 for k in range(3)]
         held = threads * self.size
         self._accesses = [accesses_of(law.element, vector, self._lanes, steps, reverse, peeled, rare, k * held) for k in range(3)]
         #: of shared memory for a block
         self.nbytes = (reads * law.element.bitwidth + self._placed * self._result.bitwidth) * held // 8
         self._places_at = reads * held * law.element.bitwidth // self._result.bitwidth
-        self._own = self._ends()
-        self._make = self._maker()
+        #: whether parts at a row's edge go another way, and in how many accesses of the others a lane has places before the row
+        self._apart = peeled and rare
+        self._masked = int(peeled and not rare)
+        #: whether rows are so long that in most accesses of a warp no winner changes
+        self._seldom = lanes > 32 or rare
+        self._making = Making(law, vector, steps, reverse, self._accesses)
         self.edge, self.read, self.fold, self.give = self._edge(), self._read(), self._fold(), self._give()
 
     def _edge(self) -> Any:
-        """``edge(base, extent, skew)`` of a peeled row: places of its first access that lie before it, and where its first whole access begins."""
-        reverse, low_bits = self._reverse, self._vector - 1
+        """``edge(base, extent, skew)`` of a peeled row: places of its first access or line before it, and where the first whole one begins."""
+        reverse, low_bits = self._reverse, (LINE_BYTES * 8 // self._law.element.bitwidth if self._rare else self._vector) - 1
 
         @jit.device
         def edge(base: Any, extent: Any, skew: Any) -> tuple[Any, Any]:
@@ -53,14 +58,11 @@ class Part:
     def _read(self) -> Any:
         law, size, accesses = self._law, self.size, self._accesses
         element, widen, wide, reads, near = law.element, law.widen, law.wide, len(law.rule.reads), law.rule.near
-        (size_a, size_b, size_c), (keep_a, keep_b, keep_c) = self._sizes, [each.keep for each in accesses]
-        load, bounds, place, (bring_a, bring_b, bring_c), rare = (
-            accesses[0].load,
-            accesses[0].bounds,
-            accesses[0].place,
-            [each.bring for each in accesses],
-            self._rare,
-        )
+        (size_a, size_b, size_c), (keep_a, keep_b, keep_c), (bring_a, bring_b, bring_c) = (
+            self._sizes, [each.keep for each in accesses], [each.bring for each in accesses],
+        )  # fmt: skip
+        load, bounds, place, get_other = accesses[0].load, accesses[0].bounds, accesses[0].place, accesses[2].get_other
+        lanes, rare, keeps = self._lanes, self._rare, self._making.keeps
 
         @jit.device
         def take(arrays: Any, bases: Any, gaps: Any, first: Any, lane: Any, extent: Any, spare: Any, shared: Any) -> None:
@@ -82,7 +84,7 @@ class Part:
         def read(arrays: Any, bases: Any, gaps: Any, first: Any, lane: Any, extent: Any, spare: Any, shared: Any) -> Any:
             beside = wide(0)
             if near != 0:
-                at = first + lane * size + (size if near > 0 else -1)
+                at = first + (lanes * size if near > 0 else -1)
                 beside = widen(arrays[2][bases[2] + place(at if (at >= 0) & (at < extent) else spare, extent, 1) * gaps[2]])
             _, _, whole = bounds(first, extent)
             if whole or not rare:
@@ -94,124 +96,84 @@ class Part:
                 if reads > 2:
                     bring_c(arrays[2], bases[2], gaps[2], first, lane, extent, shared)
             cuda.syncwarp()
+            if near != 0:
+                at = int32(lane * size + (size if near > 0 else -1))
+                if (at >= 0) & (at < lanes * size):
+                    beside = widen(get_other(shared, lane, at))
+                if keeps:
+                    cuda.syncwarp()
             return beside
 
         return read
 
-    def _ends(self) -> Any:
-        """``ends(start, extent)`` of a lane's part: its places before the row, or −1, and those before its end, or one more."""
-        most = self.size + 1
-
-        @jit.device
-        def ends(start: Any, extent: Any) -> Any:
-            return int32(min(max(-start, int64(-1)), int64(most))), int32(max(min(extent - start, int64(most)), int64(-1)))
-
-        return ends
-
-    def _maker(self) -> Any:
-        """``make(shared, lane, s, ends, initial, beside, made)``: what the rule makes of access s, in the scan's order."""
-        law, vector, steps, reverse, accesses = self._law, self._vector, self._steps, self._reverse, self._accesses
-        element, widen, note, wide, reads, near = law.element, law.widen, law.note, law.wide, len(law.rule.reads), law.rule.near
-        (get_a, get_b, get_c), get_one = [each.get for each in accesses], accesses[2].get_one
-        size_b, size_c = vector if reads > 1 else 1, vector if reads > 2 else 1
-
-        @jit.device
-        def make(shared: Any, lane: Any, s: Any, ends: Any, initial: Any, beside: Any, made: Any) -> None:
-            raw_a = cuda.local.array(vector, element)
-            raw_b = cuda.local.array(size_b, element)
-            raw_c = cuda.local.array(size_c, element)
-            get_a(shared, lane, s, raw_a)
-            if reads > 1:
-                get_b(shared, lane, s, raw_b)
-            if reads > 2:
-                get_c(shared, lane, s, raw_c)
-            for v in range(vector):
-                k = vector - 1 - v if reverse else v
-                a = widen(raw_a[k])
-                b = widen(raw_b[k]) if reads > 1 else a
-                c = widen(raw_c[k]) if reads > 2 else a
-                other = c
-                if near > 0:
-                    if v < vector - 1:
-                        other = widen(raw_c[k - 1 if reverse else k + 1])
-                    else:
-                        other = widen(get_one(shared, lane, s + 1, 0)) if s < steps - 1 else beside
-                    if s * vector + v + 1 >= ends[1]:
-                        other = wide(initial)
-                if near < 0:
-                    if v > 0:
-                        other = widen(raw_c[k + 1 if reverse else k - 1])
-                    else:
-                        other = widen(get_one(shared, lane, s - 1, vector - 1)) if s > 0 else beside
-                    if s * vector + v <= ends[0]:
-                        other = c
-                note(made, v, a, b, c, other)
-
-        return make
-
     def _fold(self) -> Any:
-        law, size, vector, steps, lanes, peeled = self._law, self.size, self._vector, self._steps, self._lanes, self._peeled
-        states, wide, lift, make, ends, (made_0, made_1, made_2) = law.states, law.wide, law.lift, self._make, self._own, self._made
-        identity, combine, of_lane, of_lower, over_lanes = states.identity, states.combine, states.of_lane, states.of_lower, scan_of(states, lanes)
+        states, lanes = self._law.states, self._lanes
+        of_lane, of_lower, over_lanes = states.of_lane, states.of_lower, scan_of(states, lanes)
+        usual, at_edge, apart, bounds = self._fold_own(self._masked), self._fold_own(self._steps), self._apart, self._accesses[0].bounds
 
         @jit.device
         def fold(shared: Any, first: Any, lane: Any, extent: Any, initial: Any, beside: Any) -> Any:
-            """What lies behind the row's end is folded in too: nothing comes after it."""
-            made = (cuda.local.array(made_0, wide), cuda.local.array(made_1, wide), cuda.local.array(made_2, wide))
-            start, total = first + lane * size, identity()
-            own = ends(start, extent)
-            for s in range(steps):
-                make(shared, lane, s, own, initial, beside, made)
-                for v in range(vector):
-                    position = start + s * vector + v
-                    if s == 0 and v == 0:
-                        total = lift(made, v, position)
-                        if peeled and own[0] > 0:
-                            total = identity()
-                    elif not (peeled and s == 0) or v >= own[0]:
-                        total = combine(total, lift(made, v, position))
+            _, _, whole = bounds(first, extent)
+            if apart and not whole:
+                total = at_edge(shared, first, lane, extent, initial, beside)
+            else:
+                total = usual(shared, first, lane, extent, initial, beside)
             through = over_lanes(total)
             return of_lower(through, int32(1)), of_lane(through, (int32(cuda.laneid) & -lanes) + lanes - 1)
 
         return fold
 
+    def _in_row(self, masked: int) -> Any:
+        """``in_row(s, k, ends)``: whether place k of a lane's part, of access s, is not before the row, where only those of the first may be."""
+        return jit.device(lambda s, k, ends: True if not masked or s >= masked else k >= ends[0])
+
+    def _fold_own(self, masked: int) -> Any:
+        """The fold of a lane's own part, of whose first ``masked`` accesses some places may lie before the row.
+
+        What lies behind the row's end is folded in too: nothing comes after it.
+        """
+        law, size, vector, steps = self._law, self.size, self._vector, self._steps
+        wide, lift, make, ends, (made_0, made_1, made_2) = law.wide, law.lift, self._making.make, self._making.ends, self._making.sizes
+        identity, combine, in_row = law.states.identity, law.states.combine, self._in_row(masked)
+
+        @jit.device
+        def fold_own(shared: Any, first: Any, lane: Any, extent: Any, initial: Any, beside: Any) -> Any:
+            made = (cuda.local.array(made_0, wide), cuda.local.array(made_1, wide), cuda.local.array(made_2, wide))
+            near = cuda.local.array(1, wide)
+            start, total, near[0] = first + lane * size, identity(), beside
+            own = ends(start, extent)
+            for s in range(steps):
+                make(shared, lane, s, own, initial, near, made)
+                for v in range(vector):
+                    k, position = int32(s * vector + v), start + s * vector + v
+                    if s == 0 and v == 0:
+                        total = lift(made, v, position)
+                        if not in_row(s, k, own):
+                            total = identity()
+                    elif in_row(s, k, own):
+                        total = combine(total, lift(made, v, position))
+            return total
+
+        return fold_own
+
     def _give(self) -> Any:
         if self._law.rule.scatters:
             return self._give_scattered()
-        law, size, vector, steps, lanes = self._law, self.size, self._vector, self._steps, self._lanes
-        reverse, peeled, make, ends, lift, (made_0, made_1, made_2) = self._reverse, self._peeled, self._make, self._own, law.lift, self._made
-        combine, emit, narrow, element, wide = law.states.combine, law.emit, law.narrow, law.element, law.wide
-        items, placed = law.rule.items, self._placed
-        result = self._result if placed else element
-        reported = law.reported(reverse, result)
-        of_places, put, write = (
-            accesses_of(result, vector, lanes, steps, reverse, peeled, self._rare, self._places_at), self._accesses[0].put, self._accesses[0].write,
-        )  # fmt: skip
-        put_places, write_places, size_places = of_places.put, of_places.write, vector if placed else 1
+        vector, lanes, steps, placed, rare = self._vector, self._lanes, self._steps, self._placed, self._rare
+        of_places = accesses_of(self._result, vector, lanes, steps, self._reverse, self._peeled, rare, self._places_at)
+        usual, at_edge, apart = self._give_own(self._masked, of_places.put), self._give_own(steps, of_places.put), self._apart
+        write, write_places, bounds = self._accesses[0].write, of_places.write, self._accesses[0].bounds
 
         @jit.device
         def give(
             y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, there: Any, first: Any, lane: Any, extent: Any, initial: Any, beside: Any,
             state: Any, shared: Any, places: Any,
         ) -> None:  # fmt: skip
-            made = (cuda.local.array(made_0, wide), cuda.local.array(made_1, wide), cuda.local.array(made_2, wide))
-            values = cuda.local.array(vector, element)
-            winners = cuda.local.array(size_places, result)
-            start = first + lane * size
-            own = ends(start, extent)
-            for s in range(steps):
-                make(shared, lane, s, own, initial, beside, made)
-                for v in range(vector):
-                    k, position = vector - 1 - v if reverse else v, start + s * vector + v
-                    after = combine(state, lift(made, v, position))
-                    values[k] = narrow(emit(state, after, made[0][v], made[2][v] if items > 2 else made[0][v]))
-                    if placed:
-                        winners[k] = reported(state, after, extent)
-                    if not (peeled and s == 0) or v >= own[0]:
-                        state = after
-                put(shared, lane, s, values)
-                if placed:
-                    put_places(places, lane, s, winners)
+            _, _, whole = bounds(first, extent)
+            if apart and not whole:
+                at_edge(first, lane, extent, initial, beside, state, shared, places)
+            else:
+                usual(first, lane, extent, initial, beside, state, shared, places)
             cuda.syncwarp()
             if there:
                 write(y, to_y, y_gap, first, lane, extent, shared)
@@ -221,12 +183,47 @@ class Part:
 
         return give
 
+    def _give_own(self, masked: int, put_places: Any) -> Any:
+        """The results of a lane's own part, put in its place, of whose first ``masked`` accesses some places may lie before the row."""
+        law, size, vector, steps, reverse = self._law, self.size, self._vector, self._steps, self._reverse
+        again, ends, lift, put, (made_0, made_1, made_2) = self._making.again, self._making.ends, law.lift, self._accesses[0].put, self._making.sizes
+        combine, emit, narrow, element, wide = law.states.combine, law.emit, law.narrow, law.element, law.wide
+        items, placed, result = law.rule.items, self._placed, self._result
+        reported, size_places, in_row = law.reported(reverse, result), vector if placed else 1, self._in_row(masked)
+
+        @jit.device
+        def give_own(first: Any, lane: Any, extent: Any, initial: Any, beside: Any, state: Any, shared: Any, places: Any) -> None:
+            made = (cuda.local.array(made_0, wide), cuda.local.array(made_1, wide), cuda.local.array(made_2, wide))
+            values, winners, near = cuda.local.array(vector, element), cuda.local.array(size_places, result), cuda.local.array(1, wide)
+            start, near[0] = first + lane * size, beside
+            own = ends(start, extent)
+            for s in range(steps):
+                again(shared, lane, s, own, initial, near, made)
+                for v in range(vector):
+                    k, position = vector - 1 - v if reverse else v, start + s * vector + v
+                    after = combine(state, lift(made, v, position))
+                    values[k] = narrow(emit(state, after, made[0][v], made[2][v] if items > 2 else made[0][v]))
+                    if placed:
+                        winners[k] = reported(state, after, extent)
+                    if in_row(s, int32(s * vector + v), own):
+                        state = after
+                put(shared, lane, s, values)
+                if placed:
+                    put_places(places, lane, s, winners)
+
+        return give_own
+
     def _give_scattered(self) -> Any:
-        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends."""
+        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends.
+
+        Where winners ``seldom`` change, an access is gone through element by element only if one does, or if the row begins or ends there.
+        """
         law, size, vector, lanes, steps, place = self._law, self.size, self._vector, self._lanes, self._steps, self._accesses[0].place
-        bounds, combine, lift, make, (made_0, made_1, made_2) = self._accesses[0].bounds, law.states.combine, law.lift, self._make, self._made
+        bounds, combine, lift, making = self._accesses[0].bounds, law.states.combine, law.lift, self._making
         emit, narrow, element, wide, store, strip = law.emit, law.narrow, law.element, law.wide, STORE_STREAM[vector], self._lanes * vector
-        ends, toward, peeled, marks = self._own, self._accesses[0].toward, self._peeled, int32 if size <= 32 else int64
+        make, ends, (made_0, made_1, made_2) = making.make, making.ends, making.sizes
+        toward, marks = self._accesses[0].toward, int32 if size <= 32 else int64
+        in_row, seldom = self._in_row(steps if self._apart else self._masked), self._seldom
 
         @jit.device
         def give(
@@ -235,26 +232,34 @@ class Part:
         ) -> None:  # fmt: skip
             made = (cuda.local.array(made_0, wide), cuda.local.array(made_1, wide), cuda.local.array(made_2, wide))
             zeros = cuda.local.array(vector, element)
+            near = cuda.local.array(1, wide)
             for v in range(vector):
                 zeros[v] = narrow(wide(0))
             start, winners = first + lane * size, marks(0)
             own = ends(start, extent)
             for s in range(steps):
-                make(shared, lane, s, own, initial, beside, made)
-                for v in range(vector):
-                    k = s * vector + v
-                    one = lift(made, v, start + k)
-                    after = combine(state, one)
-                    won = (after[1] == one[1]) & (k < own[1]) & (not (peeled and s == 0) or v >= own[0])
-                    if won | (k == own[1] - 1):
-                        if won:
-                            winners |= marks(1) << k
-                        if there and won and state[1] >= 0:
-                            y[to_y + place(state[1], extent, 1) * y_gap] = narrow(emit(state, after, made[0][v], made[0][v]))
-                        if there and k == own[1] - 1 and after[1] >= 0:
-                            y[to_y + place(after[1], extent, 1) * y_gap] = narrow(after[2])
-                    if not (peeled and s == 0) or v >= own[0]:
-                        state = after
+                make(shared, lane, s, own, initial, near, made)
+                at, after = int32(s * vector), state
+                if seldom:
+                    for v in range(vector):
+                        after = combine(after, lift(made, v, start + at + v))
+                if not seldom or (after[1] != state[1]) | (own[0] > at) | (own[1] <= at + vector):
+                    after = state
+                    for v in range(vector):
+                        k = int32(at + v)
+                        one = lift(made, v, start + k)
+                        before, after = after, combine(after, one)
+                        won = (after[1] == one[1]) & (k < own[1]) & in_row(s, k, own)
+                        if won | (k == own[1] - 1):
+                            if won:
+                                winners |= marks(marks(1) << k)
+                            if there and won and before[1] >= 0:
+                                y[to_y + place(before[1], extent, 1) * y_gap] = narrow(emit(before, after, made[0][v], made[0][v]))
+                            if there and k == own[1] - 1 and after[1] >= 0:
+                                y[to_y + place(after[1], extent, 1) * y_gap] = narrow(after[2])
+                        if not in_row(s, k, own):
+                            after = before
+                state = after
             cuda.syncwarp()
             low, high, whole = bounds(first, extent)
             if cuda.ballot_sync(-1, (winners != 0) | (not (whole and there))) == 0:

@@ -13,6 +13,7 @@ from ...device.order import fetch_add
 from ...device.vector import prefetch
 from ...kernels.elements import place_of
 from ...runtime import jit
+from ..tiling import LINE_BYTES
 from .chain import chain_of
 from .law import law_of
 from .part import part_of
@@ -82,7 +83,7 @@ def scan_long_rows(
     The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
     ``group`` of tiles, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A block first calls up the tile that
     is ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written and read
-    some times.
+    some times. Peeled rows begin inside of a line of 128 bytes.
     """
     law = law_of(rule, value, exclusive, place)
     part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, result), law.states
@@ -92,7 +93,7 @@ def scan_long_rows(
     before, get = chain_of(states, group, 1, threads).before, law.get
     kind_of_places = jit.SCALARS[result or "i32"]
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
-    reads, line = len(law.rule.reads), 1024 // element.bitwidth
+    reads, line = len(law.rule.reads), 8 * LINE_BYTES // element.bitwidth
 
     @jit.device
     def call_up(arrays: Any, row: Any, tile: Any, extent: Any, kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any) -> None:
@@ -119,9 +120,9 @@ def scan_long_rows(
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(cuda.laneid), thread >> 5
         if thread == 0:
-            number = fetch_add(words, 0, int64(1))
-            ticket[0] = number // tiles
-            ticket[1] = number - ticket[0] * tiles
+            number = uint32(fetch_add(words, 0, int64(1)))
+            ticket[0] = number // uint32(tiles)
+            ticket[1] = number % uint32(tiles)
         cuda.syncthreads()
         row, tile = ticket[0], ticket[1]
         bases = row_of(row, kept_shape, a_rows), row_of(row, kept_shape, b_rows), row_of(row, kept_shape, c_rows)
