@@ -109,12 +109,12 @@ class Library:
             raise RuntimeError("error code: 1")
         self.running += 1
         assert self.running == 1, "addresses of two calls are mixed"
-        assert stream.__cuda_stream__()[0] == 0 and begin_bit == 0
+        assert stream.__cuda_stream__()[0] == 0
         self.streams.append(stream.__cuda_stream__()[1])
         time.sleep(0)
         addresses = {name: memory.__cuda_array_interface__["data"][0] for name, memory in arrays.items()}
         keys, values = _at(addresses["d_in_keys"], num_items, key), _at(addresses["d_in_values"], num_items, value)
-        order = np.argsort(keys & key.type((1 << end_bit) - 1), kind="stable")
+        order = np.argsort((keys & key.type((1 << end_bit) - 1)) >> key.type(begin_bit), kind="stable")
         _at(addresses["d_out_keys"], num_items, key)[:] = keys[order]
         _at(addresses["d_out_values"], num_items, value)[:] = values[order]
         self.running -= 1
@@ -135,11 +135,11 @@ def library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
     return made
 
 
-def _host(sort: radix.Sorter, keys: Any, values: Any, bits: int, stream: int = 7) -> tuple[Any, Any]:
+def _host(sort: radix.Sorter, keys: Any, values: Any, bits: int, stream: int = 7, first_bit: int = 0) -> tuple[Any, Any]:
     out_keys, out_values = np.full_like(keys, 99), np.full_like(values, 99)
-    space = np.empty(sort.workspace(len(keys), bits), np.uint8)
+    space = np.empty(sort.workspace(len(keys), bits, first_bit), np.uint8)
     pointers = [array.ctypes.data for array in (keys, out_keys, values, out_values)]
-    sort(stream, space.ctypes.data, space.nbytes, *pointers, len(keys), bits)
+    sort(stream, space.ctypes.data, space.nbytes, *pointers, len(keys), bits, first_bit)
     return out_keys, out_values
 
 
@@ -154,6 +154,15 @@ def test_arguments_arrive(library: Library, key: str, value: str) -> None:
     np.testing.assert_array_equal(out_values, values[order])
     assert library.built == [(f"<u{keys.itemsize}", f"<u{values.itemsize}", (9, 0))]  # unsigned: the top bit of a signed key is compared flipped
     assert library.streams == [7]
+
+
+@pytest.mark.usefixtures("library")
+def test_the_first_bit_arrives() -> None:
+    keys = np.random.default_rng(0).integers(0, 1000, 300).astype(np.int32)
+    out_keys, out_values = _host(radix.sorter("i32", "u32", 0), keys, np.arange(300, dtype=np.uint32), 10, first_bit=6)
+    order = np.argsort(keys >> 6, kind="stable")
+    np.testing.assert_array_equal(out_keys, keys[order])
+    np.testing.assert_array_equal(out_values, order)
 
 
 def test_types_of_one_size_share_a_sorter_and_devices_do_not(library: Library) -> None:
@@ -288,11 +297,11 @@ BITS = (1, 7, 8, 9, 17, 20, 31)
 class Pairs:
     """Operands of a sort in device memory, the outputs and what surrounds them filled with a pattern."""
 
-    def __init__(self, keys: Any, values: Any, bits: int, sort: radix.Sorter) -> None:
-        self.sort, self.count, self.bits = sort, len(keys), bits
+    def __init__(self, keys: Any, values: Any, bits: int, sort: radix.Sorter, first_bit: int = 0) -> None:
+        self.sort, self.count, self.bits = sort, len(keys), (bits, first_bit)
         self.keys, self.values = cupy.asarray(keys), cupy.asarray(values)
         self.wide = [cupy.full(len(keys) + 64, 0x5A, array.dtype) for array in (keys, values)]
-        self.space = cupy.full(sort.workspace(len(keys), bits) + 2, 0xA5, np.uint8)
+        self.space = cupy.full(sort.workspace(len(keys), bits, first_bit) + 2, 0xA5, np.uint8)
 
     @property
     def outputs(self) -> list[Any]:
@@ -303,7 +312,7 @@ class Pairs:
         keys, values = (array.data.ptr for array in self.outputs)
         nbytes = self.space.nbytes - 2
         # at an odd address
-        self.sort(stream, self.space.data.ptr + 1, nbytes, self.keys.data.ptr, keys, self.values.data.ptr, values, self.count, self.bits)
+        self.sort(stream, self.space.data.ptr + 1, nbytes, self.keys.data.ptr, keys, self.values.data.ptr, values, self.count, *self.bits)
 
     def check(self, keys: Any, values: Any, order: Any) -> None:
         for wide, array, given in zip(self.wide, (keys, values), (self.keys, self.values), strict=True):
@@ -340,6 +349,15 @@ def test_higher_bits_are_carried_and_not_compared(count: int) -> None:
     pairs = Pairs(keys, values, 9, radix.sorter("i32", "u32", 0))
     pairs.run()
     pairs.check(keys, values, np.argsort(keys & 511, kind="stable"))
+
+
+@gpu
+@pytest.mark.parametrize("count", [1000, 300_001])
+def test_lower_bits_are_carried_and_not_compared(count: int) -> None:
+    keys, values = _pairs("i32", "u32", count, 31)
+    pairs = Pairs(keys, values, 31, radix.sorter("i32", "u32", 0), first_bit=9)
+    pairs.run()
+    pairs.check(keys, values, np.argsort(keys >> 9, kind="stable"))
 
 
 @gpu

@@ -33,7 +33,10 @@ def unfit(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def too_few(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether there are too few rows, or they are too narrow or too wide, for what leaving bits out of the sort saves. Measured on an H200."""
+    """Whether there are too few rows, or they are too narrow or too wide, for what leaving bits out of the sort saves.
+
+    Measured on an H200, where it saves 15 to 30 % of the time of ids drawn uniformly; where most rows are of few segments it takes an eighth more.
+    """
     rows, segments, size = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size
     if segments <= 1 << RANGE_BITS:
         return rows < LEAST // 32
