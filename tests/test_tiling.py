@@ -117,10 +117,21 @@ def test_walk_of_a_gradient(op: str, columns: int, indexed: str, walk: str) -> N
     assert last.pointers[2:4] == (walk, "permutation" if walk == "sorted_ids" and indexed != "sorted" else "")
 
 
-@pytest.mark.parametrize(("rows", "columns", "variant"), [(3_000_000, 128, "ragged_permuted"), (10_000, 128, "atomic"), (20_000_000, 16, "atomic")])
-def test_sorting_where_it_pays(rows: int, columns: int, variant: str) -> None:
-    """Atomics are for what sorting would hold up; either way determinism need not be asked for."""
-    chosen = select(SegmentDescriptor("unsorted_segment_sum", rows, columns, 1000), PlanPreference(deterministic=False), device=-1)
+@pytest.mark.parametrize(
+    ("rows", "columns", "segments", "variant"),
+    [
+        (3_000_000, 128, 1000, "ragged_permuted"),
+        (10_000, 128, 1000, "atomic"),
+        (20_000_000, 16, 1000, "atomic"),
+        (20_000_000, 16, 500, "ragged_ranges"),
+        (100_000_000, 1, 500, "ragged_ranges"),
+        (100_000_000, 1, 1000, "ragged_moved"),
+        (100_000_000, 1, 100_000, "atomic"),
+    ],
+)
+def test_sorting_where_it_pays(rows: int, columns: int, segments: int, variant: str) -> None:
+    """Atomics are for what sorting would hold up, and not for few segments; either way determinism need not be asked for."""
+    chosen = select(SegmentDescriptor("unsorted_segment_sum", rows, columns, segments), PlanPreference(deterministic=False), device=-1)
     assert chosen.variant.name == variant
 
 

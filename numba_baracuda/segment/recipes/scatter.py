@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import SUMS
+from ..tiling import RANGE_BITS, SUMS
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
 if TYPE_CHECKING:
@@ -31,13 +31,15 @@ def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> bool:
     """Whether sorting the ids and folding takes no longer than atomics and is deterministic: of many wide rows, whatever the ids, or few segments.
 
     By microseconds on an H200: 0.48 an MB that one instruction an element updates, 3.8 an MB that a loop of compare-and-swap does, for ids drawn
-    uniformly (seven times as many where ids crowd), and 0.08 a row of the same segment, as these wait for each other; against 0.27 an MB folded, and
-    60 + 27 a million ids sorted.
+    uniformly (seven times as many where ids crowd), or 0.0025 for each access to the same 128 bytes, where there are few of these; against 0.27 an MB
+    folded, 60 for a sort, and 27 a million ids sorted, of which a single range of ids has none.
     """
-    rows = descriptor.num_inputs
-    megabytes = rows * descriptor.row_size / 1e6
+    rows, segments, size = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size
+    megabytes = rows * size / 1e6
     cost = 3.8 if UPDATES[op.traits["monoid"]] == "mul" else 0.48
-    return max(cost * megabytes, 0.08 * rows / max(descriptor.num_segments, 1)) - 0.27 * megabytes > 60 + 27e-6 * rows
+    waiting = 0.0025 * rows * ceil_div(size, 16) / max(segments * size / 128, 1)
+    sorted_ids = rows if segments > 1 << RANGE_BITS else 0
+    return max(cost * megabytes, waiting) - 0.27 * megabytes > 60 + 27e-6 * sorted_ids
 
 
 def exact(op: Op, descriptor: SegmentDescriptor) -> str | None:
