@@ -21,8 +21,8 @@ _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 #: bytes of an instruction, and the flag of an ELF section that holds them
 _INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels that move values by vectors, in each direction
-LOADS_WIDE = ("cross_entropy_rows", "fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "planted")
-STORES_WIDE = ("assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "planted")
+LOADS_WIDE = ("cross_entropy_rows", "fold_ranges", "fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "sort_keys", "planted")
+STORES_WIDE = ("assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "sort_keys", "planted")
 
 
 def disassembler() -> str:
@@ -82,7 +82,7 @@ def code_faults(sass: str, spec: KernelSpec) -> list[str]:
     found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
     if "f64" not in spec.signature:
         found += [f"float64 arithmetic: {match}" for match in sorted(set(DOUBLE.findall(sass)))]
-    if "vector" in constants and constants["vector"] * BY_NAME[str(constants["value"])].itemsize == 16:
+    if "vector" in constants and constants["vector"] * BY_NAME[str(constants.get("value") or constants["key"])].itemsize == 16:
         if name in LOADS_WIDE and not _WIDE_LOAD.search(sass):
             found.append("no 16-byte load")
         if name in STORES_WIDE and not _WIDE_STORE.search(sass):

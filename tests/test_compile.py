@@ -55,6 +55,8 @@ def test_the_registry_names_kernels() -> None:
         "scatter_rows",
         "spread_rows",
         "fold_bins",
+        "fold_ranges",
+        "split_ranges",
         "fold_rows",
         "fold_columns",
         "join_parts",
