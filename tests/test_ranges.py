@@ -16,9 +16,9 @@ import numba_baracuda as nb
 from numba_baracuda import SegmentDescriptor
 from numba_baracuda.op import Launch, Op, Sort, Target, Variant
 from numba_baracuda.segment.descriptor import contiguous
-from numba_baracuda.segment.tiling import PART_TILES, RANGE_BITS, RANGE_TILE
+from numba_baracuda.segment.tiling import PART_TILES, RANGE, RANGE_BITS, RANGE_TILE
 
-RANGE, PART = 1 << RANGE_BITS, PART_TILES * RANGE_TILE
+PART = PART_TILES * RANGE_TILE
 H200 = Target((9, 0), 132)
 
 

@@ -31,8 +31,16 @@ RANGE_BITS, RANGE_ROUNDS = 9, 8
 RANGE_TILE = RANGE_ROUNDS * THREADS
 #: tiles that a block folds at least, and blocks a multiprocessor among which the rows are dealt out
 PART_TILES, PART_BLOCKS = 4, 8
-#: shared memory of such a block: words for ranks, order and counts; and most bytes that the states of the segments may fill
-RANGE_WORDS = (THREADS // 32 + 2 << RANGE_BITS) // 2 + RANGE_TILE * 3 // 2 + THREADS
+#: segments of a range
+RANGE = 1 << RANGE_BITS
+#: where in such a block's shared memory, in words: behind the warps' counters the segments' rows, a tile's rows in order, how each group's rows
+#: begin, the rows' segments, and the states
+TALLIES = THREADS // 32 * RANGE // 2
+HELD = TALLIES + RANGE
+BEGUN = HELD + RANGE_TILE
+ORDERED = BEGUN + THREADS
+RANGE_WORDS = ORDERED + RANGE_TILE // 2
+#: most bytes that the states of the segments may fill
 RANGE_STATES = 64 << 10
 
 

@@ -15,18 +15,11 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...kernels.elements import place_of
 from ...runtime import jit
-from ..tiling import RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, THREADS, unroll_for
+from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS, unroll_for
 from .gaps import blank_writer
-from .ranks import WARPS, clear, ranker_of, stack, total_of
+from .ranks import clear, ranker_of, stack, total_of
 from .states import fold_of
 
-#: segments of a range
-RANGE = 1 << RANGE_BITS
-#: where in shared memory, in words: the warps' counters, the segments' rows, a tile's rows in order, how each group's rows begin, the rows' segments
-TALLIES = WARPS * RANGE // 2
-HELD = TALLIES + RANGE
-BEGUN = HELD + RANGE_TILE
-ORDERED = BEGUN + THREADS
 #: what a group's first rows are: a run of their own, the end of one that began before, or nothing but a piece of that
 HEAD, TAIL, MIDDLE = 0, 1, 2
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import PART_BLOCKS, PART_TILES, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, THREADS, Tiling
+from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, THREADS, Tiling
 from .common import Rows, bounds, check_slots, checks, ids_step, kernel_spec
 from .fold import Fold, carry_slots, join_carries, ragged
 from .order import Order, key_slots, keys, sort
@@ -22,7 +22,7 @@ LEAST, ROWS_A_SEGMENT, NARROWEST, WIDEST = 8_000_000, 8, 9, 64
 def _states_bytes(op: Op, descriptor: SegmentDescriptor) -> int:
     """Of a range's segments, in shared memory."""
     size = BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
-    return descriptor.embedding_dim * descriptor.monoid(op).width * size << RANGE_BITS
+    return descriptor.embedding_dim * descriptor.monoid(op).width * size * RANGE
 
 
 def unfit(op: Op, descriptor: SegmentDescriptor) -> str | None:
@@ -38,7 +38,7 @@ def too_few(op: Op, descriptor: SegmentDescriptor) -> bool:
     Measured on an H200, where it saves 15 to 30 % of the time of ids drawn uniformly; where most rows are of few segments it takes an eighth more.
     """
     rows, segments, size = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size
-    if segments <= 1 << RANGE_BITS:
+    if segments <= RANGE:
         return rows < LEAST // 32
     return rows < LEAST or rows < ROWS_A_SEGMENT * segments or not NARROWEST <= size <= WIDEST or descriptor.monoid(op).heavy
 
@@ -52,7 +52,7 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     if not n * columns * segments:
         return ragged(op, descriptor, layouts, target)
     value, key, place, monoid = descriptor.element, descriptor.key_type, descriptor.place_type, descriptor.monoid(op)
-    rows, count, single = Rows(descriptor, layouts["input"], layouts["output"]), ceil_div(segments, 1 << RANGE_BITS), segments <= 1 << RANGE_BITS
+    rows, count, single = Rows(descriptor, layouts["input"], layouts["output"]), ceil_div(segments, RANGE), segments <= RANGE
     moved = not single and descriptor.row_size in (2, 4, 8) and rows.side_by_side(0)
     part = max(PART_TILES, ceil_div(3 * n, 2 * max(count, target.multiprocessors * PART_BLOCKS) * RANGE_TILE)) * RANGE_TILE
     most = ceil_div(n, part) if single else count + n // part
@@ -79,13 +79,13 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         ]  # fmt: skip
     if cut:
         steps.append(Clear("carry_ids", 0x7F))  # greater than any id, behind the last carry
-        slots += carry_slots(cut << RANGE_BITS, columns * monoid.width, BY_NAME[value].accumulator)
+        slots += carry_slots(cut * RANGE, columns * monoid.width, BY_NAME[value].accumulator)
     source = ("moved", columns) if moved else ("input", rows.steps[0])
     steps.append(_fold(op, descriptor, rows, order, source, split, (count, part, most), bool(cut)))
     if cut:
         both, guard = (layouts["input"], layouts["output"]), NULL if single else "any_split"
         fold = Fold(monoid, order, "input", "output", both, guard=guard, empty=descriptor.empty_value(op))
-        steps.append(join_carries(descriptor, rows, fold, cut << RANGE_BITS, blank=True))
+        steps.append(join_carries(descriptor, rows, fold, cut * RANGE, blank=True))
     return Recipe(tuple(steps), tuple(slots))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import RANGE_BITS, SUMS
+from ..tiling import RANGE, SUMS
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> bool:
     megabytes = rows * size / 1e6
     cost = 3.8 if UPDATES[op.traits["monoid"]] == "mul" else 0.48
     waiting = 0.0025 * rows * ceil_div(size, 16) / max(segments * size / 128, 1)
-    sorted_ids = rows if segments > 1 << RANGE_BITS else 0
+    sorted_ids = rows if segments > RANGE else 0
     return max(cost * megabytes, waiting) - 0.27 * megabytes > 60 + 27e-6 * sorted_ids
 
 
