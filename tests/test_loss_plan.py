@@ -16,7 +16,7 @@ import numba_baracuda as nb
 from numba_baracuda import loss
 from numba_baracuda.errors import BaracudaError
 from numba_baracuda.loss.chunking import GEMM_BYTES, SLAB_BYTES, stride_of_slab
-from numba_baracuda.op import Gemm, Launch, Target, contiguous
+from numba_baracuda.op import Gemm, Launch, Matrix, Target, contiguous
 from numba_baracuda.runtime import cublas
 
 OP = nb.OPS["fused_linear_cross_entropy"]
@@ -168,6 +168,25 @@ def test_the_workspace_of_products_is_aligned() -> None:
         assert cublas.aligned(address) % 256 == 0 and 0 <= cublas.aligned(address) - address <= 240 < cublas.WORKSPACE_ALIGNMENT
     steps = [step for step in _recipe("grad_weight") if isinstance(step, Gemm)]
     assert {step.workspace for step in steps} == {"gemm"} and GEMM_BYTES - cublas.WORKSPACE_ALIGNMENT == 32 << 20
+
+
+def test_the_algorithm_of_a_product() -> None:
+    """On a Hopper card with many tiles and short sums the largest tile that is made in pairs, where whole sums are; else what comes first."""
+    found = [cublas.Tiling(*each) for each in ((248, 1, 48.0), (24, 1, 60.0), (20, 1, 120.0), (201, 2, 88.0), (197, 1, 92.0))]
+    assert cublas.choose(found, 4096, (9, 0)) == 4 and cublas.choose(found[:3], 64, (9, 0)) == 2
+    for tilings, inner, capability in (
+        (found, 4097, (9, 0)),
+        (found, 4096, (8, 0)),
+        ([found[0]._replace(rounds=9.9), *found], 64, (9, 0)),
+        (found[:2], 64, (9, 0)),
+    ):
+        assert cublas.choose(tilings, inner, capability) == 0
+
+
+@pytest.mark.parametrize(("address", "offset", "alignment"), [(0, 0, 16), (8, 0, 8), (8, 4, 16), (2, 1, 4), (2, 4, 2)])
+def test_what_products_know_of_an_address(address: int, offset: int, alignment: int) -> None:
+    form, first = cublas._described(Matrix("x", "bf16", 3, 5, 8, offset), address)
+    assert (form.rows, form.columns, form.stride, form.alignment, first) == (5, 3, 8, alignment, 2 * offset)
 
 
 def test_plans_by_their_old_names() -> None:

@@ -1,16 +1,17 @@
-"""Matrix products by cuBLAS: the library that CuPy has loaded, called without CuPy's wrappers, which refuse a stream that is being captured.
+"""Matrix products by cuBLAS: its lower layer, of the library that CuPy has loaded. CuPy's own wrappers refuse a stream that is being captured.
 
-A thread has a handle of its own for each device. Its workspace is the caller's, so that a captured product owns no memory and equal calls give equal
-bits.
+Nothing is held between calls but what describes a product. Its workspace is the caller's, so that a captured product owns no memory and equal calls
+give equal bits.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,16 @@ from . import driver
 from .launch import uncaptured
 
 if TYPE_CHECKING:
-    from ..op import Gemm, Matrix
+    from ..op import Gemm, Matrix, Target
 
-#: cudaDataType_t, cublasComputeType_t by the accumulator, cublasOperation_t by whether a matrix is transposed
-_TYPES, _COMPUTE, _OPERATIONS = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}, {"f32": 68, "f64": 70}, (0, 1)
-_HOST, _DEVICE, _DEFAULT_ALGORITHM = 0, 1, -1
+#: cudaDataType_t, and cublasComputeType_t by the accumulator
+_TYPES, _COMPUTE = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}, {"f32": 68, "f64": 70}
+#: attributes of a product, of what is wanted of an algorithm, and of an algorithm
+_POINTER_MODE, _TRANSPOSE_A, _TRANSPOSE_B = 2, 3, 4
+_WORKSPACE, _ALIGNMENTS = 1, (5, 6, 7, 8)
+_TILE, _SPLIT = 1, 2
+#: algorithms asked for
+_PROPOSALS = 8
 #: bytes that a workspace begins at a multiple of, and that one has to be larger for it
 WORKSPACE_ALIGNMENT = 256
 _STATUS = {
@@ -35,29 +41,69 @@ _STATUS = {
     8: "ARCH_MISMATCH",
     13: "EXECUTION_FAILED",
     14: "INTERNAL_ERROR",
-    15: "NOT_SUPPORTED",
+    (_NOT_SUPPORTED := 15): "NOT_SUPPORTED",
 }
+#: cublasLtMatmulTile_t of the tiles of up to 128 x 176 elements that a multiprocessor of a Hopper card makes two of at a time, the largest first
+_PAIRED = (201, 409, 197, 408, 29, 30, 189, 407, 184, 406, 20)
+#: rounds of tiles of a product, as cuBLAS proposes them first, from which on it is large, and the longest sums for which results are much of its work
+_MANY_ROUNDS, _SHORT_SUMS = 10.0, 4096
+
+
+class _Proposal(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+class Tiling(NamedTuple):
+    """How an algorithm cuts a product: its tiles, of how many parts each sum is, and how many rounds of tiles fill the card."""
+
+    tile: int
+    parts: int
+    rounds: float
+
+
+def choose(found: Sequence[Tiling], inner: int, capability: tuple[int, int]) -> int:
+    """Which of the algorithms that cuBLAS proposes, best first, is taken for sums of ``inner`` terms.
+
+    On a Hopper card it puts large tiles first, which a multiprocessor makes one after the other: nothing is multiplied while a result is read and
+    written. Where sums are short and tiles many, a proposal of which it makes two in turns, one being written while the other is multiplied, takes
+    up to a quarter less time.
+    """
+    if capability == (9, 0) and found[0].rounds >= _MANY_ROUNDS and inner <= _SHORT_SUMS:
+        paired = [k for k, each in enumerate(found) if each.tile in _PAIRED and each.parts == 1]
+        return min(paired, key=lambda k: _PAIRED.index(found[k].tile), default=0)
+    return 0
 
 
 @functools.cache
 def _library() -> Any:
-    """The cuBLAS that CuPy runs on."""
+    """The lower layer of the cuBLAS that CuPy runs on."""
     try:
         import cupy
         from cupy_backends.cuda.libs import cublas  # noqa: F401 - loads the library, wherever it was installed
     except ImportError as error:
         raise Unsupported(f"matrix products want the cuBLAS that CuPy brings ({error}): {INSTALL_CUPY}") from error
-    name = f"libcublas.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
+    name = f"libcublasLt.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
     try:
         found = ctypes.CDLL(name)
     except OSError as error:
         raise Unsupported(f"matrix products want {name}, which cannot be loaded: {error}") from error
-    pointer, number = ctypes.c_void_p, ctypes.c_int
-    matrix = (pointer, number, number)
-    found.cublasGemmEx.argtypes = (pointer, *[number] * 5, pointer, *matrix, *matrix, pointer, *matrix, number, number)
-    found.cublasSetStream_v2.argtypes = (pointer, pointer)
-    found.cublasSetWorkspace_v2.argtypes = (pointer, pointer, ctypes.c_size_t)
-    found.cublasSetPointerMode_v2.argtypes = (pointer, number)
+    pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+    made_of = {"MatmulDesc": (number, number), "MatrixLayout": (number, *[ctypes.c_uint64] * 2, ctypes.c_int64), "MatmulPreference": ()}
+    for kind, arguments in made_of.items():
+        getattr(found, f"cublasLt{kind}Create").argtypes = (pointer, *arguments)
+        getattr(found, f"cublasLt{kind}Destroy").argtypes = (pointer,)
+        getattr(found, f"cublasLt{kind}SetAttribute").argtypes = (pointer, number, pointer, size)
+    found.cublasLtMatmulAlgoGetHeuristic.argtypes = (*[pointer] * 7, number, pointer, pointer)
+    found.cublasLtMatmulAlgoConfigGetAttribute.argtypes = (pointer, number, pointer, size, pointer)
+    found.cublasLtMatmul.argtypes = (*[pointer] * 14, size, pointer)
     return found
 
 
@@ -66,52 +112,110 @@ def _check(status: int, what: str) -> None:
         raise KernelLaunchError(f"{what}: CUBLAS_STATUS_{_STATUS.get(status, status)}", status)
 
 
-class _Handles(threading.local):
-    """A thread's handles by device, each with what it was last told: stream, workspace and where scalars are."""
-
-    def __init__(self) -> None:
-        self.of_device: dict[int, Any] = {}
-
-
-_handles = _Handles()
-
-
+@functools.cache
 def _handle(device: int) -> Any:
-    found = _handles.of_device.get(device)
-    if found is None:
-        handle = ctypes.c_void_p()
-        with driver.on_device(device), uncaptured():
-            _check(_library().cublasCreate_v2(ctypes.byref(handle)), "cublasCreate")
-        found = _handles.of_device[device] = handle
-    return found
+    """A device's handle, which holds no settings, so that all threads share it."""
+    handle = ctypes.c_void_p()
+    with driver.on_device(device), uncaptured():
+        _check(_library().cublasLtCreate(ctypes.byref(handle)), "cublasLtCreate")
+    return handle
 
 
-def product(step: Gemm, room: int, device: int) -> Callable[..., None]:
-    """``queue(stream, a, b, c, workspace[, alpha, beta])`` for addresses, with ``room`` bytes of workspace."""
-    library, several = _library(), driver.device_count() > 1
+class _Description:
+    """What describes a matrix, a product, or what is wanted of an algorithm; it ends with this."""
+
+    def __init__(self, kind: str, *arguments: int) -> None:
+        library, self._kind, self.handle = _library(), kind, ctypes.c_void_p()
+        _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(self.handle), *arguments), f"cublasLt{kind}Create")
+        weakref.finalize(self, getattr(library, f"cublasLt{kind}Destroy"), self.handle).atexit = False
+
+    def tell(self, attribute: int, value: Any) -> None:
+        """Sets an attribute to a number of ctypes."""
+        name = f"cublasLt{self._kind}SetAttribute"
+        _check(getattr(_library(), name)(self.handle, attribute, ctypes.byref(value), ctypes.sizeof(value)), name)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A matrix as cuBLAS sees it: element type, columns of so many elements, how far they are apart, and what its address is a multiple of."""
+
+    kind: int
+    rows: int
+    columns: int
+    stride: int
+    alignment: int
+
+
+@dataclass(frozen=True)
+class _Algorithm:
+    """A product, its matrices, and how it is to be made."""
+
+    product: _Description
+    matrices: tuple[_Description, ...]
+    proposal: _Proposal
+
+
+@functools.lru_cache(1024)
+def _algorithm(
+    device: int, capability: tuple[int, int], compute: str, transposed: tuple[bool, bool], forms: tuple[_Form, _Form, _Form], held: bool, room: int
+) -> _Algorithm:
+    """How a product of such matrices is made on a device, with ``room`` bytes of workspace; ``held``: its scalars are on the device."""
+    library, handle = _library(), _handle(device)
+    with driver.on_device(device), uncaptured():
+        product = _Description("MatmulDesc", _COMPUTE[compute], _TYPES[compute])
+        for attribute, number in ((_POINTER_MODE, held), (_TRANSPOSE_A, transposed[0]), (_TRANSPOSE_B, transposed[1])):
+            product.tell(attribute, ctypes.c_int32(number))
+        matrices = tuple(_Description("MatrixLayout", form.kind, form.rows, form.columns, form.stride) for form in forms)
+        wanted = _Description("MatmulPreference")
+        wanted.tell(_WORKSPACE, ctypes.c_uint64(room))
+        for attribute, form in zip(_ALIGNMENTS, (*forms, forms[2]), strict=True):
+            wanted.tell(attribute, ctypes.c_uint32(form.alignment))
+        found, count = (_Proposal * _PROPOSALS)(), ctypes.c_int()
+        places = [each.handle for each in (product, *matrices, matrices[2], wanted)]
+        status = library.cublasLtMatmulAlgoGetHeuristic(handle, *places, _PROPOSALS, found, ctypes.byref(count))
+        proposals = [each for each in found[: count.value] if each.state == 0]
+        _check(status or (0 if proposals else _NOT_SUPPORTED), f"cublasLtMatmulAlgoGetHeuristic of {forms}")
+        inner = forms[0].rows if transposed[0] else forms[0].columns
+        return _Algorithm(product, matrices, proposals[choose([_tiling(each) for each in proposals], inner, capability)])
+
+
+def _tiling(proposal: _Proposal) -> Tiling:
+    got = []
+    for attribute in (_TILE, _SPLIT):
+        value, written = ctypes.c_uint32(), ctypes.c_size_t()
+        _library().cublasLtMatmulAlgoConfigGetAttribute(
+            ctypes.addressof(proposal), attribute, ctypes.byref(value), ctypes.sizeof(value), ctypes.byref(written)
+        )
+        got.append(value.value)
+    return Tiling(got[0], max(got[1], 1), proposal.waves)
+
+
+def product(step: Gemm, room: int, device: int, target: Target, addresses: dict[str, int]) -> Callable[..., None]:
+    """``queue(stream, a, b, c, workspace[, alpha, beta])`` for addresses, with ``room`` bytes of workspace.
+
+    ``addresses`` are those of operands, modulo 16; all else begins at a multiple of 16.
+    """
+    several = driver.device_count() > 1
     compute = BY_NAME[step.a.element].accumulator
     held = isinstance(step.alpha, str)
     scalars = np.array([0.0, 0.0] if held else [step.alpha, step.beta], numpy_dtype(compute))
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
-    inner = step.a.rows if step.transpose_a else step.a.columns
     # cuBLAS counts by columns, where a matrix of rows is its own transpose: cᵀ = b'ᵀ a'ᵀ
-    shape = (_OPERATIONS[step.transpose_b], _OPERATIONS[step.transpose_a], step.c.columns, step.c.rows, inner)
-    (a_first, *a_form), (b_first, *b_form), (c_first, *c_form) = map(_described, (step.a, step.b, step.c))
+    matrices, transposed, room = (step.b, step.a, step.c), (step.transpose_b, step.transpose_a), room - WORKSPACE_ALIGNMENT
+    (b_form, b_first), (a_form, a_first), (c_form, c_first) = (_described(each, addresses.get(each.name, 0)) for each in matrices)
+    found = _algorithm(device, target.capability, compute, transposed, (b_form, a_form, c_form), held, room)
+    call, handle, algorithm = _library().cublasLtMatmul, _handle(device), ctypes.addressof(found.proposal)
+    described, (b_is, a_is, c_is) = found.product.handle, [each.handle for each in found.matrices]
 
     def queue(stream: int, a: int, b: int, c: int, workspace: int, alpha: int = alpha, beta: int = beta) -> None:
         if several and not driver.is_current(device):
             with driver.on_device(device):
                 return queue(stream, a, b, c, workspace, alpha, beta)
-        handle = _handle(device)
-        _check(library.cublasSetStream_v2(handle, stream), "cublasSetStream")  # takes the workspace away
-        _check(library.cublasSetWorkspace_v2(handle, aligned(workspace), room - WORKSPACE_ALIGNMENT), "cublasSetWorkspace")
-        _check(library.cublasSetPointerMode_v2(handle, _DEVICE if held else _HOST), "cublasSetPointerMode")
-        status = library.cublasGemmEx(
-            handle, *shape, alpha, b + b_first, *b_form, a + a_first, *a_form, beta, c + c_first, *c_form, _COMPUTE[compute], _DEFAULT_ALGORITHM
-        )
-        _check(status, f"cublasGemmEx of {step.c.rows} x {step.c.columns} x {inner}")
+        first, second, sums, start = b + b_first, a + a_first, c + c_first, aligned(workspace)
+        status = call(handle, described, alpha, first, b_is, second, a_is, beta, sums, c_is, sums, c_is, algorithm, start, room, stream)
+        _check(status, f"cublasLtMatmul of {step.c.rows} x {step.c.columns}")
 
-    queue.scalars = scalars  # type: ignore[attr-defined]  # the addresses live as long as the function
+    queue.kept = scalars, found  # type: ignore[attr-defined]  # the addresses live as long as the function
     return queue
 
 
@@ -120,6 +224,8 @@ def aligned(address: int) -> int:
     return -(-address // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
 
-def _described(matrix: Matrix) -> tuple[int, int, int]:
-    """Bytes to the first element, element type, and elements from row to row."""
-    return matrix.offset * BY_NAME[matrix.element].itemsize, _TYPES[matrix.element], max(matrix.stride, matrix.columns, 1)
+def _described(matrix: Matrix, address: int) -> tuple[_Form, int]:
+    """A matrix that is at an address, modulo 16, and bytes to its first element."""
+    first = matrix.offset * BY_NAME[matrix.element].itemsize
+    place = (address + first) % 16 or 16
+    return _Form(_TYPES[matrix.element], matrix.columns, matrix.rows, max(matrix.stride, matrix.columns, 1), place & -place), first
