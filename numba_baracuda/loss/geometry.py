@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..axes import power_of_two
 from ..dtypes import BY_NAME
 from ..op import Target
@@ -17,6 +19,8 @@ ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 3, 7
 #: threads whose registers fill a multiprocessor; no card holds fewer at a time
 _RESIDENT = {"f64": 512}
 _MOST_RESIDENT = 1024
+#: rows that a multiprocessor holds whole from which on they are no large ones
+_LARGE = 4
 #: blocks that a multiprocessor holds, and bytes of its shared memory, by capability: CUDA programming guide, "Compute Capabilities"
 _HOLDS = {
     (8, 0): (32, 164 << 10), (8, 6): (16, 100 << 10), (8, 7): (16, 164 << 10), (8, 9): (24, 100 << 10), (9, 0): (32, 228 << 10),
@@ -29,25 +33,45 @@ _BESIDE = 3 << 9
 _EMULATED_SHARED, _EMULATED_BLOCKS = 112 << 10, 2
 
 
-def threads_for(classes: int, value: str) -> int:
-    """The size of the block that takes a row: a power of two from 32 to 1024, or to 512 in float64, which takes more registers."""
-    lanes = classes // BY_NAME[value].vector // ROW_ACCESSES
-    return min(max(power_of_two(lanes + 1) // 2, 32), _RESIDENT.get(value, _MOST_RESIDENT))
+class Dealt(NamedTuple):
+    """How rows are dealt to blocks."""
+
+    threads: int
+    resident: int  #: blocks that a multiprocessor holds
+    held: int  #: elements of a row, at most, that stay in shared memory until its gradient is made, in whole accesses of the block
+    blocks: int
 
 
-def blocks_for(value: str, threads: int, target: Target) -> int:
-    """Blocks that a multiprocessor holds."""
-    return min(_RESIDENT.get(value, _MOST_RESIDENT) // threads, _HOLDS.get(target.capability, _HOLDS_AT_LEAST)[0])
+def deal_whole(rows: int, classes: int, value: str, target: Target) -> Dealt:
+    """A block for each row, which holds nothing of it."""
+    most = _RESIDENT.get(value, _MOST_RESIDENT)
+    threads = _threads_for(classes, value, most)
+    return Dealt(threads, min(most // threads, _holds(target)[0]), 0, rows)
 
 
-def grid_for(rows: int, value: str, threads: int, target: Target) -> int:
-    """Blocks that take rows in turns: as many as the device holds at a time, though none waits for another and any number makes the same of a row."""
-    return min(rows, target.multiprocessors * (_EMULATED_BLOCKS if target.emulated else blocks_for(value, threads, target)))
+def deal_rows(rows: int, classes: int, value: str, target: Target) -> Dealt:
+    """Blocks that take rows in turns, as many as the device holds; of large rows, as many as hold theirs whole, so that one reads while others fold.
 
-
-def held_by(value: str, threads: int, target: Target) -> int:
-    """The elements of a row, at most, that stay in shared memory until its gradient is made, in whole accesses of the block."""
-    kind = BY_NAME[value]
+    None waits for another, and any number makes the same of a row.
+    """
+    kind, most, (limit, shared) = BY_NAME[value], _RESIDENT.get(value, _MOST_RESIDENT), _holds(target)
+    beside = max(shared // (classes * kind.itemsize + _BESIDE), 1)
+    threads = _threads_for(classes, value, power_of_two(most // beside + 1) // 2 if beside < _LARGE else most // _LARGE)
+    resident = min(most // threads, limit)
+    if not target.emulated:
+        resident = min(resident, max(beside, _LARGE - 1))
     once = threads * kind.vector
-    shared = _EMULATED_SHARED if target.emulated else _HOLDS.get(target.capability, _HOLDS_AT_LEAST)[1]
-    return (shared // blocks_for(value, threads, target) - _BESIDE) // kind.itemsize // once * once
+    held = (shared // resident - _BESIDE) // kind.itemsize // once * once
+    return Dealt(threads, resident, held, min(rows, _EMULATED_BLOCKS if target.emulated else target.multiprocessors * resident))
+
+
+def _threads_for(classes: int, value: str, most: int) -> int:
+    """The size of the block that takes a row: a power of two from 32 to ``most``."""
+    lanes = classes // BY_NAME[value].vector // ROW_ACCESSES
+    return min(max(power_of_two(lanes + 1) // 2, 32), most)
+
+
+def _holds(target: Target) -> tuple[int, int]:
+    """Blocks that a multiprocessor holds at most, and bytes of its shared memory."""
+    blocks, shared = _HOLDS.get(target.capability, _HOLDS_AT_LEAST)
+    return blocks, _EMULATED_SHARED if target.emulated else shared

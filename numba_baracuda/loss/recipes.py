@@ -24,10 +24,8 @@ from .geometry import (
     SHARE,
     SQUARES,
     TOTAL_THREADS,
-    blocks_for,
-    grid_for,
-    held_by,
-    threads_for,
+    deal_rows,
+    deal_whole,
 )
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
@@ -164,10 +162,8 @@ class _Forward:
 
     def rows(self, first: int, rows: int) -> Launch:
         """Losses of a chunk, and the gradient of its logits in their place."""
-        problem, threads = self.problem, threads_for(self.problem.v, self.value)
-        vector, held, blocks, resident = BY_NAME[self.value].vector, 0, rows, blocks_for(self.value, threads, self.target)
-        if self.gradients:
-            held, blocks = held_by(self.value, threads, self.target), grid_for(rows, self.value, threads, self.target)
+        problem, vector = self.problem, BY_NAME[self.value].vector
+        threads, resident, held, blocks = (deal_rows if self.gradients else deal_whole)(rows, problem.v, self.value, self.target)
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
         pointers = (
             _SLAB, "target", *map(self._given, ("bias", "class_weight", "row_weight")), "dy" if upstream else NULL, "factors", "losses",
