@@ -1,8 +1,8 @@
 """The fused linear cross-entropy against frameworks: ``python -m benchmarks.losses``, on a machine with a GPU, CuPy and PyTorch.
 
-Loss and both gradients of a linear layer in bfloat16. All contestants of a case take turns, so that all see the same clocks and the same power. Every
-element of every result is compared with float64. Less exact is a result that is off by more than PyTorch's own loss in bfloat16 is, or than 1.5 times
-its gradients; wrong is one beyond 2 and 8 times.
+Loss and both gradients of a linear layer in bfloat16. All contestants of a case take turns, each of them long enough for the clocks that its own work
+leaves a card that is at its limit of power. Every element of every result is compared with float64. Less exact is a result that is off by more than
+PyTorch's own loss in bfloat16 is, or than 1.5 times its gradients; wrong is one beyond 2 and 8 times.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ Call = Callable[[], Any]
 SHORT, TOGETHER = 20.0, 100.0
 #: device time that one measurement may take, unless the fewest samples take longer (microseconds)
 BUDGET, FEWEST = 1e6, 5
+#: device time for which a call is made before it is timed in turns with others, and while it is (microseconds)
+TURN = 1e5
 #: longer than a call keeps the host, unless it waits for the device (nanoseconds)
 WAIT = 1e7
 #: most operand sets, for operands far smaller than the cache
@@ -107,23 +110,25 @@ class Events:
         return Timing(tuple(microseconds / each for microseconds in elapsed), dry)
 
     def in_turns(self, calls: Sequence[Call], rounds: int) -> list[Timing]:
-        """A timing of each of some calls that do different things: in every round each runs once, in an order of the round's own.
+        """A timing of each of some calls that do different things: in every round each has a turn, in an order of the round's own.
 
-        So all see the same clocks and the same power. The queue is held back before every call for as long as the slowest to be queued takes.
+        In its turn a call is made for the time of ``TURN`` untimed, and then as often timed: so it is seen with the clocks and the power that its own
+        work leaves the card, whoever was before it.
         """
         for call in [*calls, *calls]:
             call()
-        self._cuda.Device().synchronize()
-        hosts = [self._sample(itertools.repeat(call), 1)[1] for call in calls if not self._waits(call)]
-        hold = min(1.5e9 * max(hosts, default=0.0) + 1e5, WAIT)
+        times = [max(1, math.ceil(TURN / self._elapsed([self._sample(itertools.repeat(call), 1)[0]])[0])) for call in calls]
         pairs: list[list[tuple[Any, Any]]] = [[] for _ in calls]
         dry = [False] * len(calls)
         for each in range(rounds):
             for k in np.random.default_rng(each).permutation(len(calls)):
-                over = self._held(hold)
-                pairs[k].append(self._sample(itertools.repeat(calls[k]), 1)[0])
-                dry[k] |= bool(over.done)
-        return [Timing(tuple(self._elapsed(samples)), ran_dry) for samples, ran_dry in zip(pairs, dry, strict=True)]
+                for _ in range(times[k]):
+                    calls[k]()
+                pair, ran_dry = self._turn(calls[k], times[k])
+                pairs[k].append(pair)
+                dry[k] |= ran_dry
+        found = [[microseconds / number for microseconds in self._elapsed(samples)] for samples, number in zip(pairs, times, strict=True)]
+        return [Timing(tuple(samples), empty) for samples, empty in zip(found, dry, strict=True)]
 
     def _waits(self, call: Call) -> bool:
         """Whether a call comes back no sooner than the device has run what was queued before it."""
@@ -142,6 +147,17 @@ class Events:
             next(turns)()
         end.record()
         return (begin, end), time.perf_counter() - start
+
+    def _turn(self, call: Call, number: int) -> tuple[tuple[Any, Any], bool]:
+        """Queues a call so often between two events; the events, and whether the device had come to the last call before it was queued."""
+        begin, last, end = (self._cuda.Event() for _ in range(3))
+        begin.record()
+        for _ in range(number - 1):
+            call()
+        last.record()
+        call()
+        end.record()
+        return (begin, end), bool(last.done)
 
     def _elapsed(self, pairs: Sequence[tuple[Any, Any]]) -> list[float]:
         self._cuda.Device().synchronize()
