@@ -518,8 +518,8 @@ def test_calls_take_turns_in_orders_of_their_own(monkeypatch: pytest.MonkeyPatch
     assert [each.dry for each in found] == [False, True, True]
     assert [len(each.samples) for each in found] == [6, 6, 6]
     assert found[0].samples == (pytest.approx(2e4),) * 6 and 2.9e4 < max(found[1].samples) < 3.1e4 and max(found[2].samples) < 1.51e5
-    order = [(which, len(list(calls))) for which, calls in itertools.groupby(turns[-6 * (10 + 8 + 2) :])]
-    assert sum(count for _, count in order) == 6 * 20 and all(count % {0: 10, 1: 4, 2: 2}[which] == 0 for which, count in order)
+    order = [(which, len(list(calls))) for which, calls in itertools.groupby(turns[-6 * (10 + 4 + 2) :])]
+    assert sum(count for _, count in order) == 6 * 16 and all(count % {0: 10, 1: 4, 2: 2}[which] == 0 for which, count in order)
     assert len({tuple(which for which, _ in order[first : first + 3]) for first in range(len(order) - 2)}) > 2
 
 

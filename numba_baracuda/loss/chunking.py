@@ -10,8 +10,10 @@ SLAB_BYTES = 512 << 20
 GEMM_BYTES = (32 << 20) + 256
 #: elements that the distance between rows of logits is a multiple of: products are slow where it is not
 ALIGNMENT = 64
-#: a product of few rows is made in tiles of so many rows and columns, so many at a time, on a Hopper card
-_TILE_ROWS, _TILE_COLUMNS, _TILES = 128, 256, 132
+#: a product of few rows is made in tiles of either of so many rows and columns, so many at a time, on a Hopper card
+_TILES, _AT_A_TIME = ((128, 256), (192, 192)), 132
+#: rows that a chunk has a multiple of, if it has as many
+_ROWS = 128
 #: multiply-adds in the time in which one element of a weight's gradient is read and written once more
 _UPDATE = 100
 
@@ -35,19 +37,20 @@ def _cost(bt: int, h: int, v: int, rows: int) -> int:
     The gradient of the input has few tiles of long sums, which fill the card in whole rounds; that of the weight is updated by all chunks but one.
     """
     whole, rest = divmod(bt, rows)
-    rounds = whole * _rounds(rows, h) + (_rounds(rest, h) if rest else 0)
+    filled = whole * _filled(rows, h) + (_filled(rest, h) if rest else 0)
     chunks = whole + bool(rest)
-    return 2 * bt * h * v + rounds * _TILES * _TILE_ROWS * _TILE_COLUMNS * v + (chunks - 1) * _UPDATE * v * h
+    return 2 * bt * h * v + filled * v + (chunks - 1) * _UPDATE * v * h
 
 
-def _rounds(rows: int, h: int) -> int:
-    return ceil_div(ceil_div(rows, _TILE_ROWS) * ceil_div(h, _TILE_COLUMNS), _TILES)
+def _filled(rows: int, h: int) -> int:
+    """The elements of all tiles of a product that fit in the rounds it takes."""
+    return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), _AT_A_TIME) * _AT_A_TIME * high * wide for high, wide in _TILES)
 
 
 def rows_of_chunk(bt: int, h: int, v: int, itemsize: int, budget: int) -> int:
-    """The number of rows, 1 or more, whose logits take at most ``budget`` bytes and whose products cost least; of equals the greatest."""
+    """The number of rows, 1 or more, whose logits take at most ``budget`` bytes and whose products cost least; of equals the least."""
     most = max(budget // (stride_of_slab(v) * itemsize), 1)
     if most >= bt:
         return max(bt, 1)
-    candidates = range(_TILE_ROWS, most + 1, _TILE_ROWS) if most >= _TILE_ROWS else [most]
-    return min(candidates, key=lambda rows: (_cost(bt, h, v, rows), -rows))
+    candidates = range(_ROWS, most + 1, _ROWS) if most >= _ROWS else [most]
+    return min(candidates, key=lambda rows: _cost(bt, h, v, rows))
