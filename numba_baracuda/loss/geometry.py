@@ -15,7 +15,7 @@ FACTORS = 6
 #: threads of a block that sums over all rows, and of one that assigns; accesses of a lane that assigns
 TOTAL_THREADS, ASSIGN_THREADS, ASSIGN_STEPS = 1024, 256, 4
 #: accesses of a lane in flight where they go to registers, those on their way to shared memory, and those that it has of a row at least
-ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 3, 7
+ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 2, 7
 #: threads whose registers fill a multiprocessor; no card holds fewer at a time
 _RESIDENT = {"f64": 512}
 _MOST_RESIDENT = 1024

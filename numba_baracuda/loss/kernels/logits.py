@@ -6,7 +6,8 @@ import functools
 import math
 from typing import Any
 
-from numba.cuda.types import float32
+from numba import cuda
+from numba.cuda.types import float32, int32
 
 from ...algebra import Monoid
 from ...device.numbers import exp2_approx, maximum, reciprocal_approx
@@ -70,3 +71,45 @@ def logits_of(value: str, scaled: bool, capped: bool) -> tuple[Any, Any]:
         return (wide(1) - share) * (wide(1) + share)
 
     return shape, slope
+
+
+def absorbers_of(value: str, vector: int, steps: int, gap: int, logit: Any, weight_of: Any, smoothed: bool, ranked: bool) -> tuple[Any, Any, Any]:
+    """What adds logits to a state of :func:`sums_of`: those of an access, of up to ``steps`` accesses that lie ``gap`` apart, and a single one."""
+    wide = accumulator_of(value)
+    power = power_of(wide)
+
+    def absorber(steps: int) -> Any:
+        size = steps * vector
+
+        @jit.device
+        def absorb(state: Any, raw: Any, column: Any, valid: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
+            """The state with logits of ``valid`` accesses, the first of class ``column``, the next ``gap`` classes on."""
+            top, total, blend, place = state
+            before, z = top, cuda.local.array(size, wide)
+            for s in range(steps):
+                if s < valid:
+                    for k in range(vector):
+                        at = column + s * gap + k
+                        z[s * vector + k] = logit(raw[s * vector + k], bias, at, scale, cap)
+                        if ranked:
+                            place = int32(at) if z[s * vector + k] > top else place
+                        top = maximum(top, z[s * vector + k])
+            total *= power(before, top)
+            for s in range(steps):
+                if s < valid:
+                    for k in range(vector):
+                        total += power(z[s * vector + k], top)
+                        if smoothed:
+                            blend += weight_of(class_weight, column + s * gap + k) * z[s * vector + k]
+            return top, total, blend, place
+
+        return absorb
+
+    @jit.device
+    def absorb_one(state: Any, z: Any, column: Any, class_weight: Any) -> Any:
+        top = maximum(state[0], z)
+        total = state[1] * power(state[0], top) + power(z, top)
+        blend = state[2] + weight_of(class_weight, column) * z if smoothed else state[2]
+        return top, total, blend, int32(column) if ranked and z > state[0] else state[3]
+
+    return absorber(1), absorber(steps), absorb_one

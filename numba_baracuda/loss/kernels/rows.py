@@ -10,14 +10,13 @@ from numba.cuda.types import int32, int64
 
 from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
-from ...device.numbers import maximum
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefetch
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
 from ..geometry import GRADIENT, SQUARE, WEIGHTS
-from .logits import NOWHERE, logits_of, power_of, sums_of
+from .logits import NOWHERE, absorbers_of, logits_of, power_of, sums_of
 
 #: bytes that one instruction brings to L2
 _LINE = 128
@@ -58,41 +57,7 @@ def cross_entropy_rows(
     def weight_of(class_weight: Any, column: Any) -> Any:
         return class_weight[column] if weighted else wide(1)
 
-    def absorber(steps: int) -> Any:
-        size = steps * vector
-
-        @jit.device
-        def absorb(state: Any, raw: Any, column: Any, valid: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
-            """The state with logits of ``valid`` accesses, the first of class ``column``, the next ``gap`` classes on."""
-            top, total, blend, place = state
-            before, z = top, cuda.local.array(size, wide)
-            for s in range(steps):
-                if s < valid:
-                    for k in range(vector):
-                        at = column + s * gap + k
-                        z[s * vector + k] = logit(raw[s * vector + k], bias, at, scale, cap)
-                        if ranked:
-                            place = int32(at) if z[s * vector + k] > top else place
-                        top = maximum(top, z[s * vector + k])
-            total *= power(before, top)
-            for s in range(steps):
-                if s < valid:
-                    for k in range(vector):
-                        total += power(z[s * vector + k], top)
-                        if smoothed:
-                            blend += weight_of(class_weight, column + s * gap + k) * z[s * vector + k]
-            return top, total, blend, place
-
-        return absorb
-
-    absorb, absorb_several = absorber(1), absorber(steps)
-
-    @jit.device
-    def absorb_one(state: Any, z: Any, column: Any, class_weight: Any) -> Any:
-        top = maximum(state[0], z)
-        total = state[1] * power(state[0], top) + power(z, top)
-        blend = state[2] + weight_of(class_weight, column) * z if smoothed else state[2]
-        return top, total, blend, int32(column) if ranked and z > state[0] else state[3]
+    absorb, absorb_several, absorb_one = absorbers_of(value, vector, steps, gap, logit, weight_of, smoothed, ranked)
 
     @jit.device
     def pulled(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, pull: Any) -> Any:
@@ -123,6 +88,14 @@ def cross_entropy_rows(
     call_up, call_up_several = caller(1), caller(steps)
 
     @jit.device
+    def give(x: Any, old: Any, pull: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, raw: Any) -> None:
+        """The gradient of an access of what is held."""
+        load_kept(shared, column, raw, 0)
+        for k in range(vector):
+            raw[k] = pulled(raw[k], column + k, bias, class_weight, scale, cap, pull)
+        store(x, old + column, raw, 0)
+
+    @jit.device
     def turn(
         x: Any, giving: Any, old: Any, pull: Any, taking: Any, base: Any, following: Any, limit: Any, end: Any, bias: Any, class_weight: Any,
         scale: Any, cap: Any, shared: Any,
@@ -130,27 +103,36 @@ def cross_entropy_rows(
         """Makes the gradient of the held part of one row while the next takes its places; gives the state of a lane's part of the latter."""
         raw = cuda.local.array(vector, element)
         state = lowest, wide(0), wide(0), int32(NOWHERE)
-        column = int32(cuda.threadIdx.x * vector)
-        back, soon = int32(column - ahead * gap), int32(0)
-        while (back if taking else column) < limit:
+        column, back, soon = int32(cuda.threadIdx.x * vector), int32(cuda.threadIdx.x * vector), int32(0)
+        if not taking:
+            while giving and column < limit:
+                give(x, old, pull, column, bias, class_weight, scale, cap, shared, raw)
+                column = int32(opaque(column + gap))
+            return state
+        while soon < ahead:  # nothing has arrived
             if column < limit:
                 if giving:
-                    load_kept(shared, column, raw, 0)
-                    for k in range(vector):
-                        raw[k] = pulled(raw[k], column + k, bias, class_weight, scale, cap, pull)
-                    store(x, old + column, raw, 0)
-                if taking:
-                    copy_async(x, base + column, shared, column)
-            else:
-                call_up(x, base, following, limit, end, soon)
-                soon = int32(soon + 1)
-            if taking:
-                commit_copies()
-                if back >= 0:
-                    until_ahead()
-                    load_kept(shared, back, raw, 0)
-                    state = absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
-            column, back = int32(column + gap), int32(back + gap)
+                    give(x, old, pull, column, bias, class_weight, scale, cap, shared, raw)
+                copy_async(x, base + column, shared, column)
+            commit_copies()
+            column, soon = int32(opaque(column + gap)), int32(soon + 1)
+        while column < limit:
+            if giving:
+                give(x, old, pull, column, bias, class_weight, scale, cap, shared, raw)
+            copy_async(x, base + column, shared, column)
+            commit_copies()
+            until_ahead()
+            load_kept(shared, back, raw, 0)
+            state = absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
+            column, back = int32(opaque(column + gap)), int32(back + gap)
+        soon = int32(0)
+        while back < limit:  # nothing is to be copied any more
+            call_up(x, base, following, limit, end, soon)
+            commit_copies()
+            until_ahead()
+            load_kept(shared, back, raw, 0)
+            state = absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
+            back, soon = int32(opaque(back + gap)), int32(soon + 1)
         return state
 
     @jit.device

@@ -16,6 +16,7 @@ from ...dtypes import BY_NAME
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS, unroll_for
+from .common import first_at_least
 from .gaps import blank_writer
 from .ranks import clear, ranker_of, stack, total_of
 from .states import fold_of
@@ -63,14 +64,7 @@ def split_ranges() -> Any:
         cuda.syncthreads()
         at = thread
         while at < all_needed:
-            low, high = int32(0), int32(THREADS - 1)
-            while low < high:
-                middle = int32((low + high) >> 1)
-                if ends[uint32(middle)] <= at:
-                    low = int32(middle + 1)
-                else:
-                    high = middle
-            owners[pieces + at] = int32(first + low)
+            owners[pieces + at] = int32(first + first_at_least(ends, 1, 0, THREADS - 1, at + 1))
             at = int32(opaque(at + THREADS))
 
     return split_ranges
