@@ -171,16 +171,11 @@ def test_the_workspace_of_products_is_aligned() -> None:
 
 
 def test_the_algorithm_of_a_product() -> None:
-    """On a Hopper card with many tiles and short sums the largest tile that is made in pairs, where whole sums are; else what comes first."""
+    """Where tiles are many and sums short, the largest tile of those that are made in pairs, if it makes whole sums; else what comes first."""
     found = [cublas.Tiling(*each) for each in ((248, 1, 48.0), (24, 1, 60.0), (20, 1, 120.0), (201, 2, 88.0), (197, 1, 92.0))]
-    assert cublas.choose(found, 4096, (9, 0)) == 4 and cublas.choose(found[:3], 64, (9, 0)) == 2
-    for tilings, inner, capability in (
-        (found, 4097, (9, 0)),
-        (found, 4096, (8, 0)),
-        ([found[0]._replace(rounds=9.9), *found], 64, (9, 0)),
-        (found[:2], 64, (9, 0)),
-    ):
-        assert cublas.choose(tilings, inner, capability) == 0
+    assert cublas.choose(found, 4096) == 4 and cublas.choose(found[:3], 64) == 2
+    for tilings, inner in ((found, 4097), ([found[0]._replace(rounds=9.9), *found], 64), (found[:2], 64)):
+        assert cublas.choose(tilings, inner) == 0
 
 
 @pytest.mark.parametrize(("address", "offset", "alignment"), [(0, 0, 16), (8, 0, 8), (8, 4, 16), (2, 1, 4), (2, 4, 2)])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: cudaDataType_t, and cublasComputeType_t by the accumulator
 _TYPES, _COMPUTE = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}, {"f32": 68, "f64": 70}
+_HALVES, _HOPPER = (2, 14), (9, 0)
 #: attributes of a product, of what is wanted of an algorithm, and of an algorithm
 _POINTER_MODE, _TRANSPOSE_A, _TRANSPOSE_B = 2, 3, 4
 _WORKSPACE, _ALIGNMENTS = 1, (5, 6, 7, 8)
@@ -43,8 +44,8 @@ _STATUS = {
     14: "INTERNAL_ERROR",
     (_NOT_SUPPORTED := 15): "NOT_SUPPORTED",
 }
-#: cublasLtMatmulTile_t of the tiles of up to 128 x 176 elements that a multiprocessor of a Hopper card makes two of at a time, the largest first
-_PAIRED = (201, 409, 197, 408, 29, 30, 189, 407, 184, 406, 20)
+#: cublasLtMatmulTile_t of tiles of which a multiprocessor of a Hopper card has two at a time: 176 x 128 and 128 x 176, then 168, 160, 152, 144, 128
+_PAIRED = (201, 409, 197, 408, 30, 29, 189, 407, 184, 406, 20)
 #: rounds of tiles of a product, as cuBLAS proposes them first, from which on it is large, and the longest sums for which results are much of its work
 _MANY_ROUNDS, _SHORT_SUMS = 10.0, 4096
 
@@ -69,14 +70,13 @@ class Tiling(NamedTuple):
     rounds: float
 
 
-def choose(found: Sequence[Tiling], inner: int, capability: tuple[int, int]) -> int:
-    """Which of the algorithms that cuBLAS proposes, best first, is taken for sums of ``inner`` terms.
+def choose(found: Sequence[Tiling], inner: int) -> int:
+    """Which of the algorithms that cuBLAS proposes for halves, best first, is taken on a Hopper card for sums of ``inner`` terms.
 
-    On a Hopper card it puts large tiles first, which a multiprocessor makes one after the other: nothing is multiplied while a result is read and
-    written. Where sums are short and tiles many, a proposal of which it makes two in turns, one being written while the other is multiplied, takes
-    up to a quarter less time.
+    It puts large tiles first, which a multiprocessor makes one after the other: nothing is multiplied while a result is read and written. Where sums
+    are short and tiles many, a proposal of which it makes two in turns, one being written while the other is multiplied, takes up to a quarter less.
     """
-    if capability == (9, 0) and found[0].rounds >= _MANY_ROUNDS and inner <= _SHORT_SUMS:
+    if found[0].rounds >= _MANY_ROUNDS and inner <= _SHORT_SUMS:
         paired = [k for k, each in enumerate(found) if each.tile in _PAIRED and each.parts == 1]
         return min(paired, key=lambda k: _PAIRED.index(found[k].tile), default=0)
     return 0
@@ -175,8 +175,8 @@ def _algorithm(
         status = library.cublasLtMatmulAlgoGetHeuristic(handle, *places, _PROPOSALS, found, ctypes.byref(count))
         proposals = [each for each in found[: count.value] if each.state == 0]
         _check(status or (0 if proposals else _NOT_SUPPORTED), f"cublasLtMatmulAlgoGetHeuristic of {forms}")
-        inner = forms[0].rows if transposed[0] else forms[0].columns
-        return _Algorithm(product, matrices, proposals[choose([_tiling(each) for each in proposals], inner, capability)])
+        inner, judged = forms[0].rows if transposed[0] else forms[0].columns, capability == _HOPPER and forms[0].kind in _HALVES
+        return _Algorithm(product, matrices, proposals[choose([_tiling(each) for each in proposals], inner) if judged else 0])
 
 
 def _tiling(proposal: _Proposal) -> Tiling:
