@@ -133,6 +133,18 @@ def ptx(name: str, text: str, result: Any, arguments: Sequence[Any], meaning: Ca
     return made
 
 
+def ptx_statement(name: str, text: str, meaning: Callable[..., None], doc: str | None = None) -> Any:
+    """A PTX statement without operands, in the order of all accesses to memory; ``meaning(lane, site)``."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, _values: Any) -> Any:
+        assemble(builder, text, VOID, [], memory=True)
+        return context.get_dummy_value()
+
+    made = define(name, [], lambda: (types.void(), codegen), doc)
+    means(made, lane=True)(meaning)
+    return made
+
+
 def ptx_memory(
     name: str, text: str | Callable[[Any], str], values: int, meaning: Callable[..., Any], *, returns: bool = False, element: Any = None,
     accepts: Sequence[Any] | None = None, doc: str | None = None,

@@ -32,7 +32,7 @@ from ..runtime.meanings import means, means_by_type
 from ..runtime.races import ACQUIRE, ATOMIC, READ, RELEASE, WRITE
 from ..runtime.scalars import wrap
 from .bits import recast
-from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_memory, refuse
+from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_memory, ptx_statement, refuse
 
 INTEGERS, WORDS = (int32, uint32, int64, uint64), (int32, uint32, int64, uint64, float32, float64)
 
@@ -172,27 +172,18 @@ def _store_pair(lane: Any, site: str, pointer: Any, index: int, local: Any, at: 
     pointer.expect_global(site).store_vector(lane, index, values, site, WRITE | ATOMIC)
 
 
-def _fence() -> Any:
-    def codegen(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        assemble(builder, "fence.acq_rel.gpu;", VOID, [], memory=True)
-        return context.get_dummy_value()
-
-    return types.void(), codegen
+def _fence_meaning(lane: Any, _site: str) -> None:
+    if lane.checked:
+        lane.clock.fence()
 
 
-fence = define(
-    "fence", [], _fence,
+fence = ptx_statement(
+    "fence", "fence.acq_rel.gpu;", _fence_meaning,
     """Orders the thread's accesses before it and after it for other threads of the device: with relaxed words around it, a release or an acquire.
 
     One MEMBAR.ALL.GPU, cheaper than the sequentially consistent ``cuda.threadfence()``. It is no barrier: any thread may call it alone.
     """,
 )  # fmt: skip
-
-
-@means(fence, lane=True)
-def _fence_meaning(lane: Any, _site: str) -> None:
-    if lane.checked:
-        lane.clock.fence()
 
 
 @jit.device

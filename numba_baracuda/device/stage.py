@@ -20,7 +20,7 @@ from typing import Any
 from numba.cuda import types
 
 from ..runtime.meanings import means
-from .build import I64, VOID, address, assemble, define, element_of, number_of, refuse, short
+from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_statement, refuse, short
 
 _BYTES = 16
 
@@ -60,38 +60,16 @@ def _copy_meaning(lane: Any, site: str, pointer: Any, index: int, shared: Any, a
     lane.copies[-1].append((shared, at, values, site))
 
 
-def _commit() -> Any:
-    def codegen(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        assemble(builder, "cp.async.commit_group;", VOID, [], memory=True)
-        return context.get_dummy_value()
-
-    return types.void(), codegen
-
-
-commit_copies = define(
-    "commit_copies", [], _commit, "Closes the group of copies that the thread has started since it last did so. Any thread may call it alone."
-)
-
-
-@means(commit_copies, lane=True)
-def _commit_meaning(lane: Any, _site: str) -> None:
-    lane.copies.append([])
+commit_copies = ptx_statement(
+    "commit_copies", "cp.async.commit_group;", lambda lane, _site: lane.copies.append([]),
+    "Closes the group of copies that the thread has started since it last did so. Any thread may call it alone.",
+)  # fmt: skip
 
 
 @functools.cache
 def await_copies(pending: int) -> Any:
     """``f()`` waits until no more than ``pending`` groups of the thread's copies, the newest, are on their way. Any thread may call it alone."""
 
-    def body() -> Any:
-        def codegen(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-            assemble(builder, f"cp.async.wait_group {pending};", VOID, [], memory=True)
-            return context.get_dummy_value()
-
-        return types.void(), codegen
-
-    made = define("await_copies", [], body)
-
-    @means(made, lane=True)
     def meaning(lane: Any, _site: str) -> None:
         *groups, begun = lane.copies
         done = max(len(groups) - pending, 0)
@@ -100,4 +78,4 @@ def await_copies(pending: int) -> Any:
                 shared.store_vector(lane, at, values, site)
         lane.copies = [*groups[done:], begun]
 
-    return made
+    return ptx_statement("await_copies", f"cp.async.wait_group {pending};", meaning)
