@@ -67,7 +67,6 @@ class Bound:
     def __init__(self, op: Op, recipe: Recipe, views: Sequence[View], target: Target, device: int) -> None:
         self.op, self.recipe, self.target, self.device = op, recipe, target, device
         self.workspace = recipe.workspace
-        self.addresses = {operand.name: view.ptr % 16 for operand, view in zip(op.operands, views, strict=True)}
         pointers = (*[operand.name for operand in op.operands], *[slot.name for slot in recipe.slots], NULL)
         self.names = {name: k for k, name in enumerate(pointers)}
         self.offsets = [sum(slot.nbytes for slot in recipe.slots[:k]) for k in range(len(recipe.slots))]
@@ -154,7 +153,7 @@ class Bound:
         room = next(slot.nbytes for slot in self.recipe.slots if slot.name == step.workspace)
         scalars = [each for each in (step.alpha, step.beta) if isinstance(each, str)]
         pick = operator.itemgetter(*[self.names[name] for name in (step.a.name, step.b.name, step.c.name, step.workspace, *scalars)])
-        queue = cublas.product(step, room, self.device, self.target, self.addresses)
+        queue = cublas.product(step, room, self.device, self.target)
         return lambda stream, pointers, kept: queue(stream, *pick(pointers))
 
     def _launch(self, step: Launch) -> Callable[[int, list[int], list[View]], None]:

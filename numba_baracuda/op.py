@@ -62,7 +62,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows of an operand or a slot: the first begins ``offset`` elements behind its start, the others ``stride`` elements apart."""
+    """Rows of an operand or a slot: the first begins ``offset`` elements behind its start, the others ``stride`` elements apart.
+
+    ``address`` is that of the start, modulo 16; slots begin at multiples of 16.
+    """
 
     name: str
     element: str
@@ -70,6 +73,7 @@ class Matrix:
     columns: int
     stride: int
     offset: int = 0
+    address: int = 0
 
 
 @dataclass(frozen=True)

@@ -180,8 +180,21 @@ def test_the_algorithm_of_a_product() -> None:
 
 @pytest.mark.parametrize(("address", "offset", "alignment"), [(0, 0, 16), (8, 0, 8), (8, 4, 16), (2, 1, 4), (2, 4, 2)])
 def test_what_products_know_of_an_address(address: int, offset: int, alignment: int) -> None:
-    form, first = cublas._described(Matrix("x", "bf16", 3, 5, 8, offset), address)
+    form, first = cublas._described(Matrix("x", "bf16", 3, 5, 8, offset, address))
     assert (form.rows, form.columns, form.stride, form.alignment, first) == (5, 3, 8, alignment, 2 * offset)
+
+
+def test_matrices_know_where_operands_begin() -> None:
+    """What products and assignments may take at once depends on it."""
+    described = nb.FusedLinearCrossEntropyDescriptor(300, 64, 1000, "bf16", chunk=128, grad_weight_accum="f32")
+    op = described.specialise(OP)
+    places = {operand.name: contiguous(getattr(described, operand.axes[0]), 2 * k % 16) for k, operand in enumerate(op.operands)}
+    steps = op.variants[0].recipe(op, described, {name: place for name, place in places.items() if name != "dy"}, CARD).steps
+    found = [each for step in steps if isinstance(step, Gemm) for each in (step.a, step.b, step.c)]
+    assert {each.name for each in found} >= {"input", "weight", "grad_input", "slab", "weight_sums"}
+    assert all(each.address == (places[each.name].address if each.name in places else 0) for each in found)
+    (rounded,) = [step for step in steps if isinstance(step, Launch) and "assign" in step.spec.name and "grad_weight" in step.pointers]
+    assert dict(rounded.spec.constants)["vector"] == min(4, (places["grad_weight"].address & -places["grad_weight"].address) // 2)
 
 
 def test_plans_by_their_old_names() -> None:

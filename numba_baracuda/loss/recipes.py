@@ -59,22 +59,22 @@ def _flat(matrix: Matrix) -> Matrix:
     return replace(matrix, rows=1, columns=matrix.rows * matrix.columns, stride=matrix.rows * matrix.columns)
 
 
-def _assign(
-    layouts: dict[str, Layout], y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: str = "", added: bool = False, gap: int = 1
-) -> Launch:
-    """The launch of ``y = number · factor · x``, plus y where it is added to; elements of y, and of x if that is y, lie ``gap`` apart."""
+def _assign(y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: str = "", by: str = "", added: bool = False, gap: int = 1) -> Launch:
+    """The launch of ``y = number · factor · x``, plus y where it is added to; elements of y, and of x if that is y, lie ``gap`` apart.
+
+    ``factor`` names an operand, of element type ``by``, or nothing.
+    """
     if x is None or x.stride == x.columns:
         y, x = _flat(y), x and _flat(x) if y.stride == y.columns else x
     sizes = [BY_NAME[each.element].itemsize for each in (x or y, y)]
     vector = 16 // max(sizes) if gap == 1 else 1
     while any(
-        each.columns % vector or (each.rows > 1 and each.stride % vector) or (each.name in layouts and layouts[each.name].address % (vector * size))
+        each.columns % vector or (each.rows > 1 and each.stride % vector) or each.address % (vector * size)
         for each, size in zip((x or y, y), sizes, strict=True)
     ):
         vector //= 2
     parts = ceil_div(y.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
     source, wide = x.element if x else "", BY_NAME[y.element].accumulator
-    by = layouts[factor].element or wide if factor else ""
     signature = f"*{source or y.element} *{by or wide} *{y.element} {wide} i64 i64 i64 i64 i64 i64"
     spec = kernel_spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
     scalars = (number, y.columns, parts, x.stride if x else 0, y.stride, gap if x and x.name == y.name else 1, gap)
@@ -127,7 +127,7 @@ class _Forward:
     def _matrix(self, name: str, first: int, rows: int) -> Matrix:
         """So many rows of an operand."""
         stride = self.row_strides[name]
-        return Matrix(name, self.value, rows, self.problem.h, stride, first * stride)
+        return Matrix(name, self.value, rows, self.problem.h, stride, first * stride, self.layouts[name].address)
 
     def _logits(self, rows: int, first: int, columns: int) -> Matrix:
         return Matrix(_SLAB, self.value, rows, columns, self.stride, first)
@@ -218,9 +218,9 @@ class _Forward:
         for name in self.gradients:
             if name in self.summed:
                 rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
-                place = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns))
+                place = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns), address=self.layouts[name].address)
                 added = name == "grad_weight" and self.problem.accumulate_grad_weight
-                made.append(_assign(self.layouts, place, x=self._sum_of(name), added=added))
+                made.append(_assign(place, x=self._sum_of(name), added=added))
         for slot, factor, output in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy")):
             if output in self.layouts:
                 made.append(self._fold(slot, factor, output))
@@ -240,8 +240,8 @@ class _Forward:
         for name in ("grad_weight", "grad_bias", "out", "z_loss", "accuracy"):
             if name in self.layouts and 0 not in self.layouts[name].shape and not (name == "grad_weight" and self.problem.accumulate_grad_weight):
                 rows, columns = self.layouts[name].shape if name == "grad_weight" else (1, self.layouts[name].shape[0])
-                element = self.layouts[name].element or self.value
-                made.append(_assign(self.layouts, Matrix(name, element, rows, columns, self.row_strides.get(name, columns)), 0.0))
+                element, address = self.layouts[name].element or self.value, self.layouts[name].address
+                made.append(_assign(Matrix(name, element, rows, columns, self.row_strides.get(name, columns), address=address), 0.0))
         return made
 
 
@@ -252,7 +252,7 @@ def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict
         return Recipe(tuple(forward.nothing()))
     steps: list[Step] = [forward.totals()]
     if "grad_bias" in forward.gradients:
-        steps.append(_assign(layouts, Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
+        steps.append(_assign(Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
     for first in range(0, descriptor.bt, descriptor.chunk_size):
         steps += forward.chunk(first, min(descriptor.chunk_size, descriptor.bt - first))
     return Recipe((*steps, *forward.finish()), forward.slots)
@@ -270,13 +270,15 @@ def scaled(op: Op, descriptor: FusedLinearCrossEntropyBackwardDescriptor, layout
     upstream = layouts["dy_scalar"]
     if upstream.number == 1:
         return Recipe(())
-    number, factor = (1.0, "dy_scalar") if upstream.number is None else (upstream.number, "")
+    number, factor, by = upstream.number, "", ""
+    if number is None:
+        number, factor, by = 1.0, "dy_scalar", upstream.element or descriptor.accumulator
     steps = []
     for name in GRADIENTS:
         if name in layouts and 0 not in layouts[name].shape:
             (rows, columns), (row, column) = _as_matrix(layouts[name])
-            whole = Matrix(name, descriptor.element, rows, columns, row)
-            steps.append(_assign(layouts, whole, number, whole, factor=factor, gap=column))
+            whole = Matrix(name, descriptor.element, rows, columns, row, address=layouts[name].address)
+            steps.append(_assign(whole, number, whole, factor=factor, by=by, gap=column))
     return Recipe(tuple(steps))
 
 

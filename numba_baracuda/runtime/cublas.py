@@ -190,11 +190,8 @@ def _tiling(proposal: _Proposal) -> Tiling:
     return Tiling(got[0], max(got[1], 1), proposal.waves)
 
 
-def product(step: Gemm, room: int, device: int, target: Target, addresses: dict[str, int]) -> Callable[..., None]:
-    """``queue(stream, a, b, c, workspace[, alpha, beta])`` for addresses, with ``room`` bytes of workspace.
-
-    ``addresses`` are those of operands, modulo 16; all else begins at a multiple of 16.
-    """
+def product(step: Gemm, room: int, device: int, target: Target) -> Callable[..., None]:
+    """``queue(stream, a, b, c, workspace[, alpha, beta])`` for addresses, with ``room`` bytes of workspace."""
     several = driver.device_count() > 1
     compute = BY_NAME[step.a.element].accumulator
     held = isinstance(step.alpha, str)
@@ -202,7 +199,7 @@ def product(step: Gemm, room: int, device: int, target: Target, addresses: dict[
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     # cuBLAS counts by columns, where a matrix of rows is its own transpose: cᵀ = b'ᵀ a'ᵀ
     matrices, transposed, room = (step.b, step.a, step.c), (step.transpose_b, step.transpose_a), room - WORKSPACE_ALIGNMENT
-    (b_form, b_first), (a_form, a_first), (c_form, c_first) = (_described(each, addresses.get(each.name, 0)) for each in matrices)
+    (b_form, b_first), (a_form, a_first), (c_form, c_first) = map(_described, matrices)
     found = _algorithm(device, target.capability, compute, transposed, (b_form, a_form, c_form), held, room)
     call, handle, algorithm = _library().cublasLtMatmul, _handle(device), ctypes.addressof(found.proposal)
     described, (b_is, a_is, c_is) = found.product.handle, [each.handle for each in found.matrices]
@@ -224,8 +221,8 @@ def aligned(address: int) -> int:
     return -(-address // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
 
-def _described(matrix: Matrix, address: int) -> tuple[_Form, int]:
-    """A matrix that is at an address, modulo 16, and bytes to its first element."""
+def _described(matrix: Matrix) -> tuple[_Form, int]:
+    """A matrix, and bytes to its first element."""
     first = matrix.offset * BY_NAME[matrix.element].itemsize
-    place = (address + first) % 16 or 16
+    place = (matrix.address + first) % 16 or 16
     return _Form(_TYPES[matrix.element], matrix.columns, matrix.rows, max(matrix.stride, matrix.columns, 1), place & -place), first
