@@ -56,7 +56,7 @@ def deal_rows(rows: int, classes: int, value: str, target: Target) -> Dealt:
     """
     kind, most, (limit, shared) = BY_NAME[value], _RESIDENT.get(value, _MOST_RESIDENT), _holds(target)
     beside = max(shared // (classes * kind.itemsize + _BESIDE), 1)
-    threads = _threads_for(classes, value, power_of_two(most // beside + 1) // 2 if beside < _LARGE else most // _LARGE)
+    threads = _threads_for(classes, value, most // min(beside, _LARGE))
     resident = min(most // threads, limit)
     if not target.emulated:
         resident = min(resident, max(beside, _LARGE - 1))
@@ -66,9 +66,9 @@ def deal_rows(rows: int, classes: int, value: str, target: Target) -> Dealt:
 
 
 def _threads_for(classes: int, value: str, most: int) -> int:
-    """The size of the block that takes a row: a power of two from 32 to ``most``."""
-    lanes = classes // BY_NAME[value].vector // ROW_ACCESSES
-    return min(max(power_of_two(lanes + 1) // 2, 32), most)
+    """The size of the block that takes a row: a power of two, at least 32 and at most ``most``."""
+    lanes = min(classes // BY_NAME[value].vector // ROW_ACCESSES, most)
+    return max(power_of_two(lanes + 1) // 2, 32)
 
 
 def _holds(target: Target) -> tuple[int, int]:

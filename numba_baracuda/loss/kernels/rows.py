@@ -43,7 +43,7 @@ def cross_entropy_rows(
     Bytes: rows · classes · value read once, and those behind ``held`` twice, and written.
     """
     wide, (widen, narrow), element = accumulator_of(value), conversions_of(value), jit.SCALARS[value]
-    monoid, power, (shape, slope) = sums_of(value), power_of(accumulator_of(value)), logits_of(value, scaled, capped)
+    monoid, power, (shape, slope) = sums_of(value), power_of(wide), logits_of(value, scaled, capped)
     lowest, size, gap, line = wide(monoid.identity[0]), steps * vector, threads * vector, _LINE // (vector * BY_NAME[value].itemsize)
     fold = block_reduce(monoid, (wide, wide, wide, int32), threads)
     load, load_last, load_kept, store, until_ahead = LOAD[vector], LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector], await_copies(ahead)
@@ -96,6 +96,14 @@ def cross_entropy_rows(
         store(x, old + column, raw, 0)
 
     @jit.device
+    def arrive(state: Any, back: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, raw: Any) -> Any:
+        """Ends a group of copies, and gives the state with the access that was copied ``ahead`` groups before."""
+        commit_copies()
+        until_ahead()
+        load_kept(shared, back, raw, 0)
+        return absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
+
+    @jit.device
     def turn(
         x: Any, giving: Any, old: Any, pull: Any, taking: Any, base: Any, following: Any, limit: Any, end: Any, bias: Any, class_weight: Any,
         scale: Any, cap: Any, shared: Any,
@@ -120,18 +128,12 @@ def cross_entropy_rows(
             if giving:
                 give(x, old, pull, column, bias, class_weight, scale, cap, shared, raw)
             copy_async(x, base + column, shared, column)
-            commit_copies()
-            until_ahead()
-            load_kept(shared, back, raw, 0)
-            state = absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
+            state = arrive(state, back, bias, class_weight, scale, cap, shared, raw)
             column, back = int32(opaque(column + gap)), int32(back + gap)
         soon = int32(0)
         while back < limit:  # nothing is to be copied any more
             call_up(x, base, following, limit, end, soon)
-            commit_copies()
-            until_ahead()
-            load_kept(shared, back, raw, 0)
-            state = absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
+            state = arrive(state, back, bias, class_weight, scale, cap, shared, raw)
             back, soon = int32(opaque(back + gap)), int32(soon + 1)
         return state
 
