@@ -117,7 +117,7 @@ class Events:
         """
         for call in [*calls, *calls]:
             call()
-        times = [max(1, math.ceil(TURN / self._elapsed([self._sample(itertools.repeat(call), 1)[0]])[0])) for call in calls]
+        times = [max(1, math.ceil(TURN / self._elapsed([self._turn(call, 1)[0]])[0])) for call in calls]
         pairs: list[list[tuple[Any, Any]]] = [[] for _ in calls]
         dry = [False] * len(calls)
         for each in range(rounds):

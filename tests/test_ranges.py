@@ -12,7 +12,6 @@ from references import truth
 from samples import OPS, Sample
 from tolerance import assert_close
 
-import numba_baracuda as nb
 from numba_baracuda import SegmentDescriptor
 from numba_baracuda.op import Launch, Op, Sort, Target, Variant
 from numba_baracuda.segment.descriptor import contiguous
@@ -83,22 +82,6 @@ def test_empty_segments_of_several_parts_get_what_is_asked_for(kind: Kind) -> No
     given = samples.operands(op, sample)
     got = samples.check(kind, op, variant_of(op), sample, given, empty=-7.0)
     assert np.all(got[1::2] == -7)
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "segments", "chosen"),
-    [
-        (20_000_000, 16, 1_000_000, "ragged_ranges"),
-        (20_000_000, 16, 400, "ragged_ranges"),
-        (100_000_000, 1, 400, "ragged_ranges"),
-        (1_000_000, 16, 50_000, "ragged_permuted"),
-        (20_000_000, 16, 10_000_000, "ragged_permuted"),
-        (20_000_000, 128, 1_000_000, "ragged_permuted"),
-        (100_000_000, 1, 1_000_000, "ragged_moved"),
-    ],
-)
-def test_it_is_chosen_where_it_is_the_fastest(rows: int, columns: int, segments: int, chosen: str) -> None:
-    assert nb.select(SegmentDescriptor("unsorted_segment_sum", rows, columns, segments), device=-1).variant.name == chosen
 
 
 def test_little_is_sorted() -> None:
