@@ -52,6 +52,11 @@ class Gradient:
         """What is read for each element of a row, p and q included."""
         return len(self.rows) + len(self.segments) + (0 if self.guarded else self.results)
 
+    @property
+    def divides(self) -> bool:
+        """Whether each element waits for a division."""
+        return self.guarded or self.prepare is not _as_they_are
+
 
 def _alike(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     return g

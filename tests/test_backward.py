@@ -79,6 +79,14 @@ def test_few_rows_of_long_runs_get_something(kind: Kind, lengths: tuple[int, ...
     check(kind, OPS[op], OPS[op].variants[0], sample, samples.operands(OPS[op], sample))
 
 
+@pytest.mark.parametrize(("op", "variant"), [each for each in variants_of(list(OPS.values())) if each[1].name == "spread"], ids=name_of)
+def test_blocks_take_turns(kind: Kind, op: Op, variant: Variant) -> None:
+    """More rows than all blocks take in one turn, the last turn a part."""
+    rows = 500 if kind.emulated else 40_100
+    sample = Sample("turns", rows, (128,), rows // 25, samples.outside)
+    check(kind, op, variant, sample, samples.operands(op, sample))
+
+
 @EVERY_OP
 def test_the_function(any_kind: Kind, op: Op) -> None:
     sample = Sample("function", 90, (3, 1), 20, whole=True)

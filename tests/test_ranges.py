@@ -53,6 +53,12 @@ def one_range(which: int) -> samples.Ids:
         ("unsorted_segment_sum", Sample("several parts of the last range", PART + 900, (2,), RANGE + 40, one_range(1), "f16")),
         ("unsorted_segment_mean", Sample("several parts of all there are", PART + 900, (2,), RANGE, samples.skewed)),
         ("unsorted_segment_sum", Sample("one segment in a tile", PART + RANGE_TILE, (4,), 600, samples.all_are(77))),
+        ("unsorted_segment_sum", Sample("the greatest and the least ids", 2 * RANGE_TILE, (3,), 2 * RANGE, samples.limits)),
+        (
+            "unsorted_segment_mean",
+            Sample("int64 ids far outside among ranges", RANGE_TILE + 9, (3,), 2 * RANGE - 7, samples.far_outside, "f32", "i64"),
+        ),
+        ("unsorted_segment_sum", Sample("rows moved along with such ids", RANGE_TILE, (1,), 3 * RANGE, samples.limits)),
         ("unsorted_segment_sum", Sample("int64 ids far outside", RANGE_TILE, (2,), 40, samples.far_outside, "f64", "i64")),
         ("unsorted_segment_logsumexp", Sample("states of two scalars", PART + 300, (1,), 700, one_range(0))),
         ("unsorted_segment_max", Sample("whole numbers of i64", 3000, (5,), 1100, samples.outside, "i64", whole=True)),
@@ -84,12 +90,20 @@ def test_empty_segments_of_several_parts_get_what_is_asked_for(kind: Kind) -> No
     assert np.all(got[1::2] == -7)
 
 
-def test_little_is_sorted() -> None:
-    """The bits within a range are left out, and of a single range nothing is sorted at all."""
+@pytest.mark.parametrize(("index", "address", "sorted_by"), [("i32", 0, "segment_ids"), ("i32", 4, "keys"), ("i64", 0, "keys")])
+def test_little_is_sorted(index: str, address: int, sorted_by: str) -> None:
+    """Bits within a range are left out, ids are keys themselves where they lie as the sort takes them, and of a single range nothing is sorted."""
     op = OPS["unsorted_segment_sum"]
-    several = recipe_of(op, SegmentDescriptor(op.name, 1 << 24, 16, 1 << 20))
-    assert [(step.first_bit, step.bits) for step in several.steps if isinstance(step, Sort)] == [(RANGE_BITS, 21)]
-    assert not any(isinstance(step, Sort) for step in recipe_of(op, SegmentDescriptor(op.name, 1 << 24, 16, RANGE)).steps)
+
+    def sorts(segments: int) -> list[tuple[str, int, int]]:
+        described = SegmentDescriptor(op.name, 1 << 24, 16, segments, index=index)
+        layouts = {operand.name: contiguous(operand, described, address) for operand in op.operands}
+        steps = variant_of(op).recipe(op, described, layouts, H200).steps
+        return [(step.keys, step.first_bit, step.bits) for step in steps if isinstance(step, Sort)]
+
+    assert sorts(1 << 20) == [(sorted_by, RANGE_BITS, 20)]
+    assert sorts((1 << 20) + 1) == [(sorted_by, RANGE_BITS, 21)]
+    assert not sorts(RANGE)
 
 
 def test_blocks_have_room_for_the_states() -> None:

@@ -38,6 +38,16 @@ def test_rows_are_covered_once() -> None:
         assert (shape.row_blocks - 1) * shape.groups * shape.tile < rows <= shape.row_blocks * shape.groups * shape.tile
 
 
+def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
+    for rows, columns, turns in ((1, 128, 1), (30_000, 128, 1), (40_000, 128, 2), (2_000_000, 128, 16), (2_000_000, 4096, 16)):
+        shape = Tiling(rows, columns, 4, 2)
+        blocks = shape.launch_in_turns(132)[0]
+        assert blocks % shape.chunks == 0
+        assert ceil_div(shape.row_blocks, blocks // shape.chunks) == turns
+        assert blocks // shape.chunks >= min(shape.row_blocks, 8 * 132)
+    assert Tiling(2_000_000, 128, 4, 1).launch_in_turns(132)[0] == 250_000 // 32 + 1
+
+
 @pytest.mark.parametrize("vector", [2, 4, 8])
 def test_flat_tiles_divide_exactly(vector: int) -> None:
     """Product and shift give the row of every place in a tile."""

@@ -15,6 +15,8 @@ FOLD_THREADS = 128
 UNROLL = 8
 #: rows that a lane copies, or adds, at a time, all loads before the first store; and pieces of 16 bytes that it copies where rows are single elements
 COPIES, SUMS, PIECES = 4, 2, 2
+#: rows that a group takes in turns, one after the other, and blocks a multiprocessor has at least where there are turns
+TURN_ROWS, TURN_BLOCKS = 32, 8
 #: bytes of shared memory that the states of all segments may fill where they are kept there, blocks that share a multiprocessor then, and most rows
 #: of such a block's tile
 BINS_BYTES, BINS_BLOCKS, BINS_TILE = 64 << 10, 3, 1 << 24
@@ -31,8 +33,8 @@ RANGE_BITS, RANGE_ROUNDS = 9, 8
 RANGE_TILE = RANGE_ROUNDS * THREADS
 #: tiles that a block folds at least, and blocks a multiprocessor among which the rows are dealt out
 PART_TILES, PART_BLOCKS = 4, 8
-#: segments of a range
-RANGE = 1 << RANGE_BITS
+#: segments of a range, and lanes that search for its first row together
+RANGE, SEARCHERS = 1 << RANGE_BITS, 16
 #: where in such a block's shared memory, in words: behind the warps' counters the segments' rows, a tile's rows in order, how each group's rows
 #: begin, the rows' segments, and the states
 TALLIES = THREADS // 32 * RANGE // 2
@@ -101,6 +103,11 @@ class Tiling:
         """Blocks, threads and dynamic shared bytes."""
         return self.row_blocks * self.chunks, self.threads, 0
 
+    def launch_in_turns(self, multiprocessors: int) -> tuple[int, int, int]:
+        """The same for blocks that take turns at the rows, ``TURN_ROWS`` of a group in all, or fewer where multiprocessors would be idle."""
+        turns = max(1, min(TURN_ROWS // self.tile, self.row_blocks // (TURN_BLOCKS * multiprocessors)))
+        return ceil_div(self.row_blocks, turns) * self.chunks, self.threads, 0
+
     def fold_launch(self, segments: int) -> tuple[int, int, int]:
         """The same with the blocks that look for gaps behind the others."""
         blocks, threads, shared = self.launch
@@ -150,9 +157,17 @@ def share_for(row_size: int, rows: int, segments: int) -> int:
     return 16 if row_size <= 4 and rows >= 16 * segments else 8
 
 
-def spreads_for(operands: int) -> int:
-    """Rows that a lane gives back what their segments were folded into, all loads before the first store; fewer where it loads more for each."""
-    return COPIES if operands <= 2 else COPIES // 2
+def spread_shape(operands: int, divides: bool, size: int) -> tuple[int, int]:
+    """Rows that a lane gives back what their segments were folded into, all loads before the first store; and blocks that share a multiprocessor.
+
+    Two rows where each has few ``operands``, or where it ``divides`` and waits for that. As many blocks as fit without a spill and made it faster on
+    an H200, by the ``size`` of elements.
+    """
+    if operands <= 2:
+        return 2, {4: 6, 8: 5}.get(size, 4)
+    if divides and operands == 3 and size >= 4:
+        return 2, 4 if size == 4 else 3
+    return 1, (5 if size == 4 else 4 if size == 2 else 3) - (operands > 4)
 
 
 def flat_tile(columns: int, vector: int) -> int:

@@ -21,12 +21,13 @@ from .states import fold_of
 
 
 @jit.kernel
-def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, dims: int) -> Any:
+def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, counted: bool, dims: int) -> Any:
     """Joins carries of equal neighbouring ids, in order, and stores the finished rows.
 
     A group takes one carry; if a run begins there, it joins up to ``groups`` carries. A longer run, of which at most one begins in a block, is cut
     into as many equal parts as the block has groups, and the first group joins the parts in order. With ``blank`` a run of no rows gets ``empty``.
-    With ``guarded`` nothing is done unless ``guard[0]`` is set. Bytes: entries · columns · state read.
+    With ``guarded`` nothing is done unless ``guard[0]`` is set; with ``counted`` that is how many carries there are, at most ``entries``, and blocks
+    take turns at them. Bytes: entries · columns · state read.
     """
     fold = fold_of(monoid, value, vector, result=result)
     reset, join, park, scalars, state_type = fold.reset, fold.join, fold.park, fold.scalars, fold.state_type
@@ -102,53 +103,62 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
         part_ids = cuda.shared.array(groups, int64)
         part_states = cuda.shared.array(shared_states, state_type)
         states = cuda.local.array(scalars, state_type)
-        block = int64(cuda.blockIdx.x)
-        entry_block = int64(uint32(block) // uint32(chunks))
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
-        column = ((block - entry_block * chunks) * lanes + lane) * vector
-        offset = place(column, shape, output_strides)
-        carry_size, inside = columns * scalars // vector, column * scalars // vector
-        entry = entry_block * groups + group
-        if cuda.threadIdx.x == 0:
-            long_run[0] = int64(-1)
-        cuda.syncthreads()
-        reset(states)
-        if column < columns and group < groups and entry < entries:
-            current = carry_ids[entry]
-            begins = entry == 0 or carry_ids[entry - 1] != current
-            if begins and 0 <= current < segments:
-                last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
-                if last - entry <= groups:
-                    count = join_span(states, carry_counts, carry_states, entry, last, carry_size, inside)
-                    write(output, current, output_row, offset, states, count, empty)
-                elif lane == 0:
-                    long_run[0] = entry
-        cuda.syncthreads()
-        first = long_run[0]
-        if first >= 0:
+        carry_size = columns * scalars // vector
+        if counted:
+            entries = min(entries, int64(guard[0]))
+        block = int32(cuda.blockIdx.x)
+        entry_block = int32(uint32(block) // uint32(chunks))
+        while int64(entry_block) * groups < entries:
+            column = int64((block - entry_block * chunks) * lanes + lane) * vector
+            offset = place(column, shape, output_strides)
+            inside = column * scalars // vector
+            entry = int64(entry_block) * groups + group
+            if cuda.threadIdx.x == 0:
+                long_run[0] = int64(-1)
+            cuda.syncthreads()
             reset(states)
-            last = first_at_least(carry_ids, 1, first + 1, entries, carry_ids[first] + 1)
-            part = (last - first + groups - 1) // groups
-            if column < columns and group < groups:
-                begin = min(first + group * part, last)
-                count = join_span(states, carry_counts, carry_states, begin, min(begin + part, last), carry_size, inside)
-                park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, carry_ids[first], count, states)
+            if column < columns and group < groups and entry < entries:
+                current = carry_ids[entry]
+                begins = entry == 0 or carry_ids[entry - 1] != current
+                if begins and 0 <= current < segments:
+                    last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
+                    if last - entry <= groups:
+                        count = join_span(states, carry_counts, carry_states, entry, last, carry_size, inside)
+                        write(output, current, output_row, offset, states, count, empty)
+                    elif lane == 0:
+                        long_run[0] = entry
             cuda.syncthreads()
-            # the parts are joined in two rounds, ``bundle`` of them by one group in the first
-            begin = group * bundle
-            reset(states)
-            count = int64(0)
-            if column < columns:
-                count = join_parts(states, part_counts, part_states, lane, begin, min(begin + bundle, groups))
-            cuda.syncthreads()
-            if begin < groups and column < columns:
-                park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, 0, count, states)
-            cuda.syncthreads()
-            if group == 0 and column < columns:
+            first = long_run[0]
+            if first >= 0:
                 reset(states)
-                count = join_parts(states, part_counts, part_states, lane, 0, bundles)
-                write(output, carry_ids[first], output_row, offset, states, count, empty)
+                last = first_at_least(carry_ids, 1, first + 1, entries, carry_ids[first] + 1)
+                part = (last - first + groups - 1) // groups
+                if column < columns and group < groups:
+                    begin = min(first + group * part, last)
+                    count = join_span(states, carry_counts, carry_states, begin, min(begin + part, last), carry_size, inside)
+                    park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, carry_ids[first], count, states)
+                cuda.syncthreads()
+                # the parts are joined in two rounds, ``bundle`` of them by one group in the first
+                begin = group * bundle
+                reset(states)
+                count = int64(0)
+                if column < columns:
+                    count = join_parts(states, part_counts, part_states, lane, begin, min(begin + bundle, groups))
+                cuda.syncthreads()
+                if begin < groups and column < columns:
+                    park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, 0, count, states)
+                cuda.syncthreads()
+                if group == 0 and column < columns:
+                    reset(states)
+                    count = join_parts(states, part_counts, part_states, lane, 0, bundles)
+                    write(output, carry_ids[first], output_row, offset, states, count, empty)
+            if not counted:
+                return
+            block = int32(opaque(block + cuda.gridDim.x))
+            entry_block = int32(uint32(block) // uint32(chunks))
+            cuda.syncthreads()
 
     def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
         return Tiling.of_carries(entries, columns, vector, heavy).launch

@@ -10,7 +10,7 @@ from numba.cuda.types import int32, int64
 from ...axes import ceil_div
 from ...device.vector import LOAD_ONCE, STORE
 from ...runtime import jit
-from ..tiling import THREADS, Tiling
+from ..tiling import SEARCHERS, THREADS, Tiling
 from .common import first_at_least
 
 
@@ -60,14 +60,14 @@ def sort_keys(*, index: str, key: str, place: str, ordered: bool, vector: int) -
 
 
 @jit.device
-def _first_of_half(numbers: Any, step: Any, rows: Any, wanted: Any) -> Any:
-    """``first_at_least`` of all ``rows`` numbers, for one that half a warp wants: its lanes look at 16 places at a time."""
+def _first_of_half(numbers: Any, step: Any, rows: Any, wanted: Any, mask: Any) -> Any:
+    """``first_at_least`` of all ``rows`` numbers' bits in ``mask``, for one that half a warp wants: its lanes look at 16 places at a time."""
     low, high = int64(0), int64(rows)
     lane = int32(cuda.laneid & 15)
     half = int32(cuda.laneid - lane)
     while cuda.ballot_sync(-1, low < high) != 0:
         place = low + ((high - low) * lane >> 4)
-        less = cuda.ballot_sync(-1, low < high and int64(numbers[place * step]) < wanted)
+        less = cuda.ballot_sync(-1, low < high and (int64(numbers[place * step]) & mask) < wanted)
         number = int32(cuda.popc(int32(less >> half) & 0xFFFF))
         before, behind = cuda.shfl_sync(-1, place, half + max(number - 1, 0)), cuda.shfl_sync(-1, place, half + min(number, 15))
         if number > 0:
@@ -78,10 +78,8 @@ def _first_of_half(numbers: Any, step: Any, rows: Any, wanted: Any) -> Any:
 
 
 @jit.kernel
-def bound_segments(*, key: str, count: str, bits: int) -> Any:
+def bound_segments(*, key: str, count: str) -> Any:
     """``offsets[s]`` = the first row of segment s among ids in order, for s up to ``segments``, and ``counts[s]`` = its rows.
-
-    Of ids in the order of what their lower ``bits`` bits leave, s is that of a whole range of ids.
 
     The halves of a warp find the ends of its 32 segments, between which every lane makes a binary search. Bytes: segments · 2 · count written.
     """
@@ -90,9 +88,9 @@ def bound_segments(*, key: str, count: str, bits: int) -> Any:
     def bound_segments(ids: Any, offsets: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
         thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         segment, lane = min(thread, int64(segments)), int32(cuda.laneid)
-        end = _first_of_half(ids, ids_step, rows, min(thread - lane + (32 if lane >= 16 else 0), int64(segments)) << bits)
+        end = _first_of_half(ids, ids_step, rows, min(thread - lane + (32 if lane >= 16 else 0), int64(segments)), int64(-1))
         low, high = cuda.shfl_sync(-1, end, 0), cuda.shfl_sync(-1, end, 31)
-        first = first_at_least(ids, ids_step, low, high, segment << bits)
+        first = first_at_least(ids, ids_step, low, high, segment)
         after = cuda.shfl_down_sync(-1, first, 1)
         if lane == 31:
             after = high
@@ -102,6 +100,43 @@ def bound_segments(*, key: str, count: str, bits: int) -> Any:
             counts[segment] = count_type(after - first)
 
     return bound_segments, _ids_launch
+
+
+@jit.kernel
+def bound_ranges(*, key: str) -> Any:
+    """``begins[g]`` = the first row of range g, for g up to ``ranges``, among ids in the order of their bits ``bits`` to ``top`` − 1, which are g.
+
+    Half a warp finds each. Bytes: ranges · 4 written.
+    """
+
+    def bound_ranges(ids: Any, begins: Any, rows: Any, ranges: Any, bits: Any, top: Any) -> None:
+        thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        mine = thread // SEARCHERS
+        first = _first_of_half(ids, 1, rows, min(mine, int64(ranges)) << bits, (int64(1) << top) - 1)
+        if mine <= ranges and thread % SEARCHERS == 0:
+            begins[mine] = int32(first)
+
+    return bound_ranges
+
+
+@jit.kernel
+def number_rows(*, place: str, vector: int) -> Any:
+    """``places[r] = r``, ``vector`` neighbouring ones by a thread. Bytes: rows · place written."""
+    place_type, store = jit.SCALARS[place], STORE[vector]
+
+    def number_rows(places: Any, rows: Any) -> None:
+        numbers = cuda.local.array(vector, place_type)
+        row = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * vector
+        for k in range(vector):
+            numbers[k] = place_type(row + k)
+        if row + vector <= rows:
+            store(places, row, numbers, 0)
+        else:
+            for k in range(vector):
+                if row + k < rows:
+                    places[row + k] = numbers[k]
+
+    return number_rows, lambda rows: _ids_launch(ceil_div(rows, vector))
 
 
 @jit.kernel

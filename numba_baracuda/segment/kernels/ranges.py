@@ -8,7 +8,6 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint16, uint32
 
 from ...algebra import SUM, monoid_of
-from ...device.atomics import red_max
 from ...device.block import block_reduce, block_scan
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
@@ -27,39 +26,38 @@ HEAD, TAIL, MIDDLE = 0, 1, 2
 
 @jit.kernel
 def split_ranges() -> Any:
-    """Parts of at most ``part`` rows that ranges are folded in, from their rows, ``counts``; a thread for each range.
+    """Parts of at most ``part`` rows that ranges are folded in, from where their rows begin; a thread for each range.
 
     Range g has one part at least, and parts ``parts[g]`` to ``parts[g + 1]`` − 1 of all; ``owners[p]`` = the range of part p. ``split[g]`` counts the
-    parts of earlier ranges that have several, and ``any_split[0]`` is set if one has. Bytes: ranges · 4 read by every block.
+    parts of earlier ranges that have several, and ``carried[0]`` the carries of all parts of these. Bytes: ranges · 4 read by every block.
     """
     total, scan = block_reduce(SUM, int32, THREADS), block_scan(SUM, int32, THREADS, exclusive=True)
 
     @jit.device
-    def needed_for(rows: Any, part: Any) -> Any:
-        return max(int32(uint32(rows + part - 1) // uint32(part)), int32(1))
+    def needed_for(begins: Any, owner: Any, part: Any) -> Any:
+        return max(int32(uint32(begins[owner + 1] - begins[owner] + part - 1) // uint32(part)), int32(1))
 
-    def split_ranges(counts: Any, parts: Any, split: Any, owners: Any, any_split: Any, ranges: Any, part: Any) -> None:
+    def split_ranges(begins: Any, parts: Any, split: Any, owners: Any, carried: Any, ranges: Any, segments: Any, part: Any) -> None:
         ends = cuda.shared.array(THREADS, int32)
         thread = int32(cuda.threadIdx.x)
         first = int32(cuda.blockIdx.x * THREADS)
         pieces, cut = int32(0), int32(0)
         other = thread
         while other < first:
-            needed = needed_for(counts[other], part)
+            needed = needed_for(begins, other, part)
             pieces, cut = int32(pieces + needed), int32(cut + (needed if needed > 1 else 0))
             other = int32(opaque(other + THREADS))
         pieces, cut = total(pieces), total(cut)
         mine = int32(first + thread)
-        needed = needed_for(counts[mine], part) if mine < ranges else int32(0)
+        needed = needed_for(begins, mine, part) if mine < ranges else int32(0)
         before, all_needed = scan(needed)
         earlier = scan(needed if needed > 1 else int32(0))[0]
         if mine < ranges:
             parts[mine] = int32(pieces + before)
             split[mine] = int32(cut + earlier)
-            if needed > 1:
-                red_max(any_split, 0, int32(1))
             if mine == ranges - 1:
-                parts[ranges] = int32(pieces + before + needed)
+                parts[ranges] = int32(pieces + all_needed)
+                carried[0] = int32(((cut + earlier) << RANGE_BITS) + (needed * (segments - (int64(mine) << RANGE_BITS)) if needed > 1 else 0))
         ends[thread] = int32(before + needed)
         cuda.syncthreads()
         at = thread

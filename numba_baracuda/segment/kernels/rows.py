@@ -48,6 +48,25 @@ def position_of(lanes: int, vector: int, rows_a_group: int, cut: bool) -> Any:
 
 
 @functools.cache
+def finder_of(index: str, place: str, lanes: int, count: int) -> Any:
+    """``find(ids, permutation, first, rows, ids_step, batch_ids, places)``: ids of the ``count`` rows that a group takes from ``first`` on.
+
+    Behind the last row they are −1. Unless ``place`` is "", also where they lie: row r is row ``permutation[r]`` of the operands.
+    """
+    index_type, place_type, permuted, groups = jit.SCALARS[index], jit.SCALARS[place or "i32"], place != "", THREADS // lanes
+
+    @jit.device
+    def find(ids: Any, permutation: Any, first: Any, rows: Any, ids_step: Any, batch_ids: Any, places: Any) -> None:
+        for u in range(count):
+            row = first + u * groups
+            batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
+            if permuted:
+                places[u] = permutation[row] if row < rows else place_type(0)
+
+    return find
+
+
+@functools.cache
 def updates_of(update: str, value: str, vector: int) -> Any:
     """``change(output, at, batch, first)``: ``vector`` elements into the output, which is of the accumulator's type, each by one atomic update.
 

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import float64, int32, int64
+from numba.cuda.types import float64, int32, int64, uint32
 
 from ...device.atomics import red_max
 from ...device.bits import f32_as_i32, f64_as_i64
@@ -16,9 +16,9 @@ from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
 from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
-from ..tiling import COPIES, PIECES, THREADS, Tiling, elements_launch, spreads_for
+from ..tiling import COPIES, PIECES, THREADS, Tiling, elements_launch
 from .pull import pull_of
-from .rows import position_of, rows_launch
+from .rows import finder_of, position_of, rows_launch
 
 
 @functools.cache
@@ -37,22 +37,24 @@ def _special_of(value: str, count: int) -> Any:
 
 
 @jit.kernel
-def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: int, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[r] = pull(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``pull``; 0 where the id is outside.
 
     Unless ``place`` is "", rows are walked in the order of a permutation of integers of that type, and so are ``ids``. ``kept`` holds p and q side by
-    side for each segment and column, in the accumulator's type. A group takes several rows, all loads before the first store. Bytes: the rows of x, w
-    and output once, ids and permutation, and the segments' rows gathered.
+    side for each segment and column, in the accumulator's type. A group takes ``at_once`` rows, all loads before the first store, and fetches the ids
+    of its next ones meanwhile; blocks take turns at what there is. Bytes: the rows of x, w and output once, ids and permutation, and the segments'
+    rows gathered.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
     rule, pulled, pulled_ordinary = GRADIENTS[gradient], pull_of(gradient, value), pull_of(gradient, value, ordinary=True)
-    permuted, guarded, special = place != "", rule.guarded, _special_of(value, vector)
+    place_type, permuted = jit.SCALARS[place or "i32"], place != ""
+    guarded, special, find = rule.guarded, _special_of(value, vector), finder_of(index, place, lanes, at_once)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
-    results, spreads = rule.results, spreads_for(rule.operands)
+    results = rule.results
     load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims)
-    position = position_of(lanes, vector, spreads, cut)
-    groups, batch_size, size = THREADS // lanes, spreads * vector, vector * results
-    kept_size, piece = max(spreads * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
+    position = position_of(lanes, vector, at_once, cut)
+    groups, batch_size, size = THREADS // lanes, at_once * vector, vector * results
+    kept_size, piece = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
     load_kept = LOAD_ONCE[piece]
 
     def spread_rows(
@@ -66,25 +68,32 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
         first_g = cuda.local.array(batch_size, element)
         first_y = cuda.local.array(batch_size, element)
         folded = cuda.local.array(kept_size, wide)
-        batch_ids = cuda.local.array(spreads, index_type)
-        places = cuda.local.array(spreads, int64)
+        batch_ids = cuda.local.array(at_once, index_type)
+        places = cuda.local.array(at_once, place_type)
+        next_ids = cuda.local.array(at_once, index_type)
+        next_places = cuda.local.array(at_once, place_type)
         first, column = position(columns, chunks)
+        step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * at_once)
         x_offset, output_offset = offset_of(column, shape, x_strides), offset_of(column, shape, output_strides)
         w_offset, g_offset, y_offset = offset_of(column, shape, w_strides), offset_of(column, shape, g_strides), offset_of(column, shape, y_strides)
-        if column < columns:
-            for u in range(spreads):
+        find(ids, permutation, first, rows, ids_step, next_ids, next_places)
+        while column < columns and first < rows:
+            for u in range(at_once):
+                batch_ids[u] = next_ids[u]
+                if permuted:
+                    places[u] = next_places[u]
+            find(ids, permutation, first + step, rows, ids_step, next_ids, next_places)
+            for u in range(at_once):
                 row = first + u * groups
-                batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-                places[u] = row
-                if permuted and row < rows:
-                    places[u] = int64(permutation[row])
-            for u in range(spreads):
+                if row < rows:
+                    place_of_row = int64(places[u]) if permuted else row
+                    if has_x:
+                        load(x, place_of_row * x_row + x_offset, first_x, u * vector)
+                    if has_w:
+                        load(w, place_of_row * w_row + w_offset, first_w, u * vector)
+            for u in range(at_once):
                 if 0 <= batch_ids[u] < segments:
                     identifier = int64(batch_ids[u])
-                    if has_x:
-                        load(x, places[u] * x_row + x_offset, first_x, u * vector)
-                    if has_w:
-                        load(w, places[u] * w_row + w_offset, first_w, u * vector)
                     if has_g:
                         load_once(g, identifier * g_row + g_offset, first_g, u * vector)
                     if has_y:
@@ -92,7 +101,7 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
                     if not guarded:
                         for k in range(0, size, piece):
                             load_kept(kept, (identifier * columns + column) * results + k, folded, u * size + k)
-            for u in range(spreads):
+            for u in range(at_once):
                 row = first + u * groups
                 if row < rows:
                     if 0 <= batch_ids[u] < segments:
@@ -109,9 +118,10 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, vector: in
                     else:
                         for v in range(vector):
                             first_x[u * vector + v] = element(0)
-                    store(output, places[u] * output_row + output_offset, first_x, u * vector)
+                    store(output, (int64(places[u]) if permuted else row) * output_row + output_offset, first_x, u * vector)
+            first = opaque(first + step)
 
-    return spread_rows, rows_launch(vector, spreads)
+    return spread_rows, rows_launch(vector, at_once)
 
 
 @jit.kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...axes import ceil_div, merge_axes
+from ...axes import merge_axes
 from ...dtypes import BY_NAME
 from ...errors import InvalidProblem
 from ...op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
@@ -74,12 +74,17 @@ def over_rows(
     pointers: tuple[str, ...],
     scalars: tuple[Any, ...],
     min_blocks: int = 0,
+    multiprocessors: int = 0,
     **constants: Any,
 ) -> Launch:
-    """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides."""
+    """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides.
+
+    Of a kernel whose blocks take turns, the ``multiprocessors`` that these should fill are given.
+    """
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
     return Launch(
-        rows.spec(kernel, signature, tiling, min_blocks, cut=tiling.chunks > 1, **constants), tiling.launch, pointers,
+        rows.spec(kernel, signature, tiling, min_blocks, cut=tiling.chunks > 1, **constants),
+        tiling.launch_in_turns(multiprocessors) if multiprocessors else tiling.launch, pointers,
         (extent, rows.columns, tiling.chunks, *scalars, *rows.steps, rows.shape, *rows.strides),
     )  # fmt: skip
 
@@ -97,11 +102,11 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> 
     return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)], slots
 
 
-def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int, bits: int = 0) -> Launch:
-    """Makes ``offsets`` and ``counts`` of ids in order, of type ``index`` and ``step`` elements apart; of ranges of 2 ** ``bits`` ids, if given."""
-    count, ranges = descriptor.count_type, ceil_div(descriptor.num_segments, 1 << bits)
-    spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count, bits=bits)
-    return Launch(spec, Tiling.of_ids(ranges + 1).launch, (ids, "offsets", "counts"), (descriptor.num_inputs, ranges, step))
+def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:
+    """Makes ``offsets`` and ``counts`` of ids in order, of type ``index`` and ``step`` elements apart."""
+    count, segments = descriptor.count_type, descriptor.num_segments
+    spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count)
+    return Launch(spec, Tiling.of_ids(segments + 1).launch, (ids, "offsets", "counts"), (descriptor.num_inputs, segments, step))
 
 
 NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row

@@ -103,8 +103,13 @@ def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
     return [Slot("carry_ids", "i64", entries), Slot("carry_counts", "i64", entries), Slot("carry_states", state, entries * scalars)]
 
 
-def join_carries(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries: int, blank: bool = False) -> Launch:
-    """Runs that cross row blocks; ``rows`` are those of source and output."""
+def join_carries(
+    descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries: int, blank: bool = False, count: str = NULL, blocks: int = 0
+) -> Launch:  # fmt: skip
+    """Runs that cross row blocks; ``rows`` are those of source and output.
+
+    Of ``entries`` carries there are only ``count[0]`` if that is given, which the device knows; then at most ``blocks`` blocks look for them.
+    """
     value, columns = descriptor.element, descriptor.embedding_dim
     state, result = BY_NAME[value].accumulator, fold.result or value
     rows = copy.copy(rows)
@@ -112,10 +117,15 @@ def join_carries(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries:
         rows.vector //= 2  # a block of so many threads has few registers
     joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.heavy)
     signature = f"*i64 *i64 *{state} *i32 *{result} i64 i64 i64 i64 {state} i64 {rows.tuples} {rows.tuples}"
-    spec = rows.spec("fold_carries", signature, joins, 1, monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded)
-    pointers = ("carry_ids", "carry_counts", "carry_states", fold.guard, fold.output)
+    counted = count != NULL
+    spec = rows.spec(
+        "fold_carries", signature, joins, 1,
+        monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded, counted=counted,
+    )  # fmt: skip
+    pointers = ("carry_ids", "carry_counts", "carry_states", count if counted else fold.guard, fold.output)
     extents = (entries, columns, descriptor.num_segments, joins.chunks, fold.empty, rows.steps[1])
-    return Launch(spec, joins.launch, pointers, (*extents, rows.shape, rows.strides[1]))
+    needed, threads, shared = joins.launch
+    return Launch(spec, (min(needed, blocks) if counted else needed, threads, shared), pointers, (*extents, rows.shape, rows.strides[1]))
 
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: Fold) -> tuple[int, int, int]:

@@ -57,6 +57,13 @@ def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, 
     return Launch(spec, Tiling.of_ids(ceil_div(descriptor.num_inputs, vector)).launch, ("segment_ids", "keys", "places" if place else NULL), scalars)
 
 
+def number_rows(descriptor: SegmentDescriptor) -> Launch:
+    """Makes ``places``: every row's own."""
+    place, rows = descriptor.place_type, descriptor.num_inputs
+    spec = kernel_spec("number_rows", f"*{place} i64", place=place, vector=BY_NAME[place].vector)
+    return Launch(spec, Tiling.of_ids(ceil_div(rows, BY_NAME[place].vector)).launch, ("places",), (rows,))
+
+
 def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:
     return Slot("keys", descriptor.key_type, descriptor.num_inputs), Slot("sorted_ids", descriptor.key_type, descriptor.num_inputs)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
-from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, THREADS, Tiling
-from .common import Rows, bounds, check_slots, checks, ids_step, kernel_spec
+from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
+from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed
 from .fold import Fold, carry_slots, join_carries, ragged
-from .order import Order, key_slots, keys, sort
+from .order import Order, key_slots, keys, number_rows, sort
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -56,37 +57,51 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     moved = not single and descriptor.row_size in (2, 4, 8) and rows.side_by_side(0)
     part = max(PART_TILES, ceil_div(3 * n, 2 * max(count, target.multiprocessors * PART_BLOCKS) * RANGE_TILE)) * RANGE_TILE
     most = ceil_div(n, part) if single else count + n // part
-    cut = most if single and most > 1 else 2 * (n // part)  # most parts of ranges that have several
+    carries = (most * segments if most > 1 else 0) if single else 2 * (n // part) * RANGE  # most that parts of ranges leave that have several
 
     steps: list[Step] = [*checks(op, descriptor, layouts)]
-    slots = [*check_slots(descriptor)]
+    slots, carried = [*check_slots(descriptor)], NULL
     if single:
         order, split = Order("segment_ids", descriptor.index, ids_step(layouts), packed=False), (NULL,) * 4
     else:
         order = Order("sorted_ids", key, 1, True) if moved else Order("sorted_ids", key, 1, True, "permutation", place)
-        split = ("offsets", "range_parts", "range_split", "part_owners")
-        values, size = ("input", descriptor.row_size) if moved else ("places", BY_NAME[place].itemsize)
-        splitting = kernel_spec("split_ranges", "*i32 *i32 *i32 *i32 *i32 i64 i64")
+        split, carried = ("range_begins", "range_parts", "range_split", "part_owners"), "carried"
+        bits = (segments - 1).bit_length()
+        made, room = _by_range(descriptor, layouts, moved, bits)
+        bounding = kernel_spec("bound_ranges", f"*{key} *i32 i64 i64 i64 i64", key=key)
+        splitting = kernel_spec("split_ranges", "*i32 *i32 *i32 *i32 *i32 i64 i64 i64")
         steps += [
-            keys(descriptor, layouts, order.place), sort(descriptor, values, size, "moved" if moved else "permutation", RANGE_BITS),
-            bounds(descriptor, "sorted_ids", key, 1, RANGE_BITS), Clear("any_split"),
-            Launch(splitting, (ceil_div(count, THREADS), THREADS, 0), ("counts", *split[1:], "any_split"), (count, part)),
+            *made, Launch(bounding, Tiling.of_ids(SEARCHERS * (count + 1)).launch, ("sorted_ids", split[0]), (n, count, RANGE_BITS, bits)),
+            Launch(splitting, Tiling.of_ids(count).launch, (*split, carried), (count, segments, part)),
         ]  # fmt: skip
-        room = [Slot("moved", value, n * columns)] if moved else [Slot("places", place, n), Slot("permutation", place, n)]
         slots += [
-            *key_slots(descriptor), *room, Slot("offsets", "i32", count + 1), Slot("counts", "i32", count), Slot("range_parts", "i32", count + 1),
-            Slot("range_split", "i32", count), Slot("part_owners", "i32", most), Slot("any_split", "i32", 1),
+            *room, Slot("range_begins", "i32", count + 1), Slot("range_parts", "i32", count + 1), Slot("range_split", "i32", count),
+            Slot("part_owners", "i32", most), Slot(carried, "i32", 1),
         ]  # fmt: skip
-    if cut:
-        steps.append(Clear("carry_ids", 0x7F))  # greater than any id, behind the last carry
-        slots += carry_slots(cut * RANGE, columns * monoid.width, BY_NAME[value].accumulator)
+    if carries:
+        slots += carry_slots(carries, columns * monoid.width, BY_NAME[value].accumulator)
     source = ("moved", columns) if moved else ("input", rows.steps[0])
-    steps.append(_fold(op, descriptor, rows, order, source, split, (count, part, most), bool(cut)))
-    if cut:
-        both, guard = (layouts["input"], layouts["output"]), NULL if single else "any_split"
-        fold = Fold(monoid, order, "input", "output", both, guard=guard, empty=descriptor.empty_value(op))
-        steps.append(join_carries(descriptor, rows, fold, cut * RANGE, blank=True))
+    steps.append(_fold(op, descriptor, rows, order, source, split, (count, part, most), carries > 0))
+    if carries:
+        fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
+        steps.append(join_carries(descriptor, rows, fold, carries, blank=True, count=carried, blocks=2 * target.multiprocessors))
     return Recipe(tuple(steps), tuple(slots))
+
+
+def _by_range(descriptor: SegmentDescriptor, layouts: dict[str, Layout], moved: bool, bits: int) -> tuple[list[Step], list[Slot]]:
+    """Ids sorted by range, looking at their low ``bits`` bits, and along with them places or rows that are ``moved``: the steps and the slots.
+
+    Ids outside lie wherever these bits put them, and the fold leaves them out. So ids that lie as the sort takes them are its keys.
+    """
+    n, place = descriptor.num_inputs, descriptor.place_type
+    values = ("input", descriptor.row_size, "moved") if moved else ("places", BY_NAME[place].itemsize, "permutation")
+    by_range = replace(sort(descriptor, *values, RANGE_BITS), bits=bits)
+    room = [Slot("moved", descriptor.element, n * descriptor.embedding_dim)] if moved else [Slot("places", place, n), Slot("permutation", place, n)]
+    keys_slot, sorted_slot = key_slots(descriptor)
+    if descriptor.index == descriptor.key_type and packed(layouts["segment_ids"]):
+        made = [] if moved else [number_rows(descriptor)]
+        return [*made, replace(by_range, keys="segment_ids")], [sorted_slot, *room]
+    return [keys(descriptor, layouts, "" if moved else place), by_range], [keys_slot, sorted_slot, *room]
 
 
 def _fold(

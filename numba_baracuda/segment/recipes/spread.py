@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS, Gradient
 from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import COPIES, Tiling, elements_launch, spreads_for
+from ..tiling import COPIES, Tiling, elements_launch, spread_shape
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
 from .fold import Fold, fold_steps, narrow_share
 from .order import Order, order_of
@@ -123,10 +123,11 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Tar
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     signature = f"{types} i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 {' '.join([rows.tuples] * 6)}"
     scalars = (descriptor.num_segments, order.step)
-    # one more block than the compiler leaves registers for, where it fits without a spill: the rows wait for their ids, then for their segments
-    blocks = 0
-    if value == "f32" and rows.dims == 1 and target.capability[0] == 9:
-        blocks = 4 if rule.guarded and order.place else 5 if rule.places and not order.place else 0
+    size = BY_NAME[value].itemsize
+    at_once, blocks = spread_shape(rule.operands, rule.divides, size)
+    if rows.dims > 1 or target.capability[0] != 9:
+        blocks = 0  # where they fit without a spill is known of these alone
     return over_rows(
-        "spread_rows", rows, descriptor.num_inputs, spreads_for(rule.operands), signature, pointers, scalars, blocks, place=order.place, **constants
-    )
+        "spread_rows", rows, descriptor.num_inputs, at_once, signature, pointers, scalars, blocks, target.multiprocessors,
+        place=order.place, at_once=at_once, **constants,
+    )  # fmt: skip
