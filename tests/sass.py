@@ -21,9 +21,12 @@ _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 #: bytes of an instruction, and the flag of an ELF section that holds them
 _INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels that move values by vectors, in each direction
-LOADS_WIDE = ("cross_entropy_rows", "fold_ranges", "fold_tiles", "gather_rows", "scatter_rows", "finish_rows", "sort_keys", "planted")
+LOADS_WIDE = (
+    "cross_entropy_rows", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "scatter_rows", "finish_rows", "sort_keys", "planted",
+)  # fmt: skip
 STORES_WIDE = (
-    "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "finish_rows", "fill_rows", "number_rows", "sort_keys", "planted",
+    "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "gather_runs", "finish_rows", "fill_rows", "number_rows",
+    "sort_keys", "planted",
 )  # fmt: skip
 
 
@@ -78,13 +81,18 @@ def resource_faults(cubin: Cubin) -> list[str]:
     return found
 
 
+def _moved(constants: dict[str, int | str | bool]) -> str:
+    """The type of the elements that a kernel moves by vectors."""
+    return str(next(constants[role] for role in ("value", "key", "place") if constants.get(role)))
+
+
 def code_faults(sass: str, spec: KernelSpec) -> list[str]:
     """What the machine code says against a kernel: local memory, float64 where no value is float64, narrow accesses where wide ones are promised."""
     constants, name = dict(spec.constants), spec.factory.partition(":")[2]
     found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
     if "f64" not in spec.signature:
         found += [f"float64 arithmetic: {match}" for match in sorted(set(DOUBLE.findall(sass)))]
-    if "vector" in constants and constants["vector"] * BY_NAME[str(constants.get("value") or constants["key"])].itemsize == 16:
+    if "vector" in constants and constants["vector"] * BY_NAME[_moved(constants)].itemsize == 16:
         if name in LOADS_WIDE and not _WIDE_LOAD.search(sass):
             found.append("no 16-byte load")
         if name in STORES_WIDE and not _WIDE_STORE.search(sass):

@@ -52,6 +52,7 @@ def test_the_registry_names_kernels() -> None:
         "fold_tiles",
         "fold_carries",
         "gather_rows",
+        "gather_runs",
         "scatter_rows",
         "spread_rows",
         "fold_bins",

@@ -448,8 +448,8 @@ def test_kernels_can_be_launched_by_hand_on_arrays() -> None:
     assert bool((abs(y - wanted) <= 1e-5 * wanted).all())
 
     back = cupy.empty_like(x)
-    gather = kernels.gather_rows(value="f32", index="i32", count="", place="", vector=4, lanes=shape.lanes, cut=False, dims=1)
+    gather = kernels.gather_rows(value="f32", index="i32", count="", vector=4, lanes=shape.lanes, cut=False, dims=1)
     gather[gather.launch_config(rows, columns)[:2]](
-        y.ravel(), ids, none["i64"], none["i32"], back.ravel(), rows, columns, 1, segments, 1, columns, columns, *strides
+        y.ravel(), ids, none["i32"], back.ravel(), rows, columns, 1, segments, 1, columns, columns, *strides
     )
     assert bool((back == y[ids]).all())

@@ -137,6 +137,7 @@ def test_kernels_to_compile() -> None:
         "gather_elements",
         "gather_flat",
         "gather_rows",
+        "gather_runs",
         "scatter_rows",
         "count_ids",
         "first_fault",

@@ -82,10 +82,13 @@ def _launches(
         ("segment_sum", 5, {}, "fold_tiles"),
         ("segment_sum_backward", 1, {}, "gather_elements"),
         ("segment_sum_backward", 37, {}, "gather_flat"),
-        ("segment_sum_backward", 37, {"step": 38}, "gather_rows"),
-        ("segment_sum_backward", 37, {"address": 8}, "gather_rows"),
-        ("segment_sum_backward", 36, {}, "gather_rows"),
-        ("segment_sum_backward", FLAT_COLUMNS + 1, {}, "gather_rows"),
+        ("segment_sum_backward", 37, {"step": 38}, "gather_runs"),
+        ("segment_sum_backward", 37, {"address": 8}, "gather_runs"),
+        ("segment_sum_backward", 36, {}, "gather_runs"),
+        ("segment_sum_backward", FLAT_COLUMNS + 1, {}, "gather_runs"),
+        ("unsorted_segment_sum_backward", 37, {}, "gather_flat"),
+        ("unsorted_segment_sum_backward", 37, {"step": 38}, "gather_rows"),
+        ("unsorted_segment_sum_backward", 36, {}, "gather_rows"),
     ],
 )
 def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kernel: str) -> None:
@@ -98,6 +101,9 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
         ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "place_elements"]),
         ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "spread_elements"]),
         ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "spread_rows"]),
+        ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
+        ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
+        ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_ids", "finish_rows", "gather_rows"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:

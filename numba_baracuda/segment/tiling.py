@@ -15,6 +15,8 @@ FOLD_THREADS = 128
 UNROLL = 8
 #: rows that a lane copies, or adds, at a time, all loads before the first store; and pieces of 16 bytes that it copies where rows are single elements
 COPIES, SUMS, PIECES = 4, 2, 2
+#: neighbouring rows that a group copies along ids in order
+RUN = 8
 #: rows that a group takes in turns, one after the other, and blocks a multiprocessor has at least where there are turns
 TURN_ROWS, TURN_BLOCKS = 32, 8
 #: bytes of shared memory that the states of all segments may fill where they are kept there, blocks that share a multiprocessor then, and most rows

@@ -1,4 +1,4 @@
-"""Gradients of sums: every row takes its segment's row. Three ways to share the work out, for wide, odd and single columns."""
+"""Gradients of sums: every row takes its segment's row. Ways to share the work out: for wide, odd and single columns, and ids in order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
-from ..tiling import COPIES, PIECES, THREADS, elements_launch, flat_tile
-from .rows import position_of, rows_launch
+from ..tiling import COPIES, PIECES, RUN, THREADS, elements_launch, flat_tile
+from .rows import finder_of, position_of, rows_launch
 
 
 def _quotient(value: str) -> Any:
@@ -24,23 +24,20 @@ def _quotient(value: str) -> Any:
 
 
 @jit.kernel
-def gather_rows(*, value: str, index: str, count: str, place: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
-
-    Unless ``place`` is "", row r of the output is row ``permutation[r]``, of integers of that type.
 
     A group copies ``COPIES`` rows, all loads before the first store; the output is streamed, so that the source stays in L2. Bytes: rows · (columns ·
     value + index) read or written once, plus the rows gathered.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
-    permuted = place != ""
     position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
     divided = count != ""
 
     def gather_rows(
-        source: Any, ids: Any, permutation: Any, counts: Any, output: Any,
+        source: Any, ids: Any, counts: Any, output: Any,
         rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
         source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
@@ -64,11 +61,51 @@ def gather_rows(*, value: str, index: str, count: str, place: str, vector: int, 
                     if divided and 0 <= batch_ids[u] < segments:
                         for v in range(vector):
                             batch[u * vector + v] = quotient(batch[u * vector + v], counts[int64(batch_ids[u])])
-                    if permuted:
-                        row = int64(permutation[row])
                     store(output, row * output_row + output_offset, batch, u * vector)
 
     return gather_rows, rows_launch(vector, COPIES)
+
+
+@jit.kernel
+def gather_runs(*, value: str, index: str, count: str, place: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+    """``gather_rows`` along ids in order: of neighbouring rows only the first of a segment loads its row, and divides.
+
+    A group copies ``RUN`` rows that follow each other. Unless ``place`` is "", row r of the output is row ``permutation[r]``, of integers of that
+    type. Bytes: as ``gather_rows``, and the permutation.
+    """
+    element, index_type, place_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[place or "i32"]
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
+    position, find = position_of(lanes, vector, RUN, cut, together=True), finder_of(index, place, RUN, 1)
+    permuted, divided = place != "", count != ""
+
+    def gather_runs(
+        source: Any, ids: Any, permutation: Any, counts: Any, output: Any,
+        rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
+        source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(vector, element)
+        batch_ids = cuda.local.array(RUN, index_type)
+        places = cuda.local.array(RUN, place_type)
+        first, column = position(columns, chunks)
+        source_offset, output_offset = offset_of(column, shape, source_strides), offset_of(column, shape, output_strides)
+        if column < columns:
+            find(ids, permutation, first, rows, ids_step, batch_ids, places)
+            for u in range(RUN):
+                identifier = batch_ids[u]
+                if u == 0 or identifier != batch_ids[max(u - 1, 0)]:
+                    if 0 <= identifier < segments:
+                        load(source, int64(identifier) * source_row + source_offset, batch, 0)
+                        if divided:
+                            for v in range(vector):
+                                batch[v] = quotient(batch[v], counts[int64(identifier)])
+                    else:
+                        for v in range(vector):
+                            batch[v] = element(0)
+                if first + u < rows:
+                    row = int64(places[u]) if permuted else first + u
+                    store(output, row * output_row + output_offset, batch, 0)
+
+    return gather_runs, rows_launch(vector, RUN)
 
 
 @jit.kernel

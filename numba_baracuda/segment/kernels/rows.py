@@ -29,10 +29,10 @@ def rows_launch(vector: int, rows_a_group: int) -> Any:
 
 
 @functools.cache
-def position_of(lanes: int, vector: int, rows_a_group: int, cut: bool) -> Any:
-    """``position(columns, chunks)``: the first row of a group and the first column of a lane; a group's rows are THREADS // lanes apart.
+def position_of(lanes: int, vector: int, rows_a_group: int, cut: bool, together: bool = False) -> Any:
+    """``position(columns, chunks)``: the first row of a group and the first column of a lane.
 
-    ``cut`` says whether rows are cut into chunks.
+    A group's rows are THREADS // lanes apart, or follow each other if ``together``. ``cut`` says whether rows are cut into chunks.
     """
     groups = THREADS // lanes
 
@@ -42,23 +42,23 @@ def position_of(lanes: int, vector: int, rows_a_group: int, cut: bool) -> Any:
         row_block = int64(uint32(block) // uint32(chunks)) if cut else block
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         column = ((block - row_block * chunks) * lanes + (cuda.threadIdx.x - group * lanes)) * vector
-        return row_block * groups * rows_a_group + group, column if group < groups else columns
+        return row_block * groups * rows_a_group + (group * rows_a_group if together else group), column if group < groups else columns
 
     return position
 
 
 @functools.cache
-def finder_of(index: str, place: str, lanes: int, count: int) -> Any:
-    """``find(ids, permutation, first, rows, ids_step, batch_ids, places)``: ids of the ``count`` rows that a group takes from ``first`` on.
+def finder_of(index: str, place: str, count: int, apart: int) -> Any:
+    """``find(ids, permutation, first, rows, ids_step, batch_ids, places)``: ids of the ``count`` rows that a group takes, ``apart`` from each other.
 
     Behind the last row they are −1. Unless ``place`` is "", also where they lie: row r is row ``permutation[r]`` of the operands.
     """
-    index_type, place_type, permuted, groups = jit.SCALARS[index], jit.SCALARS[place or "i32"], place != "", THREADS // lanes
+    index_type, place_type, permuted = jit.SCALARS[index], jit.SCALARS[place or "i32"], place != ""
 
     @jit.device
     def find(ids: Any, permutation: Any, first: Any, rows: Any, ids_step: Any, batch_ids: Any, places: Any) -> None:
         for u in range(count):
-            row = first + u * groups
+            row = first + u * apart
             batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
             if permuted:
                 places[u] = permutation[row] if row < rows else place_type(0)

@@ -48,12 +48,13 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: i
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
     rule, pulled, pulled_ordinary = GRADIENTS[gradient], pull_of(gradient, value), pull_of(gradient, value, ordinary=True)
     place_type, permuted = jit.SCALARS[place or "i32"], place != ""
-    guarded, special, find = rule.guarded, _special_of(value, vector), finder_of(index, place, lanes, at_once)
+    guarded, special = rule.guarded, _special_of(value, vector)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     results = rule.results
     load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims)
     position = position_of(lanes, vector, at_once, cut)
     groups, batch_size, size = THREADS // lanes, at_once * vector, vector * results
+    find = finder_of(index, place, at_once, groups)
     kept_size, piece = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
     load_kept = LOAD_ONCE[piece]
 

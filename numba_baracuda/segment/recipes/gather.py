@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import COPIES, FLAT_COLUMNS, THREADS, elements_launch, flat_tile
+from ..tiling import COPIES, FLAT_COLUMNS, RUN, THREADS, elements_launch, flat_tile
 from .common import Rows, check_slots, checks, count, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
 from .order import Order, order_of
 from .scatter import finish
@@ -18,26 +18,30 @@ if TYPE_CHECKING:
 
 
 def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Each row takes its segment's gradient, divided by the segment's count where the op is a mean: beforehand, if there are fewer segments."""
+    """Each row takes its segment's gradient, divided by the segment's count where the op is a mean.
+
+    Once for a segment: beforehand, or on the way where ids are in order; once a row where there are more segments than rows.
+    """
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not n * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    source, held = layouts["d_output"], ""
+    source, order, held = layouts["d_output"], _order(op, descriptor, layouts), ""
+    along = order.place != "" or descriptor.indexed == "sorted" or descriptor.in_order(op)
+    rows = Rows(descriptor, source, layouts["d_input"])
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
     if op.traits["monoid"] == "mean" and segments:
         more, room = count(op, descriptor, layouts)
         steps += more
         slots += room
-        if segments <= n:
+        if segments > n or (along and not _is_flat(descriptor, rows, order)):
+            held, counts = descriptor.count_type, "counts"
+        else:
             name, quotient = "quotient", scratch(descriptor, source)
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
             steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
-            source = quotient
-        else:
-            held, counts = descriptor.count_type, "counts"
-    rows, order = Rows(descriptor, source, layouts["d_input"]), _order(op, descriptor, layouts)
-    steps.append(_copy(descriptor, rows, order, held, (name, order.ids, order.permutation, counts, "d_input")))
+            rows = Rows(descriptor, quotient, layouts["d_input"])
+    steps.append(_copy(descriptor, rows, order, along, held, (name, order.ids, order.permutation, counts, "d_input")))
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -48,22 +52,28 @@ def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) ->
     return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
 
 
-def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, held: str, pointers: tuple[str, ...]) -> Launch:
-    """The launch of the gather that fits the layouts."""
+def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
+    """Whether lanes share out pieces of 16 bytes of what rows lie side by side, as these are no multiples of that."""
+    narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= FLAT_COLUMNS
+    return not order.place and narrow and rows.strides[0] == (1,) and rows.side_by_side(1)
+
+
+def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, held: str, pointers: tuple[str, ...]) -> Launch:
+    """The launch of the gather that fits the layouts, ``along`` ids in order or not."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     constants: dict[str, Any] = {"value": value.name, "index": index.name, "count": held}
-    types = f"*{value.name} *{index.name} *{held or 'i32'} *{value.name}"
-    straight = (*pointers[:2], *pointers[3:])
-    flat = not order.place and rows.vector < value.vector and columns <= FLAT_COLUMNS and rows.strides[0] == (1,) and rows.side_by_side(1)
-    if flat and columns == 1 and order.packed:
-        spec = kernel_spec("gather_elements", f"{types} i64 i64 i64", **constants)
-        return Launch(spec, elements_launch(n, max(value.vector, index.vector)), straight, (n, segments, rows.steps[0]))
-    if flat:
+    types, straight = f"*{value.name} *{index.name} *{held or 'i32'} *{value.name}", (*pointers[:2], *pointers[3:])
+    if _is_flat(descriptor, rows, order):
+        if columns == 1 and order.packed:
+            spec = kernel_spec("gather_elements", f"{types} i64 i64 i64", **constants)
+            return Launch(spec, elements_launch(n, max(value.vector, index.vector)), straight, (n, segments, rows.steps[0]))
         tile = flat_tile(columns, value.vector)
         spec = kernel_spec("gather_flat", f"{types} i64 i64 i64 i64 i64 i64 i64", short=columns < value.vector, **constants)
         scalars = (n, columns, segments, tile, (1 << 32) // columns + 1, order.step, rows.steps[0])
         return Launch(spec, (ceil_div(n, tile), THREADS, 0), straight, scalars)
+    numbers = f"i64 i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
+    if not along:
+        return over_rows("gather_rows", rows, n, COPIES, f"{types} {numbers}", straight, (segments, order.step), **constants)
     types = f"*{value.name} *{index.name} *{order.place or 'i64'} *{held or 'i32'} *{value.name}"
-    signature = f"{types} i64 i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
-    return over_rows("gather_rows", rows, n, COPIES, signature, pointers, (segments, order.step), place=order.place, **constants)
+    return over_rows("gather_runs", rows, n, RUN, f"{types} {numbers}", pointers, (segments, order.step), place=order.place, **constants)
