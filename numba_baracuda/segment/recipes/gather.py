@@ -34,13 +34,14 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         more, room = count(op, descriptor, layouts)
         steps += more
         slots += room
-        if segments > n or (along and not _is_flat(descriptor, rows, order)):
+        quotient = scratch(descriptor, source)
+        divided = Rows(descriptor, quotient, layouts["d_input"])
+        if segments > n or (along and not _is_flat(descriptor, divided, order)):
             held, counts = descriptor.count_type, "counts"
         else:
-            name, quotient = "quotient", scratch(descriptor, source)
+            name, rows = "quotient", divided
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
             steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
-            rows = Rows(descriptor, quotient, layouts["d_input"])
     steps.append(_copy(descriptor, rows, order, along, held, (name, order.ids, order.permutation, counts, "d_input")))
     return Recipe(tuple(steps), tuple(slots))
 

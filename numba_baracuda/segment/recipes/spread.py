@@ -123,10 +123,9 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Tar
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     signature = f"{types} i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 {' '.join([rows.tuples] * 6)}"
     scalars = (descriptor.num_segments, order.step)
-    size = BY_NAME[value].itemsize
-    at_once, blocks = spread_shape(rule.operands, rule.divides, size)
+    at_once, blocks = spread_shape(rule.operands, rule.divides, BY_NAME[value].itemsize)
     if rows.dims > 1 or target.capability[0] != 9:
-        blocks = 0  # where they fit without a spill is known of these alone
+        blocks = 0  # how many fit without a spill is known of the others alone
     return over_rows(
         "spread_rows", rows, descriptor.num_inputs, at_once, signature, pointers, scalars, blocks, target.multiprocessors,
         place=order.place, at_once=at_once, **constants,
