@@ -104,7 +104,7 @@ def bound_segments(*, key: str, count: str) -> Any:
 
 @jit.kernel
 def bound_ranges(*, key: str) -> Any:
-    """``begins[g]`` = the first row of range g, for g up to ``ranges``, among ids in the order of their bits ``bits`` to ``top`` − 1, which are g.
+    """``begins[g]`` = the first row of range g, for g up to ``ranges``, among ids sorted by range: bits ``bits`` to ``top`` − 1 of an id are g.
 
     Half a warp finds each. Bytes: ranges · 4 written.
     """
