@@ -29,8 +29,8 @@ def launch(recipe: Any, kernel: str) -> Launch:
     return next(step for step in recipe.steps if isinstance(step, Launch) and f":{kernel}" in step.spec.factory)
 
 
-def recipe_of(op: Op, described: SegmentDescriptor) -> Any:
-    return variant_of(op).recipe(op, described, {operand.name: contiguous(operand, described) for operand in op.operands}, H200)
+def recipe_of(op: Op, described: SegmentDescriptor, address: int = 0) -> Any:
+    return variant_of(op).recipe(op, described, {operand.name: contiguous(operand, described, address) for operand in op.operands}, H200)
 
 
 def one_range(which: int) -> samples.Ids:
@@ -96,9 +96,7 @@ def test_little_is_sorted(index: str, address: int, sorted_by: str) -> None:
     op = OPS["unsorted_segment_sum"]
 
     def sorts(segments: int) -> list[tuple[str, int, int]]:
-        described = SegmentDescriptor(op.name, 1 << 24, 16, segments, index=index)
-        layouts = {operand.name: contiguous(operand, described, address) for operand in op.operands}
-        steps = variant_of(op).recipe(op, described, layouts, H200).steps
+        steps = recipe_of(op, SegmentDescriptor(op.name, 1 << 24, 16, segments, index=index), address).steps
         return [(step.keys, step.first_bit, step.bits) for step in steps if isinstance(step, Sort)]
 
     assert sorts(1 << 20) == [(sorted_by, RANGE_BITS, 20)]

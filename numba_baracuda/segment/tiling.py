@@ -166,10 +166,10 @@ def spread_shape(operands: int, divides: bool, size: int) -> tuple[int, int]:
     an H200, by the ``size`` of elements.
     """
     if operands <= 2:
-        return 2, {4: 6, 8: 5}.get(size, 4)
-    if divides and operands == 3 and size >= 4:
-        return 2, 4 if size == 4 else 3
-    return 1, (5 if size == 4 else 4 if size == 2 else 3) - (operands > 4)
+        return 2, {2: 4, 4: 6, 8: 5}[size]
+    if divides and operands == 3 and size > 2:
+        return 2, {4: 4, 8: 3}[size]
+    return 1, {2: 4, 4: 5, 8: 3}[size] - (operands > 4)
 
 
 def flat_tile(columns: int, vector: int) -> int:

@@ -8,8 +8,8 @@ from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import COPIES, FLAT_COLUMNS, RUN, THREADS, elements_launch, flat_tile
-from .common import Rows, check_slots, checks, count, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
-from .order import Order, order_of
+from .common import Rows, check_slots, checks, count, kernel_spec, only_checks, over_rows, scratch
+from .order import Order, as_given, order_of
 from .scatter import finish
 from .spread import WIDE
 
@@ -26,7 +26,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     if not n * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
     source, order, held = layouts["d_output"], _order(op, descriptor, layouts), ""
-    along = order.place != "" or descriptor.indexed == "sorted" or descriptor.in_order(op)
+    along = order.place != "" or descriptor.in_order(op)
     rows = Rows(descriptor, source, layouts["d_input"])
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
@@ -50,7 +50,7 @@ def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) ->
     """As the rows lie, or along the segments of wide rows where an index leads there."""
     if descriptor.indexed == "sorted" or (descriptor.indexed and descriptor.row_size >= WIDE):
         return order_of(op, descriptor, layouts)
-    return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
+    return as_given(descriptor, layouts)
 
 
 def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:

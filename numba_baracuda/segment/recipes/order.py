@@ -38,11 +38,16 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) 
         aligned = packed(layouts["sorted_ids"]) and packed(layouts["permutation"])
         return Order("sorted_ids", key, 1, aligned, "permutation", place)
     if descriptor.in_order(op):
-        return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
+        return as_given(descriptor, layouts)
     rows, row_size = descriptor.num_inputs, BY_NAME[place].itemsize
     steps = (keys(descriptor, layouts, place), sort(descriptor, "places", row_size, "permutation")) if rows else ()
     slots = (*key_slots(descriptor), Slot("places", place, rows), Slot("permutation", place, rows))
     return Order("sorted_ids", key, 1, True, "permutation", place, steps, slots)
+
+
+def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
+    """The ids as they are given."""
+    return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
 
 
 def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, ordered: bool = False) -> Launch:
@@ -68,10 +73,10 @@ def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:
     return Slot("keys", descriptor.key_type, descriptor.num_inputs), Slot("sorted_ids", descriptor.key_type, descriptor.num_inputs)
 
 
-def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_values: str, first_bit: int = 0) -> Sort:
-    """Sorts ``keys`` into ``sorted_ids``, by the bits from ``first_bit`` on, and the values along with them.
+def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_values: str) -> Sort:
+    """Sorts ``keys`` into ``sorted_ids``, and the values along with them.
 
     Keys need only the bits of the number of segments, which is the greatest.
     """
     key_size, bits = BY_NAME[descriptor.key_type].itemsize, max(1, descriptor.num_segments.bit_length())
-    return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits, first_bit)
+    return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed
 from .fold import Fold, carry_slots, join_carries, ragged
-from .order import Order, key_slots, keys, number_rows, sort
+from .order import Order, key_slots, keys, number_rows
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -97,13 +96,14 @@ def _by_range(descriptor: SegmentDescriptor, layouts: dict[str, Layout], moved: 
     Ids outside lie wherever these bits put them, and the fold leaves them out. So ids that lie as the sort takes them are its keys.
     """
     n, place = descriptor.num_inputs, descriptor.place_type
-    values = ("input", descriptor.row_size, "moved") if moved else ("places", BY_NAME[place].itemsize, "permutation")
-    by_range = replace(sort(descriptor, *values, RANGE_BITS), bits=bits)
+    given = descriptor.index == descriptor.key_type and packed(layouts["segment_ids"])
+    values, sorted_values, size = ("input", "moved", descriptor.row_size) if moved else ("places", "permutation", BY_NAME[place].itemsize)
+    key_size = BY_NAME[descriptor.key_type].itemsize
+    by_range = Sort("segment_ids" if given else "keys", "sorted_ids", values, sorted_values, key_size, size, n, bits, RANGE_BITS)
     room = [Slot("moved", descriptor.element, n * descriptor.embedding_dim)] if moved else [Slot("places", place, n), Slot("permutation", place, n)]
     keys_slot, sorted_slot = key_slots(descriptor)
-    if descriptor.index == descriptor.key_type and packed(layouts["segment_ids"]):
-        made = [] if moved else [number_rows(descriptor)]
-        return [*made, replace(by_range, keys="segment_ids")], [sorted_slot, *room]
+    if given:
+        return [*([] if moved else [number_rows(descriptor)]), by_range], [sorted_slot, *room]
     return [keys(descriptor, layouts, "" if moved else place), by_range], [keys_slot, sorted_slot, *room]
 
 

@@ -9,9 +9,9 @@ from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS, Gradient
 from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import COPIES, Tiling, elements_launch, spread_shape
-from .common import Rows, check_slots, checks, ids_step, kernel_spec, only_checks, over_rows, packed, scratch
+from .common import Rows, check_slots, checks, kernel_spec, only_checks, over_rows, scratch
 from .fold import Fold, fold_steps, narrow_share
-from .order import Order, order_of
+from .order import Order, as_given, order_of
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -67,7 +67,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         steps += more
         slots += room
     if rule.guarded and not descriptor.in_order(op) and descriptor.row_size < WIDE:
-        order = _as_given(descriptor, layouts)  # what the fold left is hardly ever looked at
+        order = as_given(descriptor, layouts)  # what the fold left is hardly ever looked at
     steps.append(_place(descriptor, layouts, kept, output) if placed else _back(descriptor, layouts, target, rule, order, kept, output))
     return Recipe(tuple(steps), tuple(slots))
 
@@ -76,11 +76,7 @@ def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rul
     """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
     if rule.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= WIDE):
         return order_of(op, descriptor, layouts)
-    return _as_given(descriptor, layouts)
-
-
-def _as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
-    return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
+    return as_given(descriptor, layouts)
 
 
 def _places(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, fold: Fold) -> bool:
