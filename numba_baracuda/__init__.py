@@ -5,8 +5,9 @@ Names are imported when they are first used, so that ``import numba_baracuda`` c
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from .lazy import load
 
 if TYPE_CHECKING:
     from .arrays import EmulationWarning as EmulationWarning
@@ -160,9 +161,9 @@ __all__ = sorted([*_HOME_OF, *_SUBPACKAGES])
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is not None:
-        value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        value = getattr(load(f"{__name__}.{home}"), name)
     elif name in _SUBPACKAGES:
-        value = importlib.import_module(f"{__name__}.{name}")
+        value = load(f"{__name__}.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

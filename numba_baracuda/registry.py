@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import importlib
 from collections.abc import Iterator, Mapping
 
 from .errors import Unsupported
+from .lazy import load
 from .op import Launch, Op, Target
 from .runtime.spec import KernelSpec
 
@@ -31,7 +31,7 @@ class Registry(Mapping[str, Op]):
     def _all(self) -> dict[str, Op]:
         if not self._complete:
             for family in FAMILIES:  # a family's table registers its rows
-                importlib.import_module(f"{__package__}.{family}.ops")
+                load(f"{__package__}.{family}.ops")
             self._ops = dict(sorted(self._ops.items(), key=lambda item: FAMILIES.index(item[1].family)))  # whichever was imported first
             self._complete = True
         return self._ops

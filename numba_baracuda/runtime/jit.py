@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import math
 import re
 import threading
@@ -25,6 +24,7 @@ from numba.cuda.descriptor import cuda_target
 from numba.cuda.typing import make_concrete_template, signature
 from numba.cuda.utils import numba_target_override, pysignature
 
+from ..lazy import load
 from .spec import Cubin, KernelSpec, capability_of
 
 SCALARS = {
@@ -89,7 +89,7 @@ def kernel(factory: Callable[..., Callable[..., None]]) -> Callable[..., Kernel]
 def resolve(spec: KernelSpec) -> Kernel:
     """The kernel a spec names."""
     module, _, name = spec.factory.partition(":")
-    made: Kernel = getattr(importlib.import_module(module), name)(**dict(spec.constants))
+    made: Kernel = getattr(load(module), name)(**dict(spec.constants))
     return made
 
 
@@ -105,7 +105,7 @@ def device(function: Callable[..., Any] | str) -> Any:
     """
     if isinstance(function, str):
         module, _, name = function.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return getattr(load(module), name)
     if hasattr(function, "py_func"):
         return function
     made = cuda.jit(device=True, forceinline=True)(function)

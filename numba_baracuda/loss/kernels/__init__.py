@@ -3,6 +3,7 @@
 Every factory takes keywords: short element names and geometry. Rows of logits lie ``stride`` elements apart in a slab, and become rows of gradients.
 """
 
+from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .assign import assign
 from .compact import compact_rows, take_places
 from .rows import cross_entropy_rows

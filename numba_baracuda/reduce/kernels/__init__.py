@@ -5,6 +5,7 @@ element: its places lie over ``dims`` axes, rows over ``kept`` axes, both addres
 longer than 1 need unit stride. ``launch_config`` gives blocks, threads and dynamic shared bytes.
 """
 
+from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .columns import fold_columns
 from .results import join_parts
 from .rows import fold_rows

@@ -6,6 +6,7 @@ are addressed as ``row · row_stride + Σ coordinate · stride`` over ``dims`` t
 bytes.
 """
 
+from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .bins import fold_bins
 from .carries import fold_carries
 from .fold import fold_tiles
