@@ -66,6 +66,8 @@ class Machine:
     driver: int | None = None  #: newest CUDA version the driver serves, 13000 for 13.0
     problem: str = ""  #: why there is no driver or device
     forced: bool = False  #: NUMBA_BARACUDA_EMULATE asks for the emulator
+    libraries: dict[str, str] = field(default_factory=dict)  #: shared library -> where it was found
+    missing: dict[str, str] = field(default_factory=dict)  #: shared library -> what it is for
 
     @property
     def cupy(self) -> list[str]:
@@ -100,6 +102,16 @@ def survey() -> Machine:
             machine.devices.append(f"{driver.device_name(ordinal)}, compute capability {'.'.join(map(str, driver.compute_capability(ordinal)))}")
     except Exception as error:  # whatever is wrong with the driver is what the user came to read
         machine.problem = f"{type(error).__name__}: {error}"
+    try:
+        from .runtime import libraries
+    except ImportError:
+        return machine
+    for name, purpose in libraries.LIBRARIES.items():
+        try:
+            found = libraries.load(name)
+            machine.libraries[f"lib{name}"] = f"{found.path} ({found.how}), for {purpose}"
+        except Exception:
+            machine.missing[f"lib{name}"] = purpose
     return machine
 
 
@@ -117,8 +129,9 @@ def faults(machine: Machine) -> list[str]:
         found.append(f"no CuPy: the demo and the examples want it on a GPU. Cure: pip install 'numba-baracuda[{extra}]'")
     elif len(machine.cupy) > 1:
         found.append(f"{' and '.join(machine.cupy)} overwrite each other. Cure: pip uninstall {' '.join(machine.cupy)}, then install one of them")
-    if machine.toolkit is None:
-        found.append(f"no compiler wheels (libNVVM, nvJitLink): only cached kernels can run. Cure: pip install 'numba-baracuda[{extra}]'")
+    absent = [f"{name} ({purpose})" for name, purpose in machine.missing.items() if name != "libcuda"]
+    if absent:
+        found.append(f"not found: {', '.join(absent)}. Cure: pip install 'numba-baracuda[{extra}]'")
     newest = max([12 if name.endswith("12x") else 13 for name in machine.cupy if name != "cupy"] + [machine.toolkit or 0])
     if machine.driver and newest > machine.driver // 1000:
         served = f"{machine.driver // 1000}.{machine.driver % 1000 // 10}"
@@ -154,10 +167,11 @@ def _info(console: Console, arguments: argparse.Namespace) -> int:
     lines.append(("CuPy", ", ".join(f"{name} {machine.versions[name]}" for name in machine.cupy) or "not installed"))
     wheels = [f"{name} {version}" for name, version in machine.versions.items() if name.startswith(("nvidia-", "cuda-"))]
     lines.append(("toolchain", ", ".join(wheels) or "no wheels"))
+    lines += list(machine.libraries.items()) + [(name, f"not found, for {purpose}") for name, purpose in machine.missing.items()]
     lines.append(("cache", _guarded(_cache)))
     lines.append(("ops", _guarded(_op_names)))
     for label, text in lines:
-        console.print(f"{label:<15}{text}", markup=False, soft_wrap=True)
+        console.print(f"{label:<20}{text}", markup=False, soft_wrap=True)
     for fault in faults(machine):
         console.print(f"fault: {fault}", markup=False, soft_wrap=True)
     return 0

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLAS: its lower layer, of the library that CuPy has loaded. CuPy's own wrappers refuse a stream that is being captured.
+"""Matrix products by the lower layer of cuBLAS, which needs no framework. CuPy's wrappers refuse a stream that is being captured.
 
 Nothing is held between calls but what describes a product. Its workspace is the caller's, so that a captured product owns no memory and equal calls
 give equal bits.
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import INSTALL_CUPY
 from ..dtypes import BY_NAME, numpy_dtype
-from ..errors import KernelLaunchError, Unsupported
-from . import driver
+from ..errors import KernelLaunchError
+from . import driver, libraries
 from .launch import uncaptured
 
 if TYPE_CHECKING:
@@ -84,17 +83,8 @@ def choose(found: Sequence[Tiling], inner: int) -> int:
 
 @functools.cache
 def _library() -> Any:
-    """The lower layer of the cuBLAS that CuPy runs on."""
-    try:
-        import cupy
-        from cupy_backends.cuda.libs import cublas  # noqa: F401 - loads the library, wherever it was installed
-    except ImportError as error:
-        raise Unsupported(f"matrix products want the cuBLAS that CuPy brings ({error}): {INSTALL_CUPY}") from error
-    name = f"libcublasLt.so.{cupy.cuda.runtime.runtimeGetVersion() // 1000}"
-    try:
-        found = ctypes.CDLL(name)
-    except OSError as error:
-        raise Unsupported(f"matrix products want {name}, which cannot be loaded: {error}") from error
+    """The lower layer of cuBLAS: one that torch or CuPy has loaded, else where :mod:`.libraries` finds it."""
+    found = ctypes.CDLL(libraries.served(libraries.load("cublasLt")).path)
     pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
     made_of = {"MatmulDesc": (number, number), "MatrixLayout": (number, *[ctypes.c_uint64] * 2, ctypes.c_int64), "MatmulPreference": ()}
     for kind, arguments in made_of.items():

@@ -16,6 +16,7 @@ from ..errors import KernelLaunchError, Unsupported
 
 MINIMUM_CAPABILITY = (8, 0)
 LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed
+INSTALL_TOOLKIT = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
 _bindings: Any = None
 
 
@@ -26,8 +27,7 @@ def bindings() -> Any:
         try:
             from cuda.bindings import driver as found
         except ImportError as error:
-            cure = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
-            raise Unsupported(f"the CUDA bindings cannot be imported ({error}): {cure}") from error
+            raise Unsupported(f"the CUDA bindings cannot be imported ({error}): {INSTALL_TOOLKIT}") from error
         try:
             code = found.cuInit(0)[0]
         except RuntimeError as error:

@@ -20,7 +20,6 @@ from .launch import uncaptured
 
 _ITEMSIZES = {"u8": 1, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
 _LIBRARIES = ("cuda-cccl", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12")
-_CURE = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
 
 
 class _Memory:
@@ -159,8 +158,8 @@ def _library() -> Any:
         try:
             found = importlib.import_module("cuda.compute")
         except (ImportError, RuntimeError) as error:
-            raise Unsupported(f"sorting takes cuda.compute, which cannot be imported ({error}): {_CURE}") from error
+            raise Unsupported(f"sorting takes cuda.compute, which cannot be imported ({error}): {driver.INSTALL_TOOLKIT}") from error
     if not found._BINDINGS_AVAILABLE:
         reason = "; ".join(str(warning.message) for warning in told) or "its bindings are not available"
-        raise Unsupported(f"sorting takes cuda.compute, which does not work here ({reason}): {_CURE}")
+        raise Unsupported(f"sorting takes cuda.compute, which does not work here ({reason}): {driver.INSTALL_TOOLKIT}")
     return found
