@@ -123,7 +123,7 @@ if TYPE_CHECKING:
     from .vocabulary import ScanKind as ScanKind
     from .vocabulary import SegmentKind as SegmentKind
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 _HOMES = {
     "arrays": "EmulationWarning",

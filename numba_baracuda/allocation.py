@@ -24,15 +24,8 @@ def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
         raise Unsupported(f"results for these arrays are CuPy arrays: {INSTALL_CUPY}") from error
     if cupy.cuda.runtime.getDevice() == device and cupy.cuda.get_current_stream().ptr == stream:
         return make(cupy)
-    with cupy.cuda.Device(device):
-        if stream == 0:
-            current = cupy.cuda.Stream.null
-        elif hasattr(cupy.cuda.Stream, "from_external"):
-            current = cupy.cuda.Stream.from_external(_Protocol(stream))
-        else:
-            current = cupy.cuda.ExternalStream(stream, device)
-        with current:
-            return make(cupy)
+    with cupy.cuda.Device(device), cupy.cuda.Stream.from_external(_Protocol(stream)) if stream else cupy.cuda.Stream.null:
+        return make(cupy)
 
 
 class _Protocol:

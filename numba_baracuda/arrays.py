@@ -31,6 +31,16 @@ _emulating: bool | None = None
 _warned = False
 
 
+def _after_fork() -> None:
+    """In the child: one that cannot use the device its parent used hears so at its first array."""
+    global _emulating
+    if _emulating is False:
+        _emulating = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def emulating() -> bool:
     """Whether ops run in the CPU emulator: ``NUMBA_BARACUDA_EMULATE=1``, or no CUDA device. Decided at the first question."""
     global _emulating

@@ -187,8 +187,10 @@ def _guarded(describe: Callable[[], str]) -> str:
 def _cache() -> str:
     from .runtime import cache
 
+    abandoned = cache.sweep()
     kernels, nbytes = cache.size()
-    return f"{cache.directory()}, {kernels} kernels, {nbytes / 1e6:.1f} MB"
+    swept = f", {abandoned} abandoned temporary files removed" if abandoned else ""
+    return f"{cache.directory()}, {kernels} kernels, {nbytes / 1e6:.1f} MB{swept}"
 
 
 def _op_names() -> str:

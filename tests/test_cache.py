@@ -13,9 +13,11 @@ import threading
 import time
 import types
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from numba_baracuda import cli
 from numba_baracuda.runtime import cache
 from numba_baracuda.runtime.spec import Cubin, KernelSpec
 
@@ -201,6 +203,61 @@ def test_a_failed_write_leaves_nothing(compiler: Compiler, monkeypatch: pytest.M
     with pytest.warns(cache.CacheWarning, match="disk full"):
         cache.cubin(SPEC, "sm_90")
     assert list(cache.directory().iterdir()) == []
+
+
+def test_the_folder_is_the_users_own(compiler: Compiler) -> None:
+    cache.cubin(SPEC, "sm_90")
+    assert cache.directory().stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "reason"), [(0o777, 0, "written by others"), (0o770, 0, "chmod go-w"), (0o700, 12345, "belongs to user 12345")]
+)
+def test_a_folder_that_others_can_fill_is_not_used(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, reason: str) -> None:
+    """Neither what lies there is loaded, nor is anything put there."""
+    good = cache.cubin(SPEC, "sm_90")
+    cache.write_blob("sort", b"code")
+    before = sorted(cache.directory().iterdir())
+    cache.directory().chmod(mode)
+    if owner:
+        real = cache._status
+        monkeypatch.setattr(cache, "_status", lambda: SimpleNamespace(st_uid=owner, st_mode=real().st_mode))
+    forget(monkeypatch)
+    with pytest.warns(cache.CacheWarning, match=reason) as caught:
+        assert cache.cubin(SPEC, "sm_90") == good
+        assert cache.read_blob("sort") is None
+        cache.cubin(SPEC, "sm_80")
+    assert len(caught) == 1 and "set NUMBA_BARACUDA_CACHE_DIR" in str(caught[0].message)
+    assert len(compiler.compiled) == 3 and sorted(cache.directory().iterdir()) == before
+
+
+def test_a_tilde_is_the_home(compiler: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NUMBA_BARACUDA_CACHE_DIR", "~/kernels")
+    cache.cubin(SPEC, "sm_90")
+    assert entry().parent == tmp_path / "kernels"
+
+
+def test_what_dead_writers_left_is_removed_and_counted(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leave(name: str, seconds: float) -> Path:
+        path = cache.directory() / name
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - seconds,) * 2)
+        return path
+
+    cache.cubin(SPEC, "sm_90")
+    old, fresh = leave("old.tmp", 7200), leave("fresh.tmp", 60)
+    assert cache.size()[0] == 1 and cache.sweep() == 1 and cache.sweep() == 0
+    assert fresh.exists() and not old.exists()
+    leave("old.tmp", 7200)
+    assert cli.main(["info"]) == 0
+    assert "1 kernels, 0.0 MB, 1 abandoned temporary files removed" in capsys.readouterr().out
+    leave("old.tmp", 7200)
+    monkeypatch.setattr(cache, "_swept", False)
+    cache.cubin(SPEC, "sm_80")  # the first write of a process looks
+    assert fresh.exists() and not old.exists()
 
 
 def test_threads_compile_a_kernel_once_and_different_ones_at_a_time(compiler: Compiler) -> None:

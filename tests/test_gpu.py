@@ -430,8 +430,9 @@ def test_kernels_can_be_launched_by_hand_on_arrays() -> None:
     from numba_baracuda.segment.tiling import Tiling
 
     rows, columns, segments, tile = 1000, 8, 20, 192
-    ids = cupy.sort(cupy.random.randint(0, segments, rows, dtype=np.int32))
-    x, y = cupy.random.random((rows, columns), dtype=np.float32), cupy.full((segments, columns), np.nan, np.float32)
+    rng = np.random.default_rng(0)
+    ids = cupy.asarray(np.sort(rng.integers(0, segments, rows, np.int32)))
+    x, y = cupy.asarray(rng.random((rows, columns), np.float32)), cupy.full((segments, columns), np.nan, np.float32)
     none = {name: cupy.empty(1, dtype) for name, dtype in (("i64", np.int64), ("f32", np.float32), ("i32", np.int32))}
     shape = Tiling(rows, columns, 4, tile, 128)
     assert shape.row_blocks == 1

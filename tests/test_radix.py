@@ -378,7 +378,7 @@ def test_more_pairs_than_one_pass_takes() -> None:
     sort = radix.sorter("i32", "u32", 0)
     if cupy.cuda.runtime.memGetInfo()[0] < 16 * count + sort.workspace(count, bits) + (8 << 30):
         pytest.skip("wants more device memory")
-    keys = cupy.random.randint(0, 1 << bits, count, dtype=np.int32)
+    keys = cupy.asarray(np.random.default_rng(0).integers(0, 1 << bits, count, np.int32))
     values = cupy.arange(count, dtype=np.uint32)
     out_keys, out_values = cupy.empty_like(keys), cupy.empty_like(values)
     nbytes = sort.workspace(count, bits)

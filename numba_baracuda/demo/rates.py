@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -72,7 +73,7 @@ def run(console: Console, xp: ModuleType, quick: bool) -> bool:
 
 def _copy_rate(xp: ModuleType, nbytes: int) -> float:
     """Bytes per second of a copy on the device, read and write counted."""
-    source = xp.random.default_rng(2).random(nbytes // 4, dtype=xp.float32)
+    source = xp.asarray(np.random.default_rng(2).random(nbytes // 4, np.float32))
     copies = [xp.empty_like(source) for _ in range(2)]
     return 2 * (nbytes // 4 * 4) / _median_seconds(xp, lambda turn: xp.copyto(copies[turn % 2], source))
 
@@ -81,10 +82,10 @@ def _measure(xp: ModuleType, case: Case) -> tuple[float, float]:
     """Seconds a call, and the largest error as a share of its tolerance ``4·eps·√n·Σ|terms| + eps·|sum|``, ``n`` the length of the segment."""
     import numba_baracuda as nb
 
-    random = xp.random.default_rng(1)
+    random = np.random.default_rng(1)  # CuPy's wants cuRAND, which the extras do not bring
     shape = (case.inputs, case.features) if case.features else (case.inputs,)
-    inputs = [random.random(shape, dtype=xp.float32) for _ in range(2)]  # larger than any cache, and not the same one twice running
-    ids = (random.random(case.inputs, dtype=xp.float32) ** case.skew * case.segments).astype(xp.int32)
+    inputs = [xp.asarray(random.random(shape, np.float32)) for _ in range(2)]  # larger than any cache, and not the same one twice running
+    ids = xp.asarray((random.random(case.inputs, np.float32) ** case.skew * case.segments).astype(np.int32))
     xp.minimum(ids, case.segments - 1, out=ids)
     ids.sort()
     out = xp.empty((case.segments, *shape[1:]), dtype=xp.float32)

@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -35,7 +36,10 @@ _COMPILERS = (
 _PACKAGE = Path(__file__).parent.parent
 _memory: dict[str, Cubin] = {}
 _locks: dict[str, threading.Lock] = {}
+os.register_at_fork(after_in_child=_locks.clear)  # whoever holds one is not there
+_ABANDONED = 3600.0  #: seconds after which a file that is still being written has lost its writer
 _told = False
+_swept = False
 
 
 class CacheWarning(UserWarning):
@@ -46,10 +50,56 @@ def directory() -> Path:
     """Where entries are kept: ``NUMBA_BARACUDA_CACHE_DIR``, else the user's cache folder."""
     chosen = os.environ.get("NUMBA_BARACUDA_CACHE_DIR")
     if chosen:
-        return Path(chosen)
+        return Path(os.path.expanduser(chosen))
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("numba_baracuda"))
+
+
+def _status() -> os.stat_result:
+    return directory().stat()
+
+
+def _distrust() -> str | None:
+    """Why entries are neither read nor written: others could put machine code there. None where all is well, or there is no folder yet."""
+    try:
+        found = _status()
+    except OSError:
+        return None
+    if found.st_uid not in (0, os.geteuid()):
+        return f"{directory()} belongs to user {found.st_uid}, wants one of your own"
+    if found.st_mode & 0o022:
+        return f"{directory()} can be written by others, wants chmod go-w"
+    return None
+
+
+def _trusted() -> bool:
+    reason = _distrust()
+    if reason:
+        _warn(reason)
+    return reason is None
+
+
+def _warn(reason: object) -> None:
+    """Once in a process."""
+    global _told
+    if not _told:
+        _told = True
+        cure = "set NUMBA_BARACUDA_CACHE_DIR to a folder that you alone can write"
+        warnings.warn(f"compiled kernels are not kept, every process compiles its own ({reason}): {cure}", CacheWarning, stacklevel=5)
+
+
+def sweep() -> int:
+    """Remove the files of writers that died before they were done; their number."""
+    removed = 0
+    for path in _entries((".tmp",)):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED:
+                path.unlink()
+                removed += 1
+        except OSError:  # another process was faster
+            continue
+    return removed
 
 
 def _entries(suffixes: tuple[str, ...] = _SUFFIXES) -> list[Path]:
@@ -158,19 +208,30 @@ def _decode(raw: bytes, name: str) -> Cubin | None:
         return None
 
 
-def _read(name: str) -> Cubin | None:
+def _content(entry: str) -> bytes | None:
     try:
-        return _decode((directory() / f"{name}.cubin").read_bytes(), name)
+        return (directory() / entry).read_bytes() if _trusted() else None
     except OSError:
         return None
 
 
+def _read(name: str) -> Cubin | None:
+    raw = _content(f"{name}.cubin")
+    return None if raw is None else _decode(raw, name)
+
+
 def _write(entry: str, content: bytes) -> None:
     """Appear whole or not at all: other processes read and write the same entry."""
-    global _told
+    global _swept
     temporary = None
     try:
-        directory().mkdir(parents=True, exist_ok=True)
+        directory().parent.mkdir(parents=True, exist_ok=True)
+        directory().mkdir(mode=0o700, exist_ok=True)
+        if not _trusted():
+            return
+        if not _swept:
+            _swept = True
+            sweep()
         handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=directory())
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -178,17 +239,13 @@ def _write(entry: str, content: bytes) -> None:
     except OSError as error:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-        if not _told:
-            _told = True
-            cure = "set NUMBA_BARACUDA_CACHE_DIR to a writable folder"
-            warnings.warn(f"compiled kernels are not kept, every process compiles its own ({error}): {cure}", CacheWarning, stacklevel=3)
+        _warn(error)
 
 
 def read_blob(name: str) -> bytes | None:
     """What :func:`write_blob` keeps under a name; None if that is nothing, or not whole."""
-    try:
-        raw = (directory() / f"{name}.blob").read_bytes()
-    except OSError:
+    raw = _content(f"{name}.blob")
+    if raw is None:
         return None
     start = _BLOB_MAGIC + name.encode() + b"\n"
     body = _unseal(raw, start)

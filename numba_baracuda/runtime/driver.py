@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,13 +18,36 @@ from ..errors import KernelLaunchError, Unsupported
 MINIMUM_CAPABILITY = (8, 0)
 LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed
 INSTALL_TOOLKIT = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
+_NOT_INITIALISED = 3
 _bindings: Any = None
+_forked = False  #: a process that was forked from one that had started CUDA
+
+
+class Forked(KernelLaunchError):
+    """CUDA is used in a process that was forked after CUDA was started."""
+
+    def __init__(self) -> None:
+        way_out = "start processes by multiprocessing.get_context('spawn'), or fork before the first op"
+        super().__init__(f"this process was forked from one that had started CUDA, which works in that one only: {way_out}", _NOT_INITIALISED)
+
+
+def _after_fork() -> None:
+    """In the child: what the driver gave the parent is void."""
+    global _forked
+    if _bindings is not None:
+        _forked = True
+        reset()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def bindings() -> Any:
     """The initialised ``cuda.bindings.driver``; :class:`Unsupported` with the cure where the package or the driver is missing."""
     global _bindings
     if _bindings is None:
+        if _forked:
+            raise Forked
         try:
             from cuda.bindings import driver as found
         except ImportError as error:
@@ -32,6 +56,8 @@ def bindings() -> Any:
             code = found.cuInit(0)[0]
         except RuntimeError as error:
             raise Unsupported(f"no CUDA driver is installed: {error}") from error
+        if code == _NOT_INITIALISED:  # another library had started it before the fork
+            raise Forked
         if code:
             raise Unsupported(f"the CUDA driver does not start: {error_name(code)}")
         _bindings = found
@@ -52,9 +78,11 @@ def check(result: tuple[Any, ...], what: str) -> Any:
 
 @functools.cache
 def device_count() -> int:
-    """Number of devices that this process sees; 0 for any reason there is none to use."""
+    """Number of devices that this process sees; 0 for any reason there is none to use, but :class:`Forked`."""
     try:
         return int(check(bindings().cuDeviceGetCount(), "cuDeviceGetCount"))
+    except Forked:
+        raise
     except (Unsupported, KernelLaunchError):
         return 0
 
@@ -171,8 +199,8 @@ def alloc_async(nbytes: int, stream: int, device: int = 0) -> int:
 
 
 def free_async(pointer: int, stream: int, device: int = 0) -> None:
-    """Give memory of :func:`alloc_async` back once the work now queued on ``stream`` is done."""
-    if pointer:
+    """Give memory of :func:`alloc_async` back once the work now queued on ``stream`` is done. A forked process gives nothing back: it has nothing."""
+    if pointer and not _forked:
         _ask("cuMemFreeAsync", device, pointer, stream)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import os
 import threading
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -16,6 +17,8 @@ _scope: dict[str, Any] = {name: getattr(scalars, name) for name in scalars.__all
 _lowered: dict[Any, tuple[str, Any]] = {}
 _numbers = itertools.count()
 _lock = threading.RLock()
+# A fork waits until no thread is inside, as in the child nobody would ever leave; numba's own lock is only taken within.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def lower(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tuple[str, Any]:
