@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+import numba_baracuda as nb
 from numba_baracuda import cli
+from numba_baracuda.runtime import libraries
 
 ROOT = Path(__file__).resolve().parent.parent
 HEALTHY = {
@@ -29,17 +31,21 @@ HEALTHY = {
 CARD = "Some GPU, compute capability 9.0"
 
 
-def machine(without: str = "", devices: tuple[str, ...] = (CARD,), driver: int | None = 12090, forced: bool = False, **versions: str) -> cli.Machine:
+def machine(
+    without: str = "", devices: tuple[str, ...] = (CARD,), driver: int | None = 12090, forced: bool = False, missing: dict[str, str] | None = None,
+    **versions: str,
+) -> cli.Machine:  # fmt: skip
     """A machine in order but for what is named; ``numpy="2.5"`` sets a version, underscores standing for hyphens."""
     installed = {**HEALTHY, **{name.replace("_", "-"): version for name, version in versions.items()}}
     installed.pop(without, None)
-    return cli.Machine(versions=installed, devices=list(devices), driver=driver, forced=forced)
+    return cli.Machine(versions=installed, devices=list(devices), driver=driver, forced=forced, missing=missing or {})
 
 
 def test_no_faults() -> None:
     assert cli.faults(machine()) == []
     assert cli.faults(machine(driver=13000)) == []
     assert cli.faults(machine(devices=(), driver=None)) == []
+    assert cli.faults(machine(devices=(), driver=None, missing={"libcuda": "launches"})) == []  # a driver that is missing is no fault
 
 
 @pytest.mark.parametrize(
@@ -55,6 +61,8 @@ def test_no_faults() -> None:
         (machine(devices=()), "no device", "CUDA_VISIBLE_DEVICES"),
         (machine(numba_cuda="0.31.0"), "numba-cuda is 0.31.0", "numba-cuda>=0.30.4,<0.31"),
         (machine(without="numba-cuda"), "numba-cuda is not installed", "numba-cuda>=0.30.4,<0.31"),
+        (machine(missing={"libcublasLt": "products"}), "not found: libcublasLt (products)", "numba-baracuda[cuda12]"),
+        (machine(missing={"libnvvm": "code", "libnvrtc": "sorts"}, driver=13000), "libnvvm (code), libnvrtc (sorts)", "numba-baracuda[cuda13]"),
     ],
 )
 def test_fault_is_named_with_its_cure(state: cli.Machine, named: str, cure: str) -> None:
@@ -115,6 +123,20 @@ def test_info_when_every_import_fails(capsys: pytest.CaptureFixture[str], monkey
     monkeypatch.delattr("numba_baracuda.runtime.driver", raising=False)
     printed = info(capsys)
     assert "not installed" in printed and "not available" in printed
+
+
+def test_info_says_where_each_library_was_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str) -> libraries.Found:
+        if name == "nvrtc":
+            raise RuntimeError("not here")
+        return libraries.Found(f"/somewhere/lib{name}.so.12", "wheel")
+
+    monkeypatch.setattr(libraries, "load", load)
+    printed = info(capsys)
+    for name, purpose in libraries.LIBRARIES.items():
+        place = "not found" if name == "nvrtc" else re.escape(f"/somewhere/lib{name}.so.12 (wheel)")
+        assert re.search(f"^lib{name} +{place}, for {re.escape(purpose)}$", printed, re.M), printed
+    assert re.search("^fault: not found: libnvrtc .*Cure: pip install 'numba-baracuda", printed, re.M)
 
 
 def test_module_runs_as_command() -> None:
@@ -183,6 +205,23 @@ def test_commands_of_readme() -> None:
         assert len(commands) == 1 and tail in commands[0]
         (wanted,) = re.findall(r"\.\[([\w,]+)\]", commands[0])
         assert set(wanted.split(",")) <= extras
+
+
+def test_one_source_of_the_version() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'dynamic = ["version"]' in project and not re.search("^version =", project, re.M)
+    assert re.search(r'^\[tool\.hatch\.version\]\npath = "numba_baracuda/__init__.py"$', project, re.M)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", nb.__version__)
+
+
+def test_readme_names_the_oldest_versions() -> None:
+    """Those of pyproject.toml, which .ci/versions installs."""
+    project, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "README.md"))
+    table = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|", readme, re.M))
+    for name, pinned in (("NumPy", "numpy"), ("Numba", "numba"), ("numba-cuda", "numba-cuda"), ("CuPy", "cupy-cuda12x")):
+        (bound,) = re.findall(rf'^[^#]*"{pinned}>=([\d.]+)', project, re.M)
+        assert table[name] == bound
+    assert f'requires-python = ">={table["Python"]}' in project
 
 
 def test_pins_of_pre_commit() -> None:
