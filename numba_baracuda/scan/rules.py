@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..algebra import MAX, MIN, PROD, SUM, Monoid
+from ..monoid import ByType
 
 INF = math.inf
 #: places that no element has: of ``initial``, and of nothing at all
 INITIAL, NOTHING = -1, -2
-
-
-class ByType(str):
-    """The name of what gives a function for the accumulator's type."""
 
 
 Function = Callable[..., Any] | ByType

@@ -11,7 +11,7 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
-from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
@@ -69,7 +69,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     one. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
     geometry. Bytes: rows · extent · value read, rows · result written.
     """
-    wide, widen, shifts = accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
+    wide, first_of, shifts = accumulator_of(value), origin_of(value), monoid_of(monoid).shifts
     tally, groups, row_of, (write, keep) = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result)
     nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
 
@@ -88,7 +88,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
             last = min(first + chunk, int64(extent))
             made, count = fold_lane(x, base, first, last, lane, shape, x_strides)
             if shifts and first < last:
-                origin = widen(x[base])
+                origin = first_of(x[base])
         state = fold(made, count, origin)
         if lane == 0 and row < rows:
             if splits > 1:

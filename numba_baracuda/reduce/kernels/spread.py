@@ -13,7 +13,8 @@ from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM
 from ...gradients import GRADIENTS, LARGE
-from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of, place_of
+from ...kernels.batch import monoid_on
+from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of_type, ordinary_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
@@ -29,9 +30,10 @@ class _Pull:
 
     def __init__(self, gradient: str, value: str) -> None:
         rule, wide = GRADIENTS[gradient], accumulator_of(value)
-        (widen, narrow), pull, ordinary, as_number = conversions_of(value), jit.device(rule.pull), ordinary_of(value), as_number_of(value)
+        (widen, narrow), pull, ordinary, as_number = conversions_of(value), jit.device(of_type(rule.pull, wide)), ordinary_of(value), as_number_of(value)
         has_y, results, guarded, placed, shares = len(rule.segments) > 1, rule.results, rule.guarded, rule.places, rule.shares
         shifts, self.has_x, prepare, large = bool(rule.fold) and monoid_of(rule.fold).shifts, bool(rule.rows), jit.device(rule.prepare), wide(LARGE)
+        first_of = origin_of(value)
 
         @jit.device
         def found(held: Any, held_at: Any, y: Any, y_at: Any) -> Any:
@@ -54,7 +56,7 @@ class _Pull:
             if has_y:
                 saved = widen(y[y_at])
             if shifts:
-                origin = widen(x[x_at])
+                origin = first_of(x[x_at])
             g, saved, p, q = prepare(widen(dy[dy_at]), saved, found[0], found[1], wide(1), large)
             into[at], into[at + 1], into[at + 2], into[at + 3], into[at + 4] = g, saved, p, q, origin
 
@@ -163,8 +165,8 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
     give = part_of(gradient, value, vector, lanes * vector, dims, False)
     widen, shifts, results, ordinary = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results, ordinary_of(value)
     tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x)
-    nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_of(monoid).finish), parts.rules
-    groups, row_of = THREADS // lanes, place_of(kept)
+    nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_on(monoid, value).finish), parts.rules
+    groups, row_of, first_of = THREADS // lanes, place_of(kept), origin_of(value)
 
     @jit.device
     def fold_whole(x: Any, from_x: Any, there: Any, extent: Any, lane: Any, correction: Any, shape: Any, x_strides: Any) -> Any:
@@ -173,7 +175,7 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
         if there:
             made, count = fold_lane(x, from_x, int64(0), int64(extent), lane, shape, x_strides)
             if shifts:
-                origin = widen(x[from_x])
+                origin = first_of(x[from_x])
         ended = finish(fold(made, count, origin), wide(extent - correction), wide(1))
         return (ended, wide(0)) if results == 1 else ended
 
