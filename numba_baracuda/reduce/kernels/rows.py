@@ -20,12 +20,13 @@ from .results import results_of
 
 
 @functools.cache
-def lane_of_row(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, again: bool = False) -> Any:
+def lane_of_row(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, again: bool = False, rarely: bool = False) -> Any:
     """``fold(x, base, first, last, lane, shape, strides)``: the tally of a lane of a group for the places from ``first`` to ``last`` of a row.
 
-    And how many they are. All accesses of a step are in flight at once. ``again``: the row will be read once more.
+    And how many they are. All accesses of a step are in flight at once, or one, in fewer registers, of what is ``rarely`` folded. ``again``: the row
+    will be read once more.
     """
-    element, stride, steps, tally = jit.SCALARS[value], lanes * vector, steps_of(value, vector), tally_of(monoid, value)
+    element, stride, steps, tally = jit.SCALARS[value], lanes * vector, 1 if rarely else steps_of(value, vector), tally_of(monoid, value)
     nothing, take, take_one = tally.nothing, tally.batch(steps, vector, 1, stride), tally.batch(1, 1, 1, 0)
     (fetch, fetch_some), size = accesses_of(value, vector, stride, dims, steps, again), steps * vector
 

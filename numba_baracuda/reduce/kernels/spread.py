@@ -69,7 +69,11 @@ class _Pull:
                 w = wide(share)
             return narrow(pull(widen(x) - rules[4], w, rules[0], rules[1], rules[2], rules[3], wide(0)))
 
-        self.found, self.rules, self.pulled = found, rules, pulled
+        @jit.device
+        def pulled_ordinary(x: Any, position: Any, share: Any, rules: Any) -> Any:
+            return pulled(x, position, share, (rules[0], rules[1], rules[2], wide(-1), rules[4]))
+
+        self.found, self.rules, self.pulled, self.pulled_ordinary = found, rules, pulled, pulled_ordinary
 
 
 _pull_of = functools.cache(_Pull)
@@ -80,10 +84,32 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
     """``give(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)``: a lane's part of the gradient of rows.
 
     Its accesses begin at ``position``, ``gap`` apart. ``across``: the ``vector`` elements of an access are of as many rows, else all of one;
-    ``rules`` are those of these rows, one behind the other.
+    ``rules`` are those of these rows, one behind the other. Rows whose guarded gradient wants p and q have a walk of their own.
     """
-    element, parts, steps = jit.SCALARS[value], _pull_of(gradient, value), steps_of(value, vector)
-    pulled, has_x, place, store = parts.pulled, parts.has_x, place_of(dims), STORE_STREAM[vector]
+    parts, steps, rows = _pull_of(gradient, value), steps_of(value, vector), vector if across else 1
+    if not GRADIENTS[gradient].guarded:
+        return _walk(gradient, value, vector, gap, dims, across, parts.pulled, steps)
+    walk = _walk(gradient, value, vector, gap, dims, across, parts.pulled_ordinary, steps)
+    walk_special = _walk(gradient, value, vector, gap, dims, across, parts.pulled, 1)
+
+    @jit.device
+    def give(
+        x: Any, dx: Any, from_x: Any, to_dx: Any, position: Any, last: Any, shape: Any, x_strides: Any, dx_strides: Any, share: Any, rules: Any
+    ) -> None:
+        ordinary = True
+        for v in range(rows):
+            ordinary &= rules[v * RULES + 3] < 0
+        if ordinary:
+            walk(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)
+        else:
+            walk_special(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)
+
+    return give
+
+
+def _walk(gradient: str, value: str, vector: int, gap: int, dims: int, across: bool, pulled: Any, steps: int) -> Any:
+    """The walk of :func:`part_of`, with ``steps`` accesses in flight."""
+    element, has_x, place, store = jit.SCALARS[value], _pull_of(gradient, value).has_x, place_of(dims), STORE_STREAM[vector]
     (fetch, fetch_some), size = accesses_of(value, vector, gap, dims, steps), steps * vector
     along, rule = (0, RULES) if across else (1, 0)
 
@@ -95,7 +121,7 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
             batch[s * vector + v] = pulled(batch[s * vector + v], position + v * along, share, one)
 
     @jit.device
-    def give(
+    def walk(
         x: Any, dx: Any, from_x: Any, to_dx: Any, position: Any, last: Any, shape: Any, x_strides: Any, dx_strides: Any, share: Any, rules: Any
     ) -> None:
         batch = cuda.local.array(size, element)
@@ -124,7 +150,7 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
                         pull_one(batch, s, position + s * gap, share, rules)
                     store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
 
-    return give
+    return walk
 
 
 @jit.kernel
@@ -164,7 +190,7 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
     wide, parts, guarded = accumulator_of(value), _pull_of(gradient, value), GRADIENTS[gradient].guarded
     give = part_of(gradient, value, vector, lanes * vector, dims, False)
     widen, shifts, results, ordinary = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results, ordinary_of(value)
-    tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x)
+    tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x, rarely=guarded)
     nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_on(monoid, value).finish), parts.rules
     groups, row_of, first_of = THREADS // lanes, place_of(kept), origin_of(value)
 
