@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from .monoid import ByType
 from .monoid import Monoid as Monoid
 
 INF = math.inf
@@ -95,19 +96,13 @@ FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _at, _position, _less_
 TIED_MAX = Monoid("tied_max", (-INF, 0.0), _ties_of_greatest, _once, results=2)
 TIED_MIN = Monoid("tied_min", (INF, 0.0), _ties_of_least, _once, results=2)
 
-# ---------------------------------------------------------------- products without their zeros
+# ---------------------------------------------------------------- products
 
-
-def _apart_from_zero(x: Any, other: Any, one: Any) -> Any:
-    return (one, one) if x == 0 else (x, one - one)
-
-
-def _multiply_and_count(a: Any, b: Any) -> Any:
-    return a[0] * b[0], a[1] + b[1]
-
-
-#: the product of all elements but zeros, and the number of zeros
-NONZERO_PROD = Monoid("nonzero_prod", (1.0, 0.0), _multiply_and_count, _apart_from_zero, results=2)
+_PRODUCTS = "numba_baracuda.kernels.products"
+#: the product of the elements, with an exponent of its own and apart from zeros, infinities and NaN: what the product of all but one is made of
+SCALED_PROD = Monoid(
+    "scaled_prod", (1.0, 0.0, 0.0), ByType(f"{_PRODUCTS}:joined"), ByType(f"{_PRODUCTS}:factor"), ByType(f"{_PRODUCTS}:packed"), results=2
+)
 
 # ---------------------------------------------------------------- exponentials
 
@@ -141,7 +136,7 @@ def _rescaled(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any)
     return first if old == new else first * math.exp(old - new), second
 
 
-_EXPONENTIALS: dict[str, Any] = {"pivot": _greater, "about": "numba_baracuda.kernels.pivots:exponential", "moved": _rescaled}
+_EXPONENTIALS: dict[str, Any] = {"pivot": _greater, "about": ByType("numba_baracuda.kernels.pivots:exponential"), "moved": _rescaled}
 LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_sum, **_EXPONENTIALS)
 #: the same for results that are rounded to a half
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
@@ -177,12 +172,21 @@ def _greater_size(a: Any, x: Any) -> Any:
 HYPOT = Monoid(
     "hypot", (0.0, 0.0), _join_scaled, _scaled, _root_of_scaled,
     pivot=_greater_size,
-    about="numba_baracuda.kernels.pivots:scaled_square",
-    moved="numba_baracuda.kernels.pivots:scaled_again",
-    around="numba_baracuda.kernels.pivots:scaled_sum",
+    about=ByType("numba_baracuda.kernels.pivots:scaled_square"),
+    moved=ByType("numba_baracuda.kernels.pivots:scaled_again"),
+    around=ByType("numba_baracuda.kernels.pivots:scaled_sum"),
 )  # fmt: skip
 #: the same, quicker where the squares stay in range as they are
-TRIED_HYPOT = replace(HYPOT, name="tried_hypot", suits="numba_baracuda.kernels.pivots:squares_in_range")
+TRIED_HYPOT = replace(HYPOT, name="tried_hypot", suits=ByType("numba_baracuda.kernels.pivots:squares_in_range"))
+
+
+def _add_three(a: Any, b: Any) -> Any:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+_NORMS = "numba_baracuda.kernels.norms"
+#: the same for folds that take elements one by one, without a pivot
+SCALED_NORM2 = Monoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
 
 # ---------------------------------------------------------------- moments
 
@@ -221,15 +225,47 @@ def _deviation(state: Any, count: Any, one: Any) -> Any:
     return math.sqrt(state[2] * (one / count)) if count > 0 else one - one
 
 
+#: the variance and its root; where nothing is left of the count, they are 0
+_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True}
+VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
+STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
+
+
+def _one_mean(x: Any, other: Any, one: Any) -> Any:
+    return one, x
+
+
+def _join_means(a: Any, b: Any) -> Any:
+    """(count, mean) of two samples together. A mean that is not finite is what IEEE arithmetic makes of the sum."""
+    count, apart = a[0] + b[0], b[1] - a[1]
+    share = b[0] / count if count > 0 else b[0]
+    return count, a[1] + apart * share if abs(apart) < INF else a[1] * (a[0] / count) + b[1] * share
+
+
+def _apart_and_whole(x: Any, pivot: Any, one: Any) -> Any:
+    return x - pivot, x
+
+
+def _whole_unmoved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+    return first + count * (old - new), second
+
+
+def _mean(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
+    """From Σ (x − pivot); where an infinite element spoils that, or the pivot, Σ x is what IEEE arithmetic says."""
+    share = one / count
+    mean = pivot + first * share
+    return count, mean if (mean == mean) | (abs(second) < INF) else second * share
+
+
 def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
     return state[1], one / count if count > 0 else one - one
 
 
-#: the variance, its root, and mean and 1 / count; where nothing is left of the count, the last two numbers are 0
-_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True}
-VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
-STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
-MOMENTS = Monoid("moments", (0.0, 0.0, 0.0), _join_moments, _one_value, _mean_and_share, results=2, counts=True, **_BATCH)
+#: the mean, and 1 / count, 0 where nothing is left of that
+MOMENTS = Monoid(
+    "moments", (0.0, 0.0), _join_means, _one_mean, _mean_and_share, results=2, counts=True,
+    about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True,
+)  # fmt: skip
 
 # ---------------------------------------------------------------- truth
 
@@ -254,8 +290,8 @@ COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 _MONOIDS = {
     monoid.name: monoid
     for monoid in (
-        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, NONZERO_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, DOT, HYPOT,
-        TRIED_HYPOT, VAR, STD, MOMENTS, ANY, ALL, COUNT,
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, DOT, HYPOT,
+        TRIED_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .algebra import monoid_of
+from .monoid import ByType
 
 #: a power of two; the reciprocal of any number times it or one over it is in the range of either type
 LARGE = 2.0**100
@@ -32,7 +33,7 @@ class Gradient:
     """
 
     name: str
-    pull: Callable[..., Any]
+    pull: Callable[..., Any] | ByType
     rows: tuple[str, ...] = ()
     segments: tuple[str, ...] = ("d_output",)
     fold: str = ""
@@ -82,24 +83,15 @@ def _shared_by_ties(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -
     return g / q if x == p or (x != x and p != p) else zero
 
 
-def _product_of_others(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-    """Where y is no ordinary number, p is the product of all elements but zeros, and q counts those; else q is −1."""
-    if q < 0:
-        return g * (y / x)
-    if q == 0:
-        return g * (p / x)
-    return g * (p if x == 0 and q == 1 else zero)
-
-
 def _exponential(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     """exp(x − y) is the element's share in the sum; where the logarithm is −∞ there is nothing to share."""
     return g * math.exp(x - y) if y > -math.inf or y != y else zero
 
 
 def _reciprocal(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
-    """y becomes a scale s, and q = 1 / (s · y), or 0 where y is: x / y = (x · s) · q never leaves the range on the way."""
+    """y becomes a scale s, and q = 1 / (s · y), or 0 where y is, and g, too: x / y = (x · s) · q never leaves the range on the way."""
     scale = large if y * large < one else one
-    return g, scale, p, one / (scale * y) if y != 0 else y
+    return g if y != 0 else y, scale, p, one / (scale * y) if y != 0 else y
 
 
 def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -107,8 +99,9 @@ def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any
 
 
 def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    """Where nothing is left of the count, q is 0, and so is the gradient."""
     apart = g * ((x - p) * q)
-    return apart + apart
+    return apart + apart if q != 0 else zero
 
 
 def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
@@ -118,7 +111,7 @@ def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> A
 
 
 def _scaled_deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-    return g * ((x - p) * y * q)
+    return g * ((x - p) * y * q) if q != 0 else zero
 
 
 def _softmax(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -142,7 +135,7 @@ ALL_MAX = Gradient("all_max", _where_tied, ("input",), fold="max")
 ALL_MIN = Gradient("all_min", _where_tied, ("input",), fold="min")
 EVEN_MAX = Gradient("even_max", _shared_by_ties, ("input",), fold="tied_max")
 EVEN_MIN = Gradient("even_min", _shared_by_ties, ("input",), fold="tied_min")
-PROD = Gradient("prod", _product_of_others, ("input",), _BOTH, fold="nonzero_prod", guarded=True)
+PROD = Gradient("prod", ByType("numba_baracuda.kernels.products:of_others"), ("input",), _BOTH, fold="scaled_prod", guarded=True)
 LOGSUMEXP = Gradient("logsumexp", _exponential, ("input",), _BOTH)
 NORM2 = Gradient("norm2", _direction, ("input",), _BOTH, prepare=_reciprocal)
 VAR = Gradient("var", _deviation, ("input",), fold="moments")

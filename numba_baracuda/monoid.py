@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 
+class ByType(str):
+    """The name, ``"package.module:function"``, of what gives a function for the state's type."""
+
+
 def _element(x: Any, other: Any, one: Any) -> Any:
     return x
 
@@ -34,7 +38,7 @@ class Monoid:
     """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
 
     Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
-    integer where states are integers. ``combine`` and ``finish`` may be named as ``"package.module:function"``, for what needs numba. ``lift`` is
+    integer where states are integers. What needs numba is named as ``"package.module:function"``, or :class:`ByType`. ``lift`` is
     given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are
     that integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies
     behind all of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish``
@@ -45,7 +49,7 @@ class Monoid:
     new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
     over the elements, which may pass over a NaN, since the sums do not; without that one of the first elements, and later their mean. Where there is
     ``suits(sum, pivot, one)``, the sum of some elements, of one term each, about the pivot 1 is tried first: it says whether that will do, 1 and the
-    pivot of those before having become ``pivot``. All may be named as functions that give them for the type.
+    pivot of those before having become ``pivot``.
 
     ``kind`` is the state's type where it is not the accumulator's. Where elements ``shift``, the mean in a state is taken less one of them.
     """
@@ -53,7 +57,7 @@ class Monoid:
     name: str
     identity: tuple[float, ...]
     combine: Callable[[Any, Any], Any] | str
-    lift: Callable[[Any, Any, Any], Any] = _element
+    lift: Callable[[Any, Any, Any], Any] | str = _element
     finish: Callable[[Any, Any, Any], Any] | str = _state
     append: Callable[[Any, Any, Any], Any] | None = None
     pivot: Callable[[Any, Any], Any] | None = None

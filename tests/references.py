@@ -129,12 +129,17 @@ def _mean_backward(d_output: Array, ids: Array, asked: Asked) -> Truth:
 
 
 def _prod_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
-    """The product of the others, whatever the saved output was rounded to: exact where one or more of them are 0."""
+    """The product of the others, whatever the saved output was rounded to: with an exponent of its own, and by what kinds of elements the others are."""
     runs = Runs(ids, asked.segments)
-    zeros = runs.spread(runs.fold(np.add, (input == 0).astype(np.int64), 0))
-    others = runs.spread(runs.fold(np.multiply, np.where(input == 0, 1.0, input), 1.0))
-    share = np.where(zeros - (input == 0) > 0, 0.0, others / np.where(input == 0, 1.0, input))
-    return _rounded(runs.spread(d_output) * share, runs.spread(runs.counts))
+    kinds = [input == 0, np.isinf(input), np.isnan(input)]
+    zeros, infinities, nans = (runs.spread(runs.fold(np.add, each.astype(np.int64), 0)) - each > 0 for each in kinds)
+    mantissas, exponents = np.frexp(np.where(kinds[0] | ~np.isfinite(input), np.copysign(1.0, input), input))
+    low = abs(mantissas) < np.sqrt(0.5)
+    mantissas, exponents = np.where(low, 2 * mantissas, mantissas), (exponents - low).astype(np.int64)
+    apart = np.clip(runs.spread(runs.fold(np.add, exponents, 0)) - exponents, -9999, 9999)
+    product = runs.spread(runs.fold(np.multiply, mantissas, 1.0), 1.0) / mantissas
+    share = np.where(zeros | infinities, np.copysign(np.where(zeros, np.where(infinities, np.nan, 0.0), np.inf), product), np.ldexp(product, apart))
+    return _rounded(runs.or_zero(runs.spread(d_output) * np.where(nans, np.nan, share)), runs.spread(runs.counts))
 
 
 def _extreme_backward(combine: np.ufunc) -> Callable[..., Truth]:

@@ -414,6 +414,28 @@ def test_products_with_zeros(kind: Kind) -> None:
     np.testing.assert_array_equal(got[:3], wanted[:3])
 
 
+@pytest.mark.parametrize("element", ["f32", "f64", "bf16", "f16"])
+def test_gradients_of_products_out_of_the_range(kind: Kind, element: str) -> None:
+    """Side by side with ordinary ones; of two elements, of many that balance, and with a zero."""
+    op, made = nb.OPS["reduce_prod_backward"], numpy_dtype(element)
+    small, large = {"f64": (1e-200, 1e200), "f16": (1e-4, 1e4)}.get(element, (1e-30, 1e30))
+    x = np.ones((6, 40), made)
+    x[0, 3:5], x[1, 3:5], x[2, :20], x[2, 20:] = small, -large, small, large
+    x[3, ::2], x[3, 1::2], x[4, :2], x[4, 39] = large, small, large, 0
+    wide = np.float64 if element == "f64" else F
+    for many in (1, 60):
+        array = np.concatenate([x] + [np.ones_like(x)] * (many - 1), axis=1)
+        with np.errstate(all="ignore"):
+            y = array.astype(wide).prod(axis=1, keepdims=True).astype(made)
+        given = {"dy": np.ones((6, 1), made), "x": array, "y": y}
+        wanted = truth(op, given, array.shape, (1,))
+        got = kind.numpy(nb.reduce_prod_backward(*map(kind.array, given.values()), axis=1))
+        assert_close(got, wanted, element, op.name)
+        assert got[0, 3] > 0 and np.isfinite(got[1].astype(F if element != "f64" else np.float64)).all()
+        got = kind.numpy(nb.reduce_prod_backward(*[kind.array(each.T.copy()) for each in given.values()], axis=0))
+        assert_close(got.T.copy(), wanted, element, op.name)
+
+
 def test_gradients_at_zero_and_of_constants(kind: Kind) -> None:
     one, zeros, fives = (kind.array(np.full(shape, number, F)) for shape, number in (((2, 1), 1), ((2, 7), 0), ((2, 7), 5)))
     np.testing.assert_array_equal(kind.numpy(nb.reduce_norm2_backward(one, zeros, nb.reduce_norm2(zeros, 1), axis=1)), 0)

@@ -170,6 +170,13 @@ def test_gradient_of_a_product_at_zeros() -> None:
     np.testing.assert_array_equal(truth("segment_prod_backward", given, 3).value, [6, 0, 0, 0, 0, 0, 1])
 
 
+def test_gradient_of_a_product_that_leaves_the_range() -> None:
+    x, ids = np.array([1e-200, 1e-200, 1e300, 1e300, -1e300, NAN, 2.0, INF, -0.0, 3.0]), np.array([0, 0, 1, 1, 1, 2, 2, 3, 3, 3])
+    given = {"d_output": np.ones(4), "input": x, "output": np.zeros(4), "segment_ids": ids}
+    wanted = [1e-200, 1e-200, -INF, -INF, INF, 2.0, NAN, -0.0, INF, NAN]
+    np.testing.assert_allclose(truth("segment_prod_backward", given, 4).value, wanted, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("ties", "wanted"),
     [

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import references
@@ -162,6 +163,28 @@ def test_gradient_of_a_product_that_is_too_small_to_be_saved(kind: Kind, op: Op,
     assert (got[:3] > 5e-4).all()
 
 
+#: by element: numbers of which two, or a few, multiply out of the range
+EXTREMES = {"f32": (1e-30, 1e30), "f64": (1e-200, 1e200), "bf16": (1e-30, 1e30), "f16": (1e-4, 1e4)}
+
+
+@pytest.mark.parametrize("element", EXTREMES)
+@of("prod", ops=BACKWARD)
+def test_gradient_of_products_out_of_the_range(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+    """Of two elements, of many that balance, with one zero, and of those which the least and the greatest number are among."""
+    small, large = EXTREMES[element]
+    tiny, most = float(ml_dtypes.finfo(numpy_dtype(element)).smallest_subnormal), float(ml_dtypes.finfo(numpy_dtype(element)).max)
+    slices = [[small] * 2, [large, -large], [small] * 40 + [large] * 40, [large] * 40 + [small] * 40, [small, 0.0, large], [tiny] * 2, [most] * 2]
+    slices += [[tiny, most, 3.0], [small] * 60, [large] * 60, [2.0, 3.0]]
+    x, ids = columns(*slices)
+    x = x.astype(numpy_dtype(element)).astype(np.float64)
+    wide = np.float64 if element == "f64" else np.float32
+    with np.errstate(all="ignore"):
+        output = references.Runs(ids, len(slices)).fold(np.multiply, x.astype(wide), 1).astype(numpy_dtype(element))
+    given = {"d_output": np.ones((len(slices), 3)), "input": x, "output": output, "segment_ids": ids}
+    got = run(kind, op, variant, element, len(slices), given).astype(np.float64)
+    assert (got[ids == 0] > 0).all() and np.isfinite(got[ids <= 5]).all() and (got[ids == 1] != 0).all()
+
+
 # ---------------------------------------------------------------- exponentials
 
 
@@ -241,6 +264,29 @@ def test_slices_without_a_gradient(kind: Kind, op: Op, variant: Variant) -> None
     else:
         assert (got[ids == 4] != 0).all()
         assert stem(op.name) == "var" or (got[np.isin(ids, still)] == 0).all()
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "bf16", "f16"])
+@of("norm2")
+def test_norms_near_the_limits(kind: Kind, op: Op, variant: Variant, element: str) -> None:
+    """Squares of what the element holds are far outside of its accumulator, their root is not."""
+    limits = ml_dtypes.finfo(numpy_dtype(element))
+    sizes = [float(limits.smallest_subnormal), float(limits.smallest_normal), 1e-4, 1.0, 1e4, float(limits.max) / 8]
+    sizes += [1e-30, 1e-19, 1e19, 1e30] if element != "f16" else []
+    x, ids = columns(*[[size] * 16 for size in sizes], [sizes[1], sizes[5], 0.0], [INF, -INF], [NAN, INF], [0.0, -0.0])
+    x = x.astype(numpy_dtype(element)).astype(np.float64)
+    got = run(kind, op, variant, element, len(sizes) + 4, {"input": x, "segment_ids": ids})
+    wanted = [4 * x[16 * k, 0] for k in range(len(sizes))] + [x[80, 0], INF, NAN, 0.0]
+    rounded = np.array(wanted).astype(numpy_dtype(element)).astype(np.float64)
+    np.testing.assert_allclose(got[:, 0].astype(np.float64), rounded, rtol=1e-6 if element in ("f32", "f64") else 0)
+
+
+@of("norm2", ops=BACKWARD)
+def test_gradients_of_norms_near_the_limits(kind: Kind, op: Op, variant: Variant) -> None:
+    x, ids = columns([3e30, -4e30], [3e-30, 4e-30], [3e-41, 4e-41], [1e38, 0.0])
+    output = np.hypot.reduceat(x, [0, 2, 4, 6], axis=0)
+    got = run(kind, op, variant, "f32", 4, {"d_output": np.ones((4, 3)), "input": x, "output": output, "segment_ids": ids})
+    np.testing.assert_allclose(got[:, 0], [0.6, -0.8, 0.6, 0.8, 0.6, 0.8, 1, 0], rtol=1e-4)
 
 
 @of("var", "std")

@@ -10,7 +10,10 @@ from ..algebra import Monoid, monoid_of
 from ..device.warp import States, states_of
 from ..dtypes import BY_NAME
 from ..runtime import jit
-from .elements import as_number_of, conversions_of
+from .elements import as_number_of, conversions_of, of_type
+
+#: what a monoid may have by type
+_BY_TYPE = ("lift", "combine", "finish", "about", "moved", "around", "suits")
 
 
 def state_kind(monoid: str, value: str) -> str:
@@ -20,10 +23,11 @@ def state_kind(monoid: str, value: str) -> str:
 
 @functools.cache
 def monoid_on(monoid: str, value: str) -> Monoid:
-    """The monoid, its identity in the range of the state's type."""
+    """The monoid, its identity in the range of the state's type, and its functions for that type."""
     kind = jit.SCALARS[state_kind(monoid, value)]
     found = monoid_of(monoid)
-    return replace(found, identity=tuple(jit.number(kind, each) for each in found.identity))
+    functions: dict[str, Any] = {name: of_type(getattr(found, name), kind) for name in _BY_TYPE}
+    return replace(found, identity=tuple(jit.number(kind, each) for each in found.identity), **functions)
 
 
 @functools.cache

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 from numba.cuda.types import float64, int32, int64
 
 from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
 from ..dtypes import BY_NAME
+from ..monoid import ByType
 from ..runtime import jit
 
 
@@ -26,12 +28,30 @@ def conversions_of(value: str) -> tuple[Any, Any]:
     return jit.device(lambda x: wide(x)), jit.device(lambda x: element(x))
 
 
+def of_type(function: Any, kind: Any) -> Any:
+    """The function; of one :class:`~..monoid.ByType` that for the numba type."""
+    return jit.device(function)(kind) if isinstance(function, ByType) else function
+
+
 @functools.cache
 def ordinary_of(value: str) -> Any:
     """``ordinary(x)``, of the accumulator's type: whether an element would hold it as a normal number."""
     wide, kind = accumulator_of(value), BY_NAME[value]
     least, greatest = float(kind.tiny), float(kind.limits[1])
     return jit.device(lambda x: wide(least) <= abs(x) <= wide(greatest))
+
+
+@functools.cache
+def origin_of(value: str) -> Any:
+    """``origin(x)``: what all elements of a row are taken less where x is its first: x, or 0 where that is not finite."""
+    widen, wide = conversions_of(value)[0], accumulator_of(value)
+
+    @jit.device
+    def origin(x: Any) -> Any:
+        first = widen(x)
+        return first if abs(first) < math.inf else wide(0)
+
+    return origin
 
 
 @functools.cache

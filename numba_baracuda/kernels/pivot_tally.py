@@ -12,7 +12,7 @@ from ..device.block import join_warps
 from ..device.warp import states_of
 from ..runtime import jit
 from .batch import accessors, monoid_on, state_kind, states_on
-from .elements import conversions_of
+from .elements import conversions_of, origin_of
 from .tally import Tally
 from .transpose import transposed_choice, transposed_fold
 
@@ -23,7 +23,7 @@ class PivotTally(Tally):
     def __init__(self, monoid: str, value: str) -> None:
         super().__init__(monoid, value)
         found, kind, states = monoid_on(monoid, value), jit.SCALARS[state_kind(monoid, value)], states_on(monoid, value)
-        around, start, shifts = _for_kind(found.around, kind), found.identity[0], found.shifts
+        around, start, shifts = jit.device(found.around), found.identity[0], found.shifts
         identity, cast = states.identity, states.cast
 
         @jit.device
@@ -42,7 +42,7 @@ class PivotTally(Tally):
         self.nothing = jit.device(lambda: (kind(start), kind(0), kind(0)))
         self.state, self._state_of_some = state, state_of_some
         self._start, self._shifts, self._widen, self._terms = start, shifts, conversions_of(value)[0], found.terms
-        self._about, self._moved = _for_kind(found.about, kind), _for_kind(found.moved, kind)
+        self._about, self._moved = jit.device(found.about), jit.device(found.moved)
         self._chosen, self._choose = found.pivot is not None, jit.device(found.pivot or _first)
 
     def _first_pivot(self, count: int, step: int) -> Any:
@@ -134,7 +134,7 @@ class PivotTally(Tally):
         levels, row_size, left, start, shifts = lanes.bit_length() - 1, runs * run, max(1, height // lanes), self._start, self._shifts
         first_pivot, (choose_all, add_all) = self._first_pivot(row_size, 1), self._over_runs(runs, run, 1)
         add_up, pick = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
-        (_, put), width = accessors(self.state_width), self.state_width
+        (_, put), width, first_of = accessors(self.state_width), self.state_width, origin_of(self._value)
 
         @jit.device
         def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
@@ -154,7 +154,7 @@ class PivotTally(Tally):
                         pivot = cuda.shfl_sync(-1, pivot, leader)
                 origins[h] = kind(0)
                 if shifts:
-                    origins[h] = widen(elements[h * row_size])
+                    origins[h] = first_of(elements[h * row_size])
                     if levels > 0:
                         origins[h] = cuda.shfl_sync(-1, origins[h], leader)
                 if chosen:
@@ -179,7 +179,7 @@ class TriedTally(PivotTally):
 
     def __init__(self, monoid: str, value: str) -> None:
         super().__init__(monoid, value)
-        self._suits = _for_kind(monoid_on(monoid, value).suits, self.kind)
+        self._suits = jit.device(monoid_on(monoid, value).suits)
 
     def _trial(self, runs: int, run: int, step: int) -> tuple[Any, Any]:
         """``attempt(tally, elements, at, valid)``: the sum about the pivot 1, and whether it suits; ``accept(tally, sum, count)``: with it."""
@@ -256,7 +256,3 @@ class TriedTally(PivotTally):
 
 def _first(pivot: Any, x: Any) -> Any:
     return pivot
-
-
-def _for_kind(function: Any, kind: Any) -> Any:
-    return jit.device(function)(kind) if isinstance(function, str) else jit.device(function)

@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..algebra import MAX, MIN, PROD, SUM, Monoid
+from ..monoid import ByType
 
 INF = math.inf
 #: places that no element has: of ``initial``, and of nothing at all
 INITIAL, NOTHING = -1, -2
-
-
-class ByType(str):
-    """The name of what gives a function for the accumulator's type."""
 
 
 Function = Callable[..., Any] | ByType
@@ -154,6 +151,11 @@ def _compose(a: Any, b: Any) -> Any:
     return scaled, b[1] + b[0] * a[1] if (b[0] != 0) & (a[1] != 0) else b[1]
 
 
+def _compose_shares(a: Any, b: Any) -> Any:
+    """The same of factors up to 1, which nothing leaves the range by: NaN comes through a share of 0."""
+    return a[0] * b[0], b[1] + b[0] * a[1]
+
+
 def _scaled_gradient(p: Any, q: Any, place: Any, one: Any) -> Any:
     return q, q * p
 
@@ -198,6 +200,7 @@ _RUNS = {
     "cummin": Monoid("run_of_min", (INF, NOTHING, 0.0, 0.0), _run_of_least),
 }
 _AFFINE = Monoid("affine", (1.0, 0.0), _compose)
+_SHARES = Monoid("shares", (1.0, 0.0), _compose_shares)
 
 
 @functools.cache
@@ -220,4 +223,4 @@ def rule_of(name: str, exclusive: bool) -> Rule:
         factors, near = (_factor_and_product, 0) if exclusive else (_factor_and_product_before, 1)
         return Rule(_AFFINE, lift, _from_nothing, emit, factors, ("dy", "x", "y"), 3, near, "aa", costly=near != 0)
     shares = _exponentials("shares_behind" if exclusive else "shares_ahead")
-    return Rule(_AFFINE, lift, _from_nothing, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa", costly=True)
+    return Rule(_SHARES, lift, _from_nothing, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa", costly=True)

@@ -87,7 +87,7 @@ class SegmentDescriptor:
 
     def monoid(self, op: Op) -> Monoid:
         """What the op folds by."""
-        return self.corrected(op.traits["monoid"])
+        return self.corrected(op.traits["narrow"].get(self.element, op.traits["monoid"]))
 
     def corrected(self, name: str) -> Monoid:
         """A monoid by name; one of moments takes the correction from the count."""

@@ -50,6 +50,8 @@ class Row:
     atomic: tuple[Variant, ...] = ()
     elements: tuple[str, ...] = FLOATS
     forward: tuple[Operand, ...] = (INPUT, IDS, OUTPUT)
+    monoid: str = ""  #: where it is not the name
+    narrow: tuple[tuple[str, str], ...] = ()  #: elements whose monoid is another, and its name
 
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
@@ -81,7 +83,8 @@ TABLE = (
     ),
     Row(
         "norm2", "output[s] = √Σ input[n]²", "d_input[n] = d_output[s] · input[n] / output[s]", (D_OUTPUT, INPUT, SAVED),
-        f"{_IEEE} The gradient is 0 where the norm is.", (0, 0),
+        f"{_IEEE} No square overflows or vanishes where the result can be represented. The gradient is 0 where the norm is.", (0, 0),
+        monoid="scaled_norm2", narrow=(("f16", "norm2"),),  # the square of a float16 is a normal float32, and no sum of 2³¹ overflows
     ),
     Row(
         "var", "output[s] = Σ (input[n] − mean[s])² / (count[s] − correction)",
@@ -146,7 +149,9 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     """A fold and its gradient."""
     ordered, name = not prefix, f"{prefix}segment_{row.name}"
     where = " over segment_ids[n] = s"
-    traits = {"ordered": ordered, "monoid": row.name, "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
+    traits = {
+        "ordered": ordered, "monoid": row.monoid or row.name, "narrow": dict(row.narrow), "gradient": row.name, "empty": row.empty[0 if ordered else 1],
+    }  # fmt: skip
     moments, extreme = row.name in ("var", "std"), row.name in ("max", "min")
     spreads = row.name == "softmax"
     if spreads:

@@ -11,7 +11,7 @@ from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
 from ...kernels.batch import accessors, states_on
-from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
@@ -27,7 +27,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     several accesses in flight; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
     accesses are aligned, and the lanes at either end take what columns there are one by one. Bytes and order as ``fold_rows``.
     """
-    element, wide, widen, tally = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], tally_of(monoid, value)
+    element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
     depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
     width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
     (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
@@ -81,7 +81,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
             take(tallies, batch, position, valid, count)
             count = int32(count + valid)
         for v in range(vector):
-            origin = widen(x[base + v]) if shifts and first < last and low <= v < high else wide(0)
+            origin = first_of(x[base + v]) if shifts and first < last and low <= v < high else wide(0)
             put(state, v * width, 1, state_of(get_tally(tallies, v * kept_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):

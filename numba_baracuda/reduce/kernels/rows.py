@@ -11,7 +11,7 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
-from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
@@ -20,12 +20,13 @@ from .results import results_of
 
 
 @functools.cache
-def lane_of_row(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, again: bool = False) -> Any:
+def lane_of_row(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, again: bool = False, rarely: bool = False) -> Any:
     """``fold(x, base, first, last, lane, shape, strides)``: the tally of a lane of a group for the places from ``first`` to ``last`` of a row.
 
-    And how many they are. All accesses of a step are in flight at once. ``again``: the row will be read once more.
+    And how many they are. All accesses of a step are in flight at once, or one, in fewer registers, of what is ``rarely`` folded. ``again``: the row
+    will be read once more.
     """
-    element, stride, steps, tally = jit.SCALARS[value], lanes * vector, steps_of(value, vector), tally_of(monoid, value)
+    element, stride, steps, tally = jit.SCALARS[value], lanes * vector, 1 if rarely else steps_of(value, vector), tally_of(monoid, value)
     nothing, take, take_one = tally.nothing, tally.batch(steps, vector, 1, stride), tally.batch(1, 1, 1, 0)
     (fetch, fetch_some), size = accesses_of(value, vector, stride, dims, steps, again), steps * vector
 
@@ -69,7 +70,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     one. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
     geometry. Bytes: rows · extent · value read, rows · result written.
     """
-    wide, widen, shifts = accumulator_of(value), conversions_of(value)[0], monoid_of(monoid).shifts
+    wide, first_of, shifts = accumulator_of(value), origin_of(value), monoid_of(monoid).shifts
     tally, groups, row_of, (write, keep) = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result)
     nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
 
@@ -88,7 +89,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
             last = min(first + chunk, int64(extent))
             made, count = fold_lane(x, base, first, last, lane, shape, x_strides)
             if shifts and first < last:
-                origin = widen(x[base])
+                origin = first_of(x[base])
         state = fold(made, count, origin)
         if lane == 0 and row < rows:
             if splits > 1:

@@ -10,7 +10,7 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.vector import LOAD_ONCE, STORE
 from ...kernels.batch import accessors
-from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...kernels.transpose import first_place
 from ...runtime import jit
@@ -87,7 +87,7 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
 
     Accesses of ``vector`` elements pay no heed to where rows begin; ``lanes`` lanes then share out a row from shared memory. Bytes as ``fold_rows``.
     """
-    element, wide, widen, tally = jit.SCALARS[value], accumulator_of(value), conversions_of(value)[0], tally_of(monoid, value)
+    element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
     shifts, rows_a_block, stride, steps = monoid_of(monoid).shifts, THREADS // lanes, THREADS * vector, steps_of(value, vector)
     load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
     take, fold, nothing = tally.batch(STAGED_STEPS, 1, 1, lanes), tally.over(lanes), tally.nothing
@@ -135,7 +135,7 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
                 made = take(made, batch, 0, int64(place - begin), valid, count)
                 count = int32(count + valid)
             if shifts and extent > 0:
-                origin = widen(staged[begin])
+                origin = first_of(staged[begin])
         state = fold(made, count, origin)
         if lane == 0 and row < rows:
             write(y, row_of(row, kept_shape, y_rows), state, extent, correction)

@@ -13,7 +13,8 @@ from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM
 from ...gradients import GRADIENTS, LARGE
-from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of, place_of
+from ...kernels.batch import monoid_on
+from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of_type, ordinary_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ..tiling import THREADS, steps_of
@@ -29,9 +30,10 @@ class _Pull:
 
     def __init__(self, gradient: str, value: str) -> None:
         rule, wide = GRADIENTS[gradient], accumulator_of(value)
-        (widen, narrow), pull, ordinary, as_number = conversions_of(value), jit.device(rule.pull), ordinary_of(value), as_number_of(value)
+        (widen, narrow), pull, ordinary, as_number = conversions_of(value), jit.device(of_type(rule.pull, wide)), ordinary_of(value), as_number_of(value)
         has_y, results, guarded, placed, shares = len(rule.segments) > 1, rule.results, rule.guarded, rule.places, rule.shares
         shifts, self.has_x, prepare, large = bool(rule.fold) and monoid_of(rule.fold).shifts, bool(rule.rows), jit.device(rule.prepare), wide(LARGE)
+        first_of = origin_of(value)
 
         @jit.device
         def found(held: Any, held_at: Any, y: Any, y_at: Any) -> Any:
@@ -54,7 +56,7 @@ class _Pull:
             if has_y:
                 saved = widen(y[y_at])
             if shifts:
-                origin = widen(x[x_at])
+                origin = first_of(x[x_at])
             g, saved, p, q = prepare(widen(dy[dy_at]), saved, found[0], found[1], wide(1), large)
             into[at], into[at + 1], into[at + 2], into[at + 3], into[at + 4] = g, saved, p, q, origin
 
@@ -67,7 +69,11 @@ class _Pull:
                 w = wide(share)
             return narrow(pull(widen(x) - rules[4], w, rules[0], rules[1], rules[2], rules[3], wide(0)))
 
-        self.found, self.rules, self.pulled = found, rules, pulled
+        @jit.device
+        def pulled_ordinary(x: Any, position: Any, share: Any, rules: Any) -> Any:
+            return pulled(x, position, share, (rules[0], rules[1], rules[2], wide(-1), rules[4]))
+
+        self.found, self.rules, self.pulled, self.pulled_ordinary = found, rules, pulled, pulled_ordinary
 
 
 _pull_of = functools.cache(_Pull)
@@ -78,10 +84,32 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
     """``give(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)``: a lane's part of the gradient of rows.
 
     Its accesses begin at ``position``, ``gap`` apart. ``across``: the ``vector`` elements of an access are of as many rows, else all of one;
-    ``rules`` are those of these rows, one behind the other.
+    ``rules`` are those of these rows, one behind the other. Rows whose guarded gradient wants p and q have a walk of their own.
     """
-    element, parts, steps = jit.SCALARS[value], _pull_of(gradient, value), steps_of(value, vector)
-    pulled, has_x, place, store = parts.pulled, parts.has_x, place_of(dims), STORE_STREAM[vector]
+    parts, steps, rows = _pull_of(gradient, value), steps_of(value, vector), vector if across else 1
+    if not GRADIENTS[gradient].guarded:
+        return _walk(gradient, value, vector, gap, dims, across, parts.pulled, steps)
+    walk = _walk(gradient, value, vector, gap, dims, across, parts.pulled_ordinary, steps)
+    walk_special = _walk(gradient, value, vector, gap, dims, across, parts.pulled, 1)
+
+    @jit.device
+    def give(
+        x: Any, dx: Any, from_x: Any, to_dx: Any, position: Any, last: Any, shape: Any, x_strides: Any, dx_strides: Any, share: Any, rules: Any
+    ) -> None:
+        ordinary = True
+        for v in range(rows):
+            ordinary &= rules[v * RULES + 3] < 0
+        if ordinary:
+            walk(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)
+        else:
+            walk_special(x, dx, from_x, to_dx, position, last, shape, x_strides, dx_strides, share, rules)
+
+    return give
+
+
+def _walk(gradient: str, value: str, vector: int, gap: int, dims: int, across: bool, pulled: Any, steps: int) -> Any:
+    """The walk of :func:`part_of`, with ``steps`` accesses in flight."""
+    element, has_x, place, store = jit.SCALARS[value], _pull_of(gradient, value).has_x, place_of(dims), STORE_STREAM[vector]
     (fetch, fetch_some), size = accesses_of(value, vector, gap, dims, steps), steps * vector
     along, rule = (0, RULES) if across else (1, 0)
 
@@ -93,7 +121,7 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
             batch[s * vector + v] = pulled(batch[s * vector + v], position + v * along, share, one)
 
     @jit.device
-    def give(
+    def walk(
         x: Any, dx: Any, from_x: Any, to_dx: Any, position: Any, last: Any, shape: Any, x_strides: Any, dx_strides: Any, share: Any, rules: Any
     ) -> None:
         batch = cuda.local.array(size, element)
@@ -122,7 +150,7 @@ def part_of(gradient: str, value: str, vector: int, gap: int, dims: int, across:
                         pull_one(batch, s, position + s * gap, share, rules)
                     store(dx, to_dx + place(position + s * gap, shape, dx_strides), batch, s * vector)
 
-    return give
+    return walk
 
 
 @jit.kernel
@@ -162,9 +190,9 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
     wide, parts, guarded = accumulator_of(value), _pull_of(gradient, value), GRADIENTS[gradient].guarded
     give = part_of(gradient, value, vector, lanes * vector, dims, False)
     widen, shifts, results, ordinary = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results, ordinary_of(value)
-    tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x)
-    nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_of(monoid).finish), parts.rules
-    groups, row_of = THREADS // lanes, place_of(kept)
+    tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x, rarely=guarded)
+    nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_on(monoid, value).finish), parts.rules
+    groups, row_of, first_of = THREADS // lanes, place_of(kept), origin_of(value)
 
     @jit.device
     def fold_whole(x: Any, from_x: Any, there: Any, extent: Any, lane: Any, correction: Any, shape: Any, x_strides: Any) -> Any:
@@ -173,7 +201,7 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
         if there:
             made, count = fold_lane(x, from_x, int64(0), int64(extent), lane, shape, x_strides)
             if shifts:
-                origin = widen(x[from_x])
+                origin = first_of(x[from_x])
         ended = finish(fold(made, count, origin), wide(extent - correction), wide(1))
         return (ended, wide(0)) if results == 1 else ended
 

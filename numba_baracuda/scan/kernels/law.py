@@ -8,9 +8,9 @@ from typing import Any
 
 from ...device.block import reach_of
 from ...device.warp import States, states_of
-from ...kernels.elements import accumulator_of, conversions_of
+from ...kernels.elements import accumulator_of, conversions_of, of_type
 from ...runtime import jit
-from ..rules import ByType, rule_of
+from ..rules import rule_of
 
 
 class Law:
@@ -28,13 +28,10 @@ class Law:
         self.widen, self.narrow = conversions_of(value)
         kinds = tuple(placed if letter == "p" else wide for letter in found.kinds)
         self.width = len(kinds)
-        combine = found.monoid.combine
-        self.states: States = states_of(
-            replace(found.monoid, combine=_for_kind(combine, wide)) if isinstance(combine, ByType) else found.monoid, kinds
-        )
+        self.states: States = states_of(replace(found.monoid, combine=of_type(found.monoid.combine, wide)), kinds)
         #: types of four arrays for states, the last repeated
         self.kinds = (*kinds, *[kinds[-1]] * 3)[:4]
-        lift, emit, begin, prepare = (_for_kind(each, wide) for each in (found.lift, found.emit, found.begin, found.prepare))
+        lift, emit, begin, prepare = (jit.device(of_type(each, wide)) for each in (found.lift, found.emit, found.begin, found.prepare))
         cast, items = self.states.cast, found.items
 
         @jit.device
@@ -66,11 +63,6 @@ class Law:
     def sizes(self, count: int) -> tuple[int, int, int, int]:
         """Elements of four arrays for so many states."""
         return tuple(count if k < self.width else 1 for k in range(4))  # type: ignore[return-value]
-
-
-def _for_kind(function: Any, kind: Any) -> Any:
-    """The device function; for one :class:`~..rules.ByType` that of the type."""
-    return jit.device(function)(kind) if isinstance(function, ByType) else jit.device(function)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from ...gradients import GRADIENTS, LARGE
-from ...kernels.elements import accumulator_of, as_number_of, conversions_of, ordinary_of
+from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of_type, ordinary_of
 from ...runtime import jit
 
 
@@ -20,7 +20,7 @@ def pull_of(gradient: str, value: str, ordinary: bool = False) -> Any:
     rule, wide = GRADIENTS[gradient], accumulator_of(value)
     widen, narrow = conversions_of(value)
     as_number, is_ordinary, large = as_number_of(value), ordinary_of(value), wide(LARGE)
-    pull, prepare = jit.device(rule.pull), jit.device(rule.prepare)
+    pull, prepare = jit.device(of_type(rule.pull, wide)), jit.device(rule.prepare)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     placed, guarded, results = rule.places, rule.guarded, rule.results
 

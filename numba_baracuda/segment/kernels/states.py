@@ -7,10 +7,10 @@ from typing import Any
 
 from numba import cuda
 
-from ...algebra import Monoid, monoid_of
+from ...algebra import Monoid
 from ...device.vector import STORE
 from ...dtypes import BY_NAME
-from ...kernels.batch import accessors
+from ...kernels.batch import accessors, monoid_on
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of
 from ...runtime import jit
 
@@ -107,7 +107,7 @@ def fold_of(monoid: str, value: str, vector: int, access: int = 0, result: str =
 
     ``result`` is by default ``value``, and ``access`` then ``vector``; for a type of its own the results lie in memory that is the package's.
     """
-    found = monoid_of(monoid)
+    found = monoid_on(monoid, value)
     if result:
         access = min(BY_NAME[result].vector, vector * found.results & -(vector * found.results))
     return Fold(found, value, vector, access or vector, result or value)
