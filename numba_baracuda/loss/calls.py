@@ -33,7 +33,7 @@ def _read(given: Any, op: str, name: str) -> View:
     view = arrays.read(given, (op, name, ""))
     if view.shape:
         return view
-    return View(view.ptr, Form.of((1,), (1,), view.element, view.device, view.kind, view.readonly), view.owner, view.name)
+    return view.seen_as(Form.of((1,), (1,), view.element, view.device, view.kind, view.readonly))
 
 
 def fused_linear_cross_entropy(
