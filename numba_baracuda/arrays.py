@@ -206,7 +206,7 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
         framework = _importer(at)
         ordinal = obj.__dlpack_device__()[1]
         producer = streams.current(framework, ordinal)
-        if driver.is_capturing(producer, ordinal):
+        if driver.meets_capture(producer, ordinal):
             producer = driver.idle_stream(ordinal)
             alias = framework.from_dlpack(_On(producer, obj))
         else:

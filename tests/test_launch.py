@@ -23,6 +23,7 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906
 
 
 class _AnyAttribute:
@@ -373,9 +374,15 @@ def test_a_stream_follows_another_by_an_event_that_is_used_again(monkeypatch: py
 def test_whether_a_stream_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch)
     fake.cuCtxSetCurrent(100)
-    fake.capturing = {5, 1, 0}  # which the driver does not answer for the default stream while others are captured
+    fake.capturing = {5}
     assert driver.is_capturing(5) and not driver.is_capturing(6)
-    assert not driver.is_capturing(0) and not driver.is_capturing(1)
+    for default in (0, 1):
+        assert not driver.is_capturing(default) and not driver.meets_capture(default)
+        fake.failures = [CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT]
+        assert driver.meets_capture(default)
+        fake.failures = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
+        with pytest.raises(errors.KernelLaunchError, match="cuStreamIsCapturing"):
+            driver.meets_capture(default)
 
 
 @pytest.mark.parametrize(("call", "name"), [(0, "cuStreamIsCapturing"), (1, "cuMemcpyDtoHAsync"), (2, "cuStreamSynchronize")])

@@ -197,6 +197,8 @@ def fused_linear_cross_entropy_backward(
         if name in views and len(views[name].shape) != rank:
             raise InvalidProblem(f"{op}: {name} has shape {list(views[name].shape)}, wants {rank} axes")
     if not views:
+        if workspace is not None:
+            arrays.read(workspace, (op, "workspace", ""))
         return
     first = next(iter(views.values()))
     rows, classes = views.get("grad_input"), views.get("grad_weight", views.get("grad_bias"))

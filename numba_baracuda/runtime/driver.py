@@ -16,6 +16,7 @@ from ..errors import KernelLaunchError, Unsupported
 
 MINIMUM_CAPABILITY = (8, 0)
 LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed
+_CAPTURE_IMPLICIT = 906  #: CUresult of work on the legacy default stream while a stream that it waits for is captured
 _bindings: Any = None
 
 
@@ -178,9 +179,17 @@ def free_async(pointer: int, stream: int, device: int = 0) -> None:
 
 def is_capturing(stream: int, device: int = 0) -> bool:
     """Whether a stream is being captured; the legacy default stream never is."""
-    if stream in (0, 1):
-        return False
-    return bool(_ask("cuStreamIsCapturing", device, stream))
+    return stream not in (0, 1) and meets_capture(stream, device)
+
+
+def meets_capture(stream: int, device: int = 0) -> bool:
+    """Whether a stream is being captured or, as the legacy default stream, would wait for one that is, which breaks the capture."""
+    try:
+        return bool(_ask("cuStreamIsCapturing", device, stream))
+    except KernelLaunchError as error:
+        if error.code != _CAPTURE_IMPLICIT:
+            raise
+        return True
 
 
 _events: dict[int, list[Any]] = {}  #: by device; those that nobody records at the moment
