@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import arrays, spans, streams
+from . import allocation, arrays, spans, streams
 from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
 from .op import MAX_RANK, NULL, Clear, Gemm, Launch, Op, Operand, Recipe, Sort, Target
@@ -110,25 +110,27 @@ class Bound:
             if mine + low < first + self.workspace and first < mine + high and spans.touch(self.blocks[k], room, first - mine):
                 raise InvalidProblem(f"{self.op.name}: workspace overlaps {self.op.operands[k].name}, wants memory of its own")
 
-    def follow_producers(self, stream: int, views: Sequence[View]) -> None:
-        """Queues ``stream`` behind those on which operands are made."""
-        if self.naming:
-            streams.follow(views, stream, self.device)
-
     def run(self, stream: int, pointers: list[int], views: list[View], workspace: View | None) -> None:
-        """Runs the steps; slots are appended to ``pointers``."""
+        """Runs the steps behind the producers of the operands, in scratch where no workspace is given; slots are appended to ``pointers``."""
+        if workspace is None and self.workspace:
+            workspace = allocation.scratch(views[0], self.workspace, stream)
         if self.device < 0:
             if not self.recipe.steps:
                 return
             arrays.warn_emulated()
             self.acts[0](views, workspace)
             return
+        if self.naming:
+            streams.follow(views, stream, self.device)
         if self.offsets:
             base = 0 if workspace is None else workspace.ptr  # None where every slot is empty
             pointers.extend(map(base.__add__, self.offsets))
         pointers.append(0)  # NULL
-        for act in self.acts:
-            act(stream, pointers)
+        try:
+            for act in self.acts:
+                act(stream, pointers)
+        finally:
+            workspace = None  # a traceback would keep scratch beyond the capture that has to give it back
 
     def _act(self, step: Any) -> _Act:
         """A step as a function of stream and pointers."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import allocation, arrays, registry, spans, streams
+from . import arrays, registry, spans, streams
 from .binding import Bound, check
 from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
@@ -231,9 +231,6 @@ class Plan:
         if workspace is not None:
             place = self._workspace(workspace, bound, views, pointers)
             streams.follow([place], handle, bound.device)
-        elif bound.workspace:
-            place = allocation.scratch(views[0], bound.workspace, handle)
-        bound.follow_producers(handle, views)
         bound.run(handle, pointers, views, place)
 
     def _workspace(self, given: Any, bound: Bound, views: list[View], pointers: list[int]) -> View:
@@ -264,9 +261,7 @@ def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int
     op = Op(name, OpCategory.INDEXING, OpCategory.INDEXING, "", "", operands, (), ())
     device = arrays.check_one_device(name, views)
     bound = Bound(op, recipe, views, target_of(device), device)
-    workspace = allocation.scratch(views[0], bound.workspace, stream) if bound.workspace else None
-    bound.follow_producers(stream, views)
-    bound.run(stream, [view.ptr for view in views], views, workspace)
+    bound.run(stream, [view.ptr for view in views], views, None)
 
 
 _plans: dict[Any, Plan] = {}

@@ -6,6 +6,7 @@ import ctypes
 import enum
 import math
 import struct
+import sys
 import threading
 import types
 
@@ -450,10 +451,21 @@ def test_a_bound_plan_follows_the_streams_that_its_operands_name(monkeypatch: py
     fake.cuCtxSetCurrent(100)
     made = bound(monkeypatch)
     late = arrays.View(Y.ptr, Y.form, None, "y", 6)
-    made.follow_producers(5, [X, late])
-    made.follow_producers(6, [X, late])
-    made.follow_producers(5, [X, Y])
+    for stream, operands in ((5, [X, late]), (6, [X, late]), (5, [X, Y])):
+        made.run(stream, [X.ptr, Y.ptr], operands, WORKSPACE)
     assert [call for call in fake.calls if call[0] in ("record", "wait")] == [("record", 500, 6), ("wait", 5, 500, 0)]
+
+
+def test_scratch_is_given_back_even_if_a_step_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the stream is still captured: later, the graph that it belongs to is complete."""
+    fake = use(monkeypatch)
+    fake.cuCtxSetCurrent(100)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    made = bound(monkeypatch, op.Verify("first", lambda found: None))
+    fake.capturing = {5}
+    with pytest.raises(errors.Unsupported, match="drop check_ids=True") as caught:
+        made.run(5, [X.ptr, Y.ptr], [X, Y], None)
+    assert ("free", 4096, 5) in fake.calls and caught.value.__traceback__ is not None
 
 
 def test_what_a_card_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,7 +484,6 @@ def test_an_old_card_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("broken", ["package", "library", "start"])
 def test_a_machine_without_a_driver_has_no_devices(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-    import sys
 
     class Found:
         @staticmethod
