@@ -90,6 +90,9 @@ class _Block:
 def scratch(like: View, nbytes: int, stream: int) -> View:
     """Uninitialised bytes for work on ``stream``, at least 16-byte aligned. Drop the view once that work is queued: memory is reused in stream order.
 
+    A replay of a captured stream wants its scratch again. So memory that is taken during a capture belongs to the graph: ``torch.cuda.graph`` has a
+    pool for it, and for others the driver records that memory is taken and given back. CuPy's pool would give it to the next who asks.
+
     When emulating, ``owner`` is a NumPy array of uint32 words.
     """
     owner: Any
@@ -102,7 +105,7 @@ def scratch(like: View, nbytes: int, stream: int) -> View:
         owner = _on_torch(like.device, stream, (nbytes,), "u8")
         ptr = owner.data_ptr()
     else:
-        pooled = "cupy" in sys.modules
+        pooled = "cupy" in sys.modules and not driver.is_capturing(stream, like.device)
         owner = on_cupy(like.device, stream, lambda cupy: cupy.cuda.alloc(nbytes)) if pooled else _Block(nbytes, stream, like.device)
         ptr = owner.ptr
     return View(ptr, Form.of((nbytes,), (1,), "u8", like.device, like.kind, False), owner, "workspace")

@@ -6,6 +6,7 @@ none: a type is recognised by the module that defines it, and a framework is tak
 
 from __future__ import annotations
 
+import numbers
 import os
 import sys
 import warnings
@@ -14,10 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, streams
 from .errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from .runtime import driver
-from .views import Form, View, c_strides, remember, spell
+from .views import Form, View, c_strides, lineage, remember, spell
 
 INSTALL_CUPY = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]' brings CuPy"
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
@@ -156,11 +157,13 @@ def _numba(obj: Any, at: _At) -> View:
     if _emulating is not False:
         _on_device(at, "a Numba device array")
     ptr = obj.device_ctypes_pointer.value or 0
-    return _assemble(obj, at, ptr, obj.shape, obj.strides, obj.dtype, driver.pointer_device(ptr), "numba")
+    view = _assemble(obj, at, ptr, obj.shape, obj.strides, obj.dtype, driver.pointer_device(ptr), "numba")
+    view.producer = int(obj.stream) or None
+    return view
 
 
 def _jax(obj: Any, at: _At) -> View:
-    """Through DLPack, which queues CuPy's current stream behind the computation of the array; its ``__cuda_array_interface__`` orders nothing.
+    """Through DLPack, which orders a stream behind the computation of the array; its ``__cuda_array_interface__`` orders nothing.
 
     The array must live until the stream has run the op: XLA knows nothing of that stream, and may give the memory of a dropped array to its next
     computation at once.
@@ -189,7 +192,19 @@ def _foreign(obj: Any, at: _At) -> View:
         dtype = getattr(obj, "dtype", None)
         if not str(dtype).endswith("bfloat16"):
             _refuse(at, f"{what} of typestr {typestr!r}, which does not say bfloat16", "a bfloat16 .dtype beside it, or a CuPy or torch array")
-    return _assemble(obj, at, ptr or 0, shape, tuple(strides), dtype, driver.pointer_device(ptr or 0), "foreign", bool(readonly))
+    view = _assemble(obj, at, ptr or 0, shape, tuple(strides), dtype, driver.pointer_device(ptr or 0), "foreign", bool(readonly))
+    view.producer = _producer(interface.get("stream"), what, at)
+    return view
+
+
+def _producer(stream: Any, what: str, at: _At) -> int | None:
+    """The stream that ``__cuda_array_interface__`` names."""
+    if stream is None:
+        return None
+    if isinstance(stream, numbers.Integral) and not isinstance(stream, bool) and int(stream) > 0:
+        return int(stream)
+    wants = "None, 1 for the legacy default stream, 2 for the one of the thread, or a handle"
+    _refuse(at, f'{what} whose __cuda_array_interface__ has "stream": {stream!r}', wants, InvalidProblem)
 
 
 def _dlpack(obj: Any, at: _At, kind: str) -> View:
@@ -198,14 +213,38 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
         if obj.__dlpack_device__()[0] not in (2, 13):  # CUDA and CUDA managed memory
             _in_host(at, f"{what} in host memory", "its framework can move it there")
         _on_device(at, f"{what} in device memory")
-        alias = _importer(at).from_dlpack(obj)
+        framework = _importer(at)
+        ordinal = obj.__dlpack_device__()[1]
+        producer = streams.current(framework, ordinal)
+        if driver.meets_capture(producer, ordinal):
+            producer = driver.idle_stream(ordinal)
+            alias = framework.from_dlpack(_On(producer, obj))
+        else:
+            alias = framework.from_dlpack(obj)
     except BaracudaError:
         raise
     except Exception as error:  # frameworks raise what they like
         raise Unsupported(f"{at[0]}: {at[1]} is {what} that cannot be shared through DLPack: {error}") from error
     seen = view(alias, *at)
     form = seen.form
-    return View(seen.ptr, Form.of(form.shape, form.strides, form.element, form.device, kind, kind == "jax"), seen.owner, seen.name)
+    form = Form.of(form.shape, form.strides, form.element, form.device, kind, kind == "jax")
+    return View(seen.ptr, form, seen.owner, seen.name, producer)
+
+
+class _On:
+    """An object that has DLPack, exported for a stream of our choice.
+
+    The framework that takes it would name its current stream. While that one is captured it cannot wait for what was queued before the capture.
+    """
+
+    def __init__(self, stream: int, obj: Any) -> None:
+        self.stream, self.obj = stream, obj
+
+    def __dlpack_device__(self) -> Any:
+        return self.obj.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.obj.__dlpack__(**(options | {"stream": self.stream}))
 
 
 def _importer(at: _At) -> Any:
@@ -234,11 +273,6 @@ _BASES: dict[tuple[str, str], _Converter] = {
     ("numpy", "ndarray"): _numpy,
 }
 _converters: dict[type, _Converter] = {}
-
-
-def lineage(kind: type) -> list[tuple[str, str]]:
-    """A type and its bases by package and name, to recognise what may not be imported."""
-    return [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
 
 
 def _converter(kind: type) -> _Converter:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import allocation, arrays, spans
+from . import allocation, arrays, spans, streams
 from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
 from .op import MAX_RANK, NULL, Clear, Gemm, Launch, Op, Operand, Recipe, Sort, Target
@@ -61,6 +62,10 @@ def _check_shape(op: Op, descriptor: Any, operand: Operand, shape: tuple[int, ..
     return shape[1:]
 
 
+#: a step as a function of stream and pointers
+_Act = Callable[[int, list[int]], None]
+
+
 class Bound:
     """A recipe with its operands' layouts settled: what is left are addresses and a stream."""
 
@@ -70,13 +75,14 @@ class Bound:
         pointers = (*[operand.name for operand in op.operands], *[slot.name for slot in recipe.slots], NULL)
         self.names = {name: k for k, name in enumerate(pointers)}
         self.offsets = [sum(slot.nbytes for slot in recipe.slots[:k]) for k in range(len(recipe.slots))]
-        reach = [(low - view.ptr, high - view.ptr) for view, (low, high) in zip(views, map(spans.span, views), strict=True)]
-        held = [low < high for low, high in reach]
-        outputs = [k for k, operand in enumerate(op.operands) if operand.output and held[k]]
-        inputs = [k for k, operand in enumerate(op.operands) if not operand.output and held[k]]
-        self.pairs = [(out, *reach[out], k, *reach[k]) for out in outputs for k in inputs]
-        self.reach = [(k, *reach[k]) for k in (*outputs, *inputs)]
+        blocks = [spans.blocks(view.form) for view in views]
+        held = [k for k, view in enumerate(views) if not view.form.empty and view.form.number is None]
+        outputs, inputs = [k for k in held if op.operands[k].output], [k for k in held if not op.operands[k].output]
+        pairs = [*itertools.product(outputs, inputs), *((later, out) for out, later in itertools.combinations(outputs, 2))]
+        self.pairs = [(out, *blocks[out][:2], k, *blocks[k][:2]) for out, k in pairs]
+        self.reach, self.blocks = [(k, *blocks[k][:2]) for k in held if self.workspace], blocks
         self.workspaces: set[Form] = set()  #: forms of workspaces that have been checked
+        self.naming = any(view.kind in streams.NAMING for view in views)
         if target.emulated:
             from .runtime.emulated import Emulated
 
@@ -85,37 +91,49 @@ class Bound:
             self.acts = [self._act(step) for step in recipe.steps]
 
     def check_aliasing(self, pointers: Sequence[int]) -> None:
-        """No output may overlap an input."""
+        """No output may overlap an input or another output."""
         for out, out_low, out_high, k, low, high in self.pairs:
             mine, other = pointers[out], pointers[k]
-            if mine + out_low < other + high and other + low < mine + out_high:
+            if (
+                mine + out_low < other + high
+                and other + low < mine + out_high
+                and spans.touch(self.blocks[out], self.blocks[k], other - mine)
+            ):  # fmt: skip
                 operands = self.op.operands
                 raise InvalidProblem(f"{self.op.name}: {operands[out].name} overlaps {operands[k].name}, wants memory of its own")
 
     def check_apart(self, first: int, pointers: Sequence[int]) -> None:
         """The workspace, which starts at ``first``, may not overlap an operand."""
-        last = first + self.workspace
+        room = spans.Blocks(0, self.workspace, self.workspace, ())
         for k, low, high in self.reach:
-            if pointers[k] + low < last and first < pointers[k] + high:
+            mine = pointers[k]
+            if mine + low < first + self.workspace and first < mine + high and spans.touch(self.blocks[k], room, first - mine):
                 raise InvalidProblem(f"{self.op.name}: workspace overlaps {self.op.operands[k].name}, wants memory of its own")
 
     def run(self, stream: int, pointers: list[int], views: list[View], workspace: View | None) -> None:
-        """Runs the steps. Slots, and what a step makes for the next ones, are appended to ``pointers``; ``views`` keep the latter alive."""
+        """Runs the steps behind the producers of the operands, in scratch where no workspace is given; slots are appended to ``pointers``."""
+        if workspace is None and self.workspace:
+            workspace = allocation.scratch(views[0], self.workspace, stream)
         if self.device < 0:
             if not self.recipe.steps:
                 return
             arrays.warn_emulated()
             self.acts[0](views, workspace)
             return
+        if self.naming:
+            streams.follow(views, stream, self.device)
         if self.offsets:
             base = 0 if workspace is None else workspace.ptr  # None where every slot is empty
             pointers.extend(map(base.__add__, self.offsets))
         pointers.append(0)  # NULL
-        for act in self.acts:
-            act(stream, pointers, views)
+        try:
+            for act in self.acts:
+                act(stream, pointers)
+        finally:
+            workspace = None  # a traceback would keep scratch beyond the capture that has to give it back
 
-    def _act(self, step: Any) -> Callable[[int, list[int], list[View]], None]:
-        """A step as a function of stream, pointers and what must stay alive."""
+    def _act(self, step: Any) -> _Act:
+        """A step as a function of stream and pointers."""
         if isinstance(step, Launch):
             return self._launch(step)
         if isinstance(step, Sort):
@@ -125,49 +143,50 @@ class Bound:
         slot = next(slot for slot in self.recipe.slots if slot.name == step.slot)
         place = self.names[slot.name]
         if isinstance(step, Clear):
-            return lambda stream, pointers, kept: driver.memset_async(pointers[place], slot.nbytes, stream, step.byte, self.device)
+            return lambda stream, pointers: driver.memset_async(pointers[place], slot.nbytes, stream, step.byte, self.device)
 
-        def verify(stream: int, pointers: list[int], kept: list[View]) -> None:
+        def verify(stream: int, pointers: list[int]) -> None:
             step.judge(driver.read_back(pointers[place], slot.count, stream, self.device))
 
         return verify
 
-    def _sort(self, step: Sort) -> Callable[[int, list[int], list[View]], None]:
+    def _sort(self, step: Sort) -> _Act:
         from .runtime import radix
 
-        places = operator.itemgetter(*[self.names[name] for name in (step.keys, step.sorted_keys, step.values, step.sorted_values)])
-        sorter = radix.sorter(f"u{8 * step.key_size}", f"u{8 * step.value_size}", self.device)
-        nbytes = sorter.workspace(step.count, step.bits, step.first_bit)
+        names = (step.scratch, step.keys, step.sorted_keys, step.values, step.sorted_values)
+        pick, sorter = operator.itemgetter(*[self.names[name] for name in names]), radix.sorter_of(step, self.device)
+        room = self._room(step.scratch)
 
-        def sort(stream: int, pointers: list[int], kept: list[View]) -> None:
-            scratch = allocation.scratch(kept[0], nbytes, stream)
-            kept.append(scratch)
-            keys, sorted_keys, values, sorted_values = places(pointers)
-            sorter(stream, scratch.ptr, nbytes, keys, sorted_keys, values, sorted_values, step.count, step.bits, step.first_bit)
+        def sort(stream: int, pointers: list[int]) -> None:
+            scratch, keys, sorted_keys, values, sorted_values = pick(pointers)
+            sorter(stream, scratch, room, keys, sorted_keys, values, sorted_values, step.count, step.bits, step.first_bit)
 
         return sort
 
-    def _gemm(self, step: Gemm) -> Callable[[int, list[int], list[View]], None]:
+    def _gemm(self, step: Gemm) -> _Act:
         from .runtime import cublas
 
-        room = next(slot.nbytes for slot in self.recipe.slots if slot.name == step.workspace)
         scalars = [each for each in (step.alpha, step.beta) if isinstance(each, str)]
         pick = operator.itemgetter(*[self.names[name] for name in (step.a.name, step.b.name, step.c.name, step.workspace, *scalars)])
-        queue = cublas.product(step, room, self.device, self.target)
-        return lambda stream, pointers, kept: queue(stream, *pick(pointers))
+        queue = cublas.product(step, self._room(step.workspace), self.device, self.target)
+        return lambda stream, pointers: queue(stream, *pick(pointers))
 
-    def _launch(self, step: Launch) -> Callable[[int, list[int], list[View]], None]:
+    def _room(self, name: str) -> int:
+        """Bytes of a slot."""
+        return next(slot.nbytes for slot in self.recipe.slots if slot.name == name)
+
+    def _launch(self, step: Launch) -> _Act:
         from .runtime import cache
 
         blocks, threads, shared = step.config
         if blocks >= 1 << 31:
             raise Unsupported(f"{self.op.name}: {blocks} blocks, wants fewer than 2^31; the problem is too large for one launch")
         if not blocks:
-            return lambda stream, pointers, kept: None
+            return lambda stream, pointers: None
         kernel = launch.load(cache.cubin(step.spec, self.target.arch))
         queue = launch.Launch(kernel, step.spec.signature, (blocks, 1, 1), threads, shared, step.scalars, device=self.device).queue
         places = [self.names[name] for name in step.pointers]
         if len(places) == 1:
-            return lambda stream, pointers, kept: queue(stream, (pointers[places[0]],))
+            return lambda stream, pointers: queue(stream, (pointers[places[0]],))
         pick = operator.itemgetter(*places)
-        return lambda stream, pointers, kept: queue(stream, pick(pointers))
+        return lambda stream, pointers: queue(stream, pick(pointers))

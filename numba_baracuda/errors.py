@@ -6,7 +6,9 @@ A message names the op, the argument, what it got and what it wants.
 
 from __future__ import annotations
 
+import copyreg
 import enum
+from typing import Any
 
 
 class Status(enum.IntEnum):
@@ -24,6 +26,10 @@ class BaracudaError(Exception):
     """Base of everything the package raises on purpose."""
 
     status = Status.LAUNCH_FAILURE
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The message and the attributes as they are: a constructor that writes the message takes other arguments."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InvalidProblem(BaracudaError, ValueError):

@@ -107,6 +107,7 @@ class Sort:
     """Sorts ``count`` pairs of key and value by bits ``first_bit`` to ``bits`` − 1 of the keys, stably.
 
     ``keys`` and ``values`` name slots, ``values`` perhaps an operand whose rows are contiguous; ``key_size`` and ``value_size`` are their bytes.
+    ``scratch`` names the slot that the sort works in.
     """
 
     keys: str
@@ -118,6 +119,7 @@ class Sort:
     count: int
     bits: int
     first_bit: int = 0
+    scratch: str = "sort_scratch"
 
 
 @dataclass(frozen=True)
@@ -175,12 +177,13 @@ def typical_layouts(shapes: dict[str, tuple[int, ...]]) -> Iterator[dict[str, La
 
 @dataclass(frozen=True)
 class Target:
-    """What a recipe may know of the device."""
+    """What a recipe may know of the device. ``ordinal`` is its number; −1 where nothing runs on one, as in the emulator."""
 
     capability: tuple[int, int]
     multiprocessors: int
     l2_bytes: int = 50 << 20
     emulated: bool = False
+    ordinal: int = -1
 
     @property
     def arch(self) -> str:

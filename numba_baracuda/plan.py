@@ -5,11 +5,12 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import allocation, arrays, registry, spans, streams
+from . import arrays, registry, spans, streams
 from .binding import Bound, check
 from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
@@ -68,15 +69,20 @@ def target_of(device: int) -> Target:
     """The device as recipes see it; −1 is the emulator."""
     if device < 0:
         return EMULATED
-    return Target(driver.compute_capability(device), driver.multiprocessors(device), driver.l2_bytes(device))
+    return Target(driver.compute_capability(device), driver.multiprocessors(device), driver.l2_bytes(device), ordinal=device)
 
 
 class Plan:
-    """An op for problems of one descriptor, on devices of one architecture. Made by :func:`select`, safe to run from any thread."""
+    """An op for problems of one descriptor, on devices of one architecture. Made by :func:`select`, safe to run from any thread.
 
-    def __init__(self, op: Op, descriptor: Any, variant: Variant, target: Target, workspace_size: int) -> None:
+    A copy is the plan itself; a pickled one is selected again where it is loaded.
+    """
+
+    def __init__(
+        self, op: Op, descriptor: Any, variant: Variant, target: Target, workspace_size: int, selected_by: tuple[Any, ...] | None = None
+    ) -> None:
         self.op, self.descriptor, self.variant, self.target = op, descriptor, variant, target
-        self._workspace_size = workspace_size
+        self._workspace_size, self._selected_by = workspace_size, selected_by
         self._places = [(operand.part_of or operand.name, operand.name, (op.name, operand.name, "")) for operand in op.operands]
         self._arguments = dict.fromkeys(argument for argument, _, _ in self._places)
         self._parts = [operand.name for operand in op.operands if operand.part_of]
@@ -95,12 +101,24 @@ class Plan:
             return getattr(self.descriptor, name)
         raise AttributeError(f"a plan has no attribute {name!r}" + (f" for {op.name}" if op else ""))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._selected_by is None:
+            raise TypeError(f"{self!r} was not made by select(), which a pickled plan is loaded by")
+        descriptor, preference, device = self._selected_by
+        return partial(select, device=device), (descriptor, preference)
+
+    def __copy__(self) -> Plan:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Plan:
+        return self
+
     def __repr__(self) -> str:
         return f"Plan({self.op.name}, {self.variant.name}, {self.descriptor})"
 
     @property
     def workspace_size(self) -> int:
-        """Bytes that ``run`` needs at most, whatever the strides; a sort draws memory of its own beside it."""
+        """Bytes that ``run`` needs at most, whatever the strides."""
         return self._workspace_size
 
     @property
@@ -128,7 +146,12 @@ class Plan:
 
         JAX knows nothing of that stream: its arrays must live until the stream has run the op, as must any array on a stream foreign to its
         framework. ``workspace`` is any device array of at least ``workspace_size`` bytes, 16-byte aligned; None lets the package take what it
-        needs in stream order.
+        needs in stream order. While ``stream`` is captured, that is memory of the graph: of its pool under ``torch.cuda.graph``, else memory that
+        the graph itself takes and gives back whenever it is launched.
+
+        The stream waits for arrays that come through DLPack, JAX's among them, and for those whose ``__cuda_array_interface__`` names a stream.
+        Arrays of CuPy and torch must be ready on their framework's current stream; with another ``stream``, order it behind that one. A captured
+        stream waits for nothing outside of its capture.
         """
         self.execute(self.views(operands), stream, workspace)
 
@@ -204,16 +227,18 @@ class Plan:
     def queue(self, bound: Bound, views: list[View], pointers: list[int], stream: Any, workspace: Any) -> None:
         """``execute`` for operands at these addresses whose launches are at hand."""
         handle = streams.stream_handle(stream, views[0])
-        bound.run(handle, pointers, views, self._workspace(workspace, bound, views, pointers, handle) if bound.workspace else None)
+        place = None
+        if workspace is not None:
+            place = self._workspace(workspace, bound, views, pointers)
+            streams.follow([place], handle, bound.device)
+        bound.run(handle, pointers, views, place)
 
-    def _workspace(self, given: Any, bound: Bound, views: list[View], pointers: list[int], handle: int) -> View:
-        if given is None:
-            return allocation.scratch(views[0], bound.workspace, handle)
+    def _workspace(self, given: Any, bound: Bound, views: list[View], pointers: list[int]) -> View:
         workspace = arrays.read(given, self._workspace_place)
         if workspace.form not in bound.workspaces:
             self._check_workspace(workspace, bound, views)
             bound.workspaces.add(workspace.form)
-        if workspace.ptr & 15:
+        if workspace.ptr & 15 and not workspace.form.empty:
             raise MisalignedOperand(f"{self.op.name}: workspace is at address {workspace.ptr:#x}, wants a multiple of 16")
         bound.check_apart(workspace.ptr, pointers)
         return workspace
@@ -236,8 +261,7 @@ def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int
     op = Op(name, OpCategory.INDEXING, OpCategory.INDEXING, "", "", operands, (), ())
     device = arrays.check_one_device(name, views)
     bound = Bound(op, recipe, views, target_of(device), device)
-    workspace = allocation.scratch(views[0], bound.workspace, stream) if bound.workspace else None
-    bound.run(stream, [view.ptr for view in views], views, workspace)
+    bound.run(stream, [view.ptr for view in views], views, None)
 
 
 _plans: dict[Any, Plan] = {}
@@ -258,6 +282,7 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
 
 
 def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
+    selected_by = descriptor, preference, device
     op = registry.find(descriptor.op_name)
     if preference.max_workspace_bytes is not None and hasattr(descriptor, "within"):
         descriptor = descriptor.within(preference.max_workspace_bytes)
@@ -279,7 +304,7 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
         if preference.max_workspace_bytes is not None and needed > preference.max_workspace_bytes:
             reasons.append(f"{variant.name} needs a workspace of {needed} bytes, more than {preference.max_workspace_bytes}")
             continue
-        return Plan(op, descriptor, variant, target, needed)
+        return Plan(op, descriptor, variant, target, needed, selected_by)
     raise Unsupported(f"{op.name}: no variant serves {descriptor}: {'; '.join(reasons)}")
 
 

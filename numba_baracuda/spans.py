@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
-from .views import View, c_strides
+from .views import Form, View, c_strides
+
+#: most pairs of blocks that are compared before two arrays are taken to touch
+_TRIES = 64
 
 
-@functools.lru_cache(4096)
 def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
     """Lowest and highest element, counted from the first."""
     low = high = 0
@@ -16,13 +19,71 @@ def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
     return low, high
 
 
-def span(view: View) -> tuple[int, int]:
-    """Addresses of the first byte that an array reaches and of the one after the last."""
-    if 0 in view.shape:
-        return view.ptr, view.ptr
-    low, high = _reach(view.shape, view.strides)
-    itemsize = view.form.itemsize
-    return view.ptr + low * itemsize, view.ptr + (high + 1) * itemsize
+class Blocks(NamedTuple):
+    """The bytes of an array: from ``low`` to ``high``, counted from its first element, as blocks of ``width`` contiguous bytes.
+
+    ``levels`` are (pitch, count) in bytes from the widest pitch to the narrowest; the first block of all begins at ``low``.
+    """
+
+    low: int
+    high: int
+    width: int
+    levels: tuple[tuple[int, int], ...]
+
+
+@functools.lru_cache(4096)
+def blocks(form: Form) -> Blocks:
+    """The bytes of an array of this form."""
+    if form.empty:
+        return Blocks(0, 0, 0, ())
+    size = form.itemsize
+    low, high = _reach(form.shape, form.strides)
+    width, levels = size, list[tuple[int, int]]()
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(form.strides, form.shape, strict=True) if stride and extent > 1):
+        if not levels and stride * size <= width:
+            width += stride * size * (extent - 1)
+        else:
+            levels.insert(0, (stride * size, extent))
+    return Blocks(low * size, (high + 1) * size, width, tuple(levels))
+
+
+@functools.lru_cache(4096)
+def touch(a: Blocks, b: Blocks, distance: int) -> bool:
+    """Whether two arrays, the first element of ``b`` ``distance`` bytes behind that of ``a``, have a byte in common.
+
+    Exact for arrays of equal pitches, such as parts of the rows or columns of one array. Where other pitches leave too many blocks to compare, they
+    are taken to touch.
+    """
+    pending = [(a.levels, b.levels, distance + b.low - a.low)]
+    for _ in range(_TRIES):
+        if not pending:
+            return False
+        of_a, of_b, behind = pending.pop()
+        pitch = max(level[0] for level in (*of_a, *of_b, (0, 1)))
+        if not pitch:
+            if -b.width < behind < a.width:
+                return True
+            continue
+        (rows_a, of_a), (rows_b, of_b) = _rows(of_a, pitch), _rows(of_b, pitch)
+        # row k of a and row l of b overlap where k − l, times the pitch, lies between these
+        least = max((behind - _length(of_a, a.width)) // pitch + 1, 1 - rows_b)
+        most = min(-(-(behind + _length(of_b, b.width)) // pitch), rows_a) - 1
+        if most - least >= _TRIES:
+            return True
+        pending += [(of_a, of_b, behind - k * pitch) for k in range(least, most + 1)]
+    return True
+
+
+_Levels = tuple[tuple[int, int], ...]
+
+
+def _rows(levels: _Levels, pitch: int) -> tuple[int, _Levels]:
+    """Number of rows of this pitch, and the levels of one row."""
+    return (levels[0][1], levels[1:]) if levels and levels[0][0] == pitch else (1, levels)
+
+
+def _length(levels: _Levels, width: int) -> int:
+    return width + sum(pitch * (count - 1) for pitch, count in levels)
 
 
 def nbytes(view: View) -> int:

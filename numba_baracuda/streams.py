@@ -6,12 +6,12 @@ import functools
 import numbers
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from .arrays import lineage
 from .errors import InvalidProblem
-from .views import View
+from .runtime import driver
+from .views import View, lineage
 
 
 @functools.cache
@@ -40,7 +40,27 @@ def _default(like: View) -> int:
 
 
 def _of_interface(like: View) -> int:
-    return int(getattr(like.owner, "__cuda_array_interface__", {}).get("stream") or 0)
+    return like.producer or 0
+
+
+def current(framework: Any, device: int) -> int:
+    """The current stream of CuPy or torch on a device."""
+    return torch_stream()(device) if framework is sys.modules.get("torch") else _cupy_stream()(device).ptr
+
+
+#: kinds of arrays that may name the stream which produces them
+NAMING = frozenset(("foreign", "jax", "numba"))
+
+
+def follow(views: Iterable[View], handle: int, device: int) -> None:
+    """Queues a stream behind the streams that produce these arrays, where they are others.
+
+    A stream that is captured follows only streams of the same capture: it cannot wait for what is not captured, and what is queued before a replay
+    is for the caller to order.
+    """
+    for producer in {view.producer for view in views} - {None, handle}:
+        if producer is not None and (not driver.is_capturing(handle, device) or driver.is_capturing(producer, device)):
+            driver.follow(handle, producer, device)
 
 
 _Current = Callable[[View], int]
@@ -84,6 +104,10 @@ def stream_handle(stream: Any, like: View) -> int:
     ``None`` is the current stream of the framework that owns ``like``, so that an op takes its place among that framework's own operations. For Numba
     that is the default stream, which the driver binding itself makes the per-thread one if so configured; for JAX and DLPack, that of the
     framework the array is seen through; for others, the stream that ``__cuda_array_interface__`` names, else the default stream.
+
+    Arrays of CuPy and torch are ready, as they are for these frameworks' own operations, once their framework's current stream is: an op that is
+    given another ``stream`` does not wait for it. What is read through DLPack, and any array whose ``__cuda_array_interface__`` names a stream, is
+    waited for on the stream that runs the op (:func:`follow`).
     """
     if stream is None:
         return (_currents.get(type(like.owner)) or _current(type(like.owner)))(like)

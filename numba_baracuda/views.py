@@ -23,6 +23,11 @@ def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
     return tuple(strides[::-1]) if shape else ()
 
 
+def lineage(kind: type) -> list[tuple[str, str]]:
+    """A type and its bases by package and name, to recognise those of frameworks that may not be imported."""
+    return [(base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__]
+
+
 class Form:
     """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
 
@@ -69,16 +74,18 @@ class View:
     """What a kernel needs of an operand: the address of its first element and its :class:`Form`; ``owner`` keeps the memory alive.
 
     ``name`` is the argument it was given as. For JAX arrays and objects that have only DLPack, ``owner`` is the CuPy array or torch tensor through
-    which they are seen.
+    which they are seen. ``producer`` is the stream behind which what the array holds is ready, where the array names one; None says that the current
+    stream of its framework is, or that nothing is to be waited for.
     """
 
-    __slots__ = ("form", "name", "owner", "ptr")
+    __slots__ = ("form", "name", "owner", "producer", "ptr")
 
-    def __init__(self, ptr: int, form: Form, owner: Any, name: str) -> None:
+    def __init__(self, ptr: int, form: Form, owner: Any, name: str, producer: int | None = None) -> None:
         self.ptr = ptr
         self.form = form
         self.owner = owner
         self.name = name
+        self.producer = producer
 
     shape = property(lambda self: self.form.shape)
     strides = property(lambda self: self.form.strides)
@@ -86,6 +93,10 @@ class View:
     device = property(lambda self: self.form.device)
     kind = property(lambda self: self.form.kind)
     readonly = property(lambda self: self.form.readonly)
+
+    def seen_as(self, form: Form) -> View:
+        """The same memory in another form."""
+        return View(self.ptr, form, self.owner, self.name, self.producer)
 
     def __repr__(self) -> str:
         return f"{self.name}: {spell(self.element, self.shape)} of {self.kind} on device {self.device}"

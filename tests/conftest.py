@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
 import hypothesis
 import pytest
@@ -68,6 +69,25 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def any_kind(request: pytest.FixtureRequest) -> Kind:
     """Every kind of arrays."""
     return _kind(request)
+
+
+@pytest.fixture(scope="session")
+def delay() -> Callable[..., None]:
+    """``delay(handle)`` keeps a stream busy for some tenths of a second."""
+    import cupy
+    from numba import cuda
+
+    @cuda.jit
+    def doze(times: int) -> None:
+        for _ in range(times):
+            cuda.nanosleep(1_000_000)
+
+    def start(handle: int, times: int = 300) -> None:
+        doze[1, 1, cuda.external_stream(handle)](times)
+
+    start(0, 1)
+    cupy.cuda.runtime.deviceSynchronize()
+    return start
 
 
 @pytest.fixture

@@ -76,6 +76,7 @@ DeviceNDArray = named(
         strides=(4,),
         dtype=np.dtype("i4"),
         device_ctypes_pointer=ctypes.c_size_t(512),
+        stream=0,
     ),
 )
 NumbaStream = named("numba.cuda.cudadrv.driver", "Stream", __int__=lambda self: 31)
@@ -116,6 +117,7 @@ def card(monkeypatch: pytest.MonkeyPatch) -> None:
     """One CUDA device is present."""
     monkeypatch.delenv("NUMBA_BARACUDA_EMULATE", raising=False)
     monkeypatch.setattr(driver, "device_count", lambda: 1)
+    monkeypatch.setattr(driver, "meets_capture", lambda stream, device: False)
 
 
 @pytest.fixture
@@ -502,6 +504,7 @@ def test_no_stream_is_the_current_one_of_the_owner(card: None, fake_cupy: Any, f
     assert streams.stream_handle(None, seen(DeviceNDArray())) == 0
     assert streams.stream_handle(None, seen(Interface())) == 0
     assert streams.stream_handle(None, seen(Interface(stream=77))) == 77
+    assert streams.stream_handle(None, seen(Interface(stream=None))) == 0
     monkeypatch.setattr(fake_torch._C, "_cuda_getCurrentRawStream", None)
     del fake_torch._C._cuda_getCurrentRawStream
     streams.torch_stream.cache_clear()
@@ -511,6 +514,95 @@ def test_no_stream_is_the_current_one_of_the_owner(card: None, fake_cupy: Any, f
 
 def test_a_numpy_array_has_no_stream(emulator: None) -> None:
     assert streams.stream_handle(None, seen(np.zeros(3))) == 0
+
+
+# the streams that arrays are made on
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The driver's streams: which of them are captured, and which follow which."""
+    state = types.SimpleNamespace(captured=set(), followed=[])
+    monkeypatch.setattr(driver, "meets_capture", lambda stream, device: stream in state.captured)
+    monkeypatch.setattr(driver, "follow", lambda *what: state.followed.append(what))
+    monkeypatch.setattr(driver, "idle_stream", lambda device: 99 + device)
+    return state
+
+
+def test_the_stream_that_an_array_names(card: None, fake_cupy: Any) -> None:
+    assert [seen(array).producer for array in (CupyArray(), Tensor(), DeviceNDArray(), Interface(), Interface(stream=None))] == [None] * 5
+    assert [seen(Interface(stream=stream)).producer for stream in (1, 2, np.int64(77))] == [1, 2, 77]
+    bound = named("numba.cuda.cudadrv.devicearray", "DeviceNDArray", DeviceNDArray, stream=NumbaStream())()
+    assert (seen(bound).kind, seen(bound).producer) == ("numba", 31)
+    assert seen(Interface(stream=77)).seen_as(seen(Interface()).form).producer == 77
+
+
+@pytest.mark.parametrize("stream", [0, -5, True, 1.0, "1"])
+def test_a_stream_that_no_array_may_name(card: None, stream: Any) -> None:
+    message = rf'segment_sum: input is a Interface whose __cuda_array_interface__ has "stream": {stream!r}, wants None, 1 for the legacy default'
+    with pytest.raises(errors.InvalidProblem, match=message):
+        seen(Interface(stream=stream))
+
+
+def test_what_comes_through_dlpack_is_made_on_the_current_stream(card: None, fake_cupy: Any, queue: Any) -> None:
+    fake_cupy.state.stream = 5
+    assert seen(Capsule()).producer == 5
+    assert seen(named("jaxlib._jax", "ArrayImpl", Capsule)()).producer == 5
+
+
+def test_dlpack_from_torch_is_made_on_its_current_stream(card: None, fake_torch: Any, queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert seen(Capsule()).producer == 7
+
+
+def test_dlpack_during_a_capture_orders_a_stream_that_is_not_captured(
+    card: None, fake_cupy: Any, queue: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    class Exporter(Capsule):
+        def __dlpack__(self, **options: Any) -> None:
+            asked.append(options)
+
+    def take(obj: Any) -> Any:
+        assert obj.__dlpack_device__() == (2, 0)
+        obj.__dlpack__(stream=fake_cupy.state.stream, max_version=(1, 0))
+        return CupyArray()
+
+    monkeypatch.setattr(fake_cupy, "from_dlpack", take)
+    fake_cupy.state.stream = 5
+    assert (seen(Exporter()).producer, asked.pop()) == (5, {"stream": 5, "max_version": (1, 0)})
+    for stream in (5, 0):  # the default stream would wait for the captured one
+        fake_cupy.state.stream = stream
+        queue.captured = {stream}
+        assert (seen(Exporter()).producer, asked.pop()) == (99, {"stream": 99, "max_version": (1, 0)})
+
+
+def test_a_stream_follows_every_producer_that_is_another(card: None, queue: Any) -> None:
+    operands = [seen(array) for array in (CupyArray(), Interface(stream=77), Interface(stream=5), Interface(stream=77), Interface(stream=78))]
+    streams.follow(operands, 5, 0)
+    assert sorted(queue.followed) == [(5, 77, 0), (5, 78, 0)]
+    queue.followed.clear()
+    queue.captured = {5, 78}
+    streams.follow(operands, 5, 0)
+    assert queue.followed == [(5, 78, 0)], "a captured stream cannot wait for what is not captured"
+    queue.followed.clear()
+    queue.captured = {78}
+    streams.follow(operands, 5, 0)
+    assert sorted(queue.followed) == [(5, 77, 0), (5, 78, 0)], "or else it would run ahead of the capture"
+
+
+def test_scratch_of_a_capture_is_the_graphs(card: None, fake_cupy: Any, queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pool would give it to the next who asks, and a replay would write there."""
+    calls = []
+    monkeypatch.setattr(driver, "alloc_async", lambda *what: calls.append(what) or 1 << 12)
+    monkeypatch.setattr(driver, "free_async", lambda *what: calls.append(what))
+    queue.captured = {9}
+    made = allocation.scratch(seen(CupyArray()), 100, 9)
+    assert made.ptr == 1 << 12 and calls == [(100, 9, 0)] and fake_cupy.state.taken == []
+    del made
+    assert calls == [(100, 9, 0), (1 << 12, 9, 0)]
+    assert allocation.scratch(seen(CupyArray()), 100, 8).ptr == 1 << 20
 
 
 # memory that is reached
@@ -537,21 +629,53 @@ def place(name: str) -> arrays.View:
     return seen(VIEWS[name])
 
 
+def touching(a: Any, b: Any) -> bool:
+    first, second = seen(a), seen(b)
+    return spans.touch(spans.blocks(first.form), spans.blocks(second.form), second.ptr - first.ptr)
+
+
 @pytest.mark.parametrize("name", VIEWS)
-def test_span_is_what_numpy_says(emulator: None, name: str) -> None:
+def test_the_reach_is_what_numpy_says(emulator: None, name: str) -> None:
     array = VIEWS[name]
-    low, high = spans.span(place(name))
+    low, high, *_ = spans.blocks(place(name).form)
     if not array.size:
         assert low == high
     else:
-        assert (low, high) == getattr(np.lib, "array_utils", np).byte_bounds(array)
+        assert (low + array.ctypes.data, high + array.ctypes.data) == getattr(np.lib, "array_utils", np).byte_bounds(array)
 
 
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(VIEWS, VIEWS)))
 def test_overlap_is_what_numpy_says(emulator: None, a: str, b: str) -> None:
-    expected = np.may_share_memory(VIEWS[a], VIEWS[b])
-    (a_low, a_high), (b_low, b_high) = spans.span(place(a)), spans.span(place(b))
-    assert (max(a_low, b_low) < min(a_high, b_high)) is bool(expected)
+    assert touching(VIEWS[a], VIEWS[b]) is np.shares_memory(VIEWS[a], VIEWS[b])
+
+
+def test_overlap_is_what_numpy_says_of_any_slices(emulator: None) -> None:
+    """Of equal steps, whose answers are exact; where steps differ, whatever may touch does."""
+    rng = np.random.default_rng(5)
+    apart = 0
+    for _ in range(3000):
+        base = np.zeros(tuple(rng.integers(1, 9, rng.integers(1, 4))), "f4")
+        steps = [int(step) for step in rng.integers(1, 4, base.ndim)]
+
+        def part(steps: list[int], base: Any = base) -> Any:
+            first, length = ([int(rng.integers(0, extent)) for extent in base.shape] for _ in range(2))
+            cut = base[tuple(slice(low, low + 1 + count, step) for low, count, step in zip(first, length, steps, strict=True))]
+            return cut[:: rng.choice([-1, 1])].transpose(rng.permutation(base.ndim))
+
+        a, b = part(steps), part(steps)
+        assert touching(a, b) is touching(b, a) is np.shares_memory(a, b), (a.shape, a.strides, b.shape, b.strides)
+        apart += not np.shares_memory(a, b) and np.may_share_memory(a, b)
+        c = part([int(step) for step in rng.integers(1, 4, base.ndim)]).view(rng.choice(["f4", "i4"]))
+        assert touching(a, c) or not np.shares_memory(a, c)
+        thin = c.view("u1")[..., ::2] if c.strides[-1] == 4 else c
+        assert touching(a, thin) or not np.shares_memory(a, thin)
+    assert apart > 100
+
+
+def test_arrays_of_many_blocks_and_other_pitches_are_taken_to_touch(emulator: None) -> None:
+    base = np.zeros(100_000, "f4")
+    assert touching(base[::6], base[1::9]) and not np.shares_memory(base[::6], base[1::9])
+    assert not touching(base[:30_000:6], base[30_000::9])
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -170,3 +172,15 @@ def test_what_exceptions_carry() -> None:
         problem = error("op: thing", 12, 7)
         assert (problem.needed, problem.got, str(problem)) == (12, 7, f"op: thing holds 7 {unit}, wants 12")
     assert nb.KernelLaunchError("refused", 719).code == 719
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_error_survives_a_pool_of_processes(protocol: int) -> None:
+    raised = (
+        nb.InvalidProblem("wrong"), nb.Unsupported("not here"), nb.MisalignedOperand("odd"), nb.KernelLaunchError("refused", 700),
+        nb.WorkspaceTooSmall("segment_sum: workspace", 64, 63), nb.BufferTooSmall("x", 3, 2),
+    )  # fmt: skip
+    for error in raised:
+        for other in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error), copy.deepcopy(error)):
+            assert type(other) is type(error) and str(other) == str(error) and other.args == error.args
+            assert vars(other) == vars(error) and other.status == error.status

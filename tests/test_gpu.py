@@ -97,24 +97,6 @@ def test_nothing_around_the_output_is_touched(op: Op, variant: Variant, columns:
 # ---------------------------------------------------------------- streams
 
 
-@pytest.fixture(scope="module")
-def delay() -> Callable[[int], None]:
-    """``delay(handle)`` keeps a stream busy for some tenths of a second."""
-    from numba import cuda
-
-    @cuda.jit
-    def doze(times: int) -> None:
-        for _ in range(times):
-            cuda.nanosleep(1_000_000)
-
-    def start(handle: int, times: int = 300) -> None:
-        doze[1, 1, cuda.external_stream(handle)](times)
-
-    start(0, 1)
-    cupy.cuda.runtime.deviceSynchronize()
-    return start
-
-
 def _streams() -> dict[str, Callable[[], Any]]:
     """Streams in every spelling, none of which waits for the default stream."""
 
@@ -268,7 +250,7 @@ def test_cupy_graphs(op: Op, variant: Variant) -> None:
     stream = cupy.cuda.Stream(non_blocking=True)
     captured.run(stream)
     stream.synchronize()
-    with stream:  # where it ran before: a sort needs blocks that CuPy's pool already holds for the stream
+    with stream:
         stream.begin_capture()
         captured.run(stream)
         graph = stream.end_capture()
@@ -290,7 +272,7 @@ def test_torch_graphs(op: Op, variant: Variant) -> None:
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):  # where it ran before: a sort needs blocks that CuPy's pool already holds for the stream
+    with torch.cuda.graph(graph, stream=side):
         captured.run()
     captured.check(graph.replay)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda import SegmentIndex
+from numba_baracuda import arrays as views
 from numba_baracuda.op import Op
 
 EVERY_OP = pytest.mark.parametrize("op", list(OPS.values()), ids=name_of)
@@ -374,6 +377,38 @@ def test_outputs_over_what_an_index_keeps_are_refused(kind: Kind) -> None:
     over = index.sorted_ids[:2].view(np.float32)
     with pytest.raises(nb.InvalidProblem, match=r"^segment_sum: output overlaps"):
         plan.run(input=kind.array(np.ones(4, np.float32)), segment_ids=index, output=over)
+
+
+# ---------------------------------------------------------------- copies
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))], ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize("made", ["ascending", "any order", "offsets"])
+def test_a_copy_finds_its_own_arrays(kind: Kind, how: Any, made: str) -> None:
+    if made == "offsets":
+        ids, index = np.repeat(np.arange(S), 4), SegmentIndex.from_offsets(kind.array(np.arange(0, 4 * S + 1, 4)))
+    else:
+        ids = IDS[made][0]
+        index = SegmentIndex(kind.array(ids), S)
+    x = kind.array(np.random.default_rng(8).standard_normal((len(ids), 5)).astype(np.float32))
+    expected = kind.numpy(nb.unsorted_segment_sum(x, index)).copy()
+    other = how(index)
+    names = ["segment_ids", "sorted_ids", "offsets", "counts", *([] if index.is_sorted else ["permutation"])]
+    for name in names:
+        array = getattr(other, name)
+        assert other.view_of(name).ptr == views.read(array, ("", name, "")).ptr and other.view_of(name).name == name
+        assert (array is getattr(index, name)) is (how is copy.copy)
+        if how is not copy.copy:
+            getattr(index, name)[...] = -1  # as would who is given its memory
+    if how is not copy.copy and made != "offsets":
+        holds(kind, other, ids, S, IDS[made][1])
+    np.testing.assert_array_equal(kind.numpy(nb.unsorted_segment_sum(x, other)), expected)
+
+
+def test_ids_of_offsets_can_be_checked(kind: Kind) -> None:
+    x = kind.array(np.ones((6, 3), np.float32))
+    index = SegmentIndex.from_offsets(kind.array(np.array([0, 2, 6])))
+    np.testing.assert_array_equal(kind.numpy(nb.segment_sum(x, index, check_ids=True))[:, 0], [2, 4])
 
 
 # ---------------------------------------------------------------- errors

@@ -6,12 +6,14 @@ import ctypes
 import enum
 import math
 import struct
+import sys
 import threading
+import types
 
 import pytest
 
-from numba_baracuda import arrays, errors, op, plan
-from numba_baracuda.runtime import cache, driver, launch
+from numba_baracuda import allocation, arrays, errors, op, plan
+from numba_baracuda.runtime import cache, driver, launch, radix
 from numba_baracuda.runtime.spec import Cubin, KernelSpec
 from numba_baracuda.vocabulary import OpCategory, SegmentKind
 
@@ -22,6 +24,7 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906
 
 
 class _AnyAttribute:
@@ -35,6 +38,7 @@ class Driver:
     """A driver with contexts per thread, contexts numbered 100 + device, and a log of launches as (arguments, parameter words)."""
 
     CUdevice_attribute = CUfunction_attribute = CUpointer_attribute = CUstreamCaptureMode = _AnyAttribute()
+    CUevent_flags = types.SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
 
     def __init__(self, devices: int = 1, parameters: int = 0) -> None:
         self.devices, self.parameters = devices, parameters
@@ -139,6 +143,18 @@ class Driver:
 
     def cuStreamIsCapturing(self, stream):
         return (*self._answer(), int(stream in self.capturing))
+
+    def cuEventCreate(self, flags):
+        self.calls.append(("event", flags))
+        return (*self._answer(), 500)
+
+    def cuEventRecord(self, event, stream):
+        self.calls.append(("record", event, stream))
+        return self._answer()
+
+    def cuStreamWaitEvent(self, stream, event, flags):
+        self.calls.append(("wait", stream, event, flags))
+        return self._answer()
 
     def cuMemcpyDtoHAsync(self, host, pointer, nbytes, stream):
         self.calls.append(("copy", pointer, nbytes, stream))
@@ -346,6 +362,30 @@ def test_reading_back_is_refused_while_its_stream_is_captured(monkeypatch: pytes
     assert driver.read_back(4096, 1, 6) == [-1]
 
 
+def test_a_stream_follows_another_by_an_event_that_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    fake.cuCtxSetCurrent(100)
+    driver.follow(5, 6)
+    driver.follow(7, 1)
+    queued = [("record", 500, 6), ("wait", 5, 500, 0), ("record", 500, 1), ("wait", 7, 500, 0)]
+    assert [call for call in fake.calls if call[0] in ("record", "wait")] == queued
+    assert [call for call in fake.calls if call[0] == "event"] == [("event", 2)]
+
+
+def test_whether_a_stream_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    fake.cuCtxSetCurrent(100)
+    fake.capturing = {5}
+    assert driver.is_capturing(5) and not driver.is_capturing(6)
+    for default in (0, 1):
+        assert not driver.is_capturing(default) and not driver.meets_capture(default)
+        fake.failures = [CUresult.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT]
+        assert driver.meets_capture(default)
+        fake.failures = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
+        with pytest.raises(errors.KernelLaunchError, match="cuStreamIsCapturing"):
+            driver.meets_capture(default)
+
+
 @pytest.mark.parametrize(("call", "name"), [(0, "cuStreamIsCapturing"), (1, "cuMemcpyDtoHAsync"), (2, "cuStreamSynchronize")])
 def test_reading_back_names_the_call_that_failed(monkeypatch: pytest.MonkeyPatch, call: int, name: str) -> None:
     fake = use(monkeypatch)
@@ -395,6 +435,39 @@ def test_a_bound_plan_judges_what_it_reads_back(monkeypatch: pytest.MonkeyPatch)
         made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
 
 
+def test_a_bound_sort_works_in_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory of its own would be given to others between the replays of a graph."""
+    use(monkeypatch)
+    queued = []
+    monkeypatch.setattr(radix, "sorter", lambda *types: queued.append(types) or (lambda *call: queued.append(call)))
+    monkeypatch.setattr(allocation, "scratch", lambda *what: pytest.fail("a sort takes memory"))
+    made = bound(monkeypatch, op.Sort("x", "y", "first", "second", 4, 8, 10, 17, 9, scratch="first"))
+    made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
+    assert queued == [("u32", "u64", 0), (5, 16384, 32, 4096, 8192, 16384, 16384 + 32, 10, 17, 9)]
+
+
+def test_a_bound_plan_follows_the_streams_that_its_operands_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch)
+    fake.cuCtxSetCurrent(100)
+    made = bound(monkeypatch)
+    late = arrays.View(Y.ptr, Y.form, None, "y", 6)
+    for stream, operands in ((5, [X, late]), (6, [X, late]), (5, [X, Y])):
+        made.run(stream, [X.ptr, Y.ptr], operands, WORKSPACE)
+    assert [call for call in fake.calls if call[0] in ("record", "wait")] == [("record", 500, 6), ("wait", 5, 500, 0)]
+
+
+def test_scratch_is_given_back_even_if_a_step_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the stream is still captured: later, the graph that it belongs to is complete."""
+    fake = use(monkeypatch)
+    fake.cuCtxSetCurrent(100)
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    made = bound(monkeypatch, op.Verify("first", lambda found: None))
+    fake.capturing = {5}
+    with pytest.raises(errors.Unsupported, match="drop check_ids=True") as caught:
+        made.run(5, [X.ptr, Y.ptr], [X, Y], None)
+    assert ("free", 4096, 5) in fake.calls and caught.value.__traceback__ is not None
+
+
 def test_what_a_card_is(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch)
     assert driver.device_count() == 1
@@ -411,8 +484,6 @@ def test_an_old_card_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("broken", ["package", "library", "start"])
 def test_a_machine_without_a_driver_has_no_devices(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-    import sys
-    import types
 
     class Found:
         @staticmethod

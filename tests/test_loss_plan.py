@@ -266,3 +266,28 @@ def test_an_output_may_not_be_an_input(kind: Kind) -> None:
             nb.fused_linear_cross_entropy_backward(2.0, **wrong)
     with pytest.raises(nb.InvalidProblem, match="dy_scalar"):
         nb.fused_linear_cross_entropy_backward("2", x)
+
+
+def test_gradients_of_one_memory_are_refused(kind: Kind) -> None:
+    x, w, target = problem()
+    square = kind.array(np.zeros((70, 12), np.float32))
+    given = kind.array(x), kind.array(w), kind.array(target)
+    for gradients, message in (
+        ({"grad_weight": square, "bias": kind.array(w[:, 0].copy()), "grad_bias": square.reshape(-1)[5:75]}, "grad_bias overlaps grad_weight"),
+        ({"grad_input": square[:21], "grad_weight": square}, "grad_weight overlaps grad_input"),
+        ({"grad_input": square[-21:], "grad_weight": square}, "grad_weight overlaps grad_input"),
+        ({"grad_weight": square, "out": square.reshape(-1)[7:8]}, "grad_weight overlaps out|out overlaps grad_weight"),
+    ):
+        with pytest.raises(nb.InvalidProblem, match=f"fused_linear_cross_entropy: ({message}), wants memory of its own"):
+            nb.fused_linear_cross_entropy(*given, **gradients)
+    ones = kind.array(np.ones((12, 12), np.float32))
+    for gradients, message in (
+        ({"grad_input": ones, "grad_weight": ones}, "grad_weight overlaps grad_input"),
+        ({"grad_input": ones[:4], "grad_weight": ones[3:]}, "grad_weight overlaps grad_input"),
+        ({"grad_weight": ones, "grad_bias": ones[:, 0]}, "grad_bias overlaps grad_weight"),
+    ):
+        with pytest.raises(nb.InvalidProblem, match=f"fused_linear_cross_entropy_backward: {message}, wants memory of its own"):
+            nb.fused_linear_cross_entropy_backward(3.0, **gradients)
+    assert (kind.numpy(ones) == 1).all(), "nothing is written before an error"
+    nb.fused_linear_cross_entropy_backward(3.0, ones[:, :5], ones[:, 5:10])
+    assert (kind.numpy(ones)[:, :10] == 3).all() and (kind.numpy(ones)[:, 10:] == 1).all()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
+import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +26,8 @@ import numba_baracuda as nb
 from numba_baracuda import PlanPreference, SegmentDescriptor, allocation, arrays, binding
 from numba_baracuda import plan as plans
 from numba_baracuda.dtypes import BY_NAME, numpy_dtype
-from numba_baracuda.op import Layout, Op, Target, Variant
+from numba_baracuda.op import Layout, Op, Sort, Target, Variant
+from numba_baracuda.runtime import radix
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values())), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", list(OPS.values()), ids=name_of)
@@ -324,6 +329,30 @@ def test_an_output_over_an_input_is_refused(kind: Kind, made: Any) -> None:
     refused(kind, plan, {**operands, "segment_ids": again[:6], "output": again[5:17].view(np.float32).reshape(3, 4)}, "output overlaps segment_ids")
 
 
+def test_an_output_between_the_rows_of_an_input_is_accepted(kind: Kind, made: Any) -> None:
+    plan, operands = made
+    given, expected = operands["input"], kind.numpy(plan_result(plan, operands)).copy()
+
+    def fits(rows: Any, output: Any) -> None:
+        rows[...] = given
+        plan.run(**{**operands, "input": rows, "output": output})
+        np.testing.assert_array_equal(kind.numpy(output), expected)
+        np.testing.assert_array_equal(kind.numpy(rows), kind.numpy(given))
+
+    base = kind.array(np.zeros((12, 8), np.float32))
+    fits(base[:6, :4], base[6:9, 4:])  # apart even as spans
+    fits(base[:6, :4], base[2:5, 4:])  # beside its columns
+    fits(base[::2, :4], base[1:6:2, 2:6])  # between its rows
+    fits(base[:6, ::2], base[:3, 1::2])  # between its columns
+    for rows, output in ((base[:6, :4], base[2:5, 3:7]), (base[::2, :4], base[1:4, :4]), (base[:6, ::2], base[3:6, 2:6])):
+        refused(kind, plan, {**operands, "input": rows, "output": output}, "output overlaps input, wants memory of its own")
+
+
+def plan_result(plan: plans.Plan, operands: dict[str, Any]) -> Any:
+    plan.run(**operands)
+    return operands["output"]
+
+
 @EVERY_OP
 def test_every_input_is_guarded(kind: Kind, op: Op) -> None:
     sample = Sample("in place", 5, (3,), 5)
@@ -443,10 +472,102 @@ def test_a_workspace_over_an_operand(kind: Kind, large: Any, name: str) -> None:
         plan.run(**{**operands, name: inside}, workspace=whole[where : where + plan.workspace_size])
 
 
-def test_plans_that_need_none_ignore_the_workspace(kind: Kind) -> None:
+def test_a_workspace_between_the_rows_of_an_operand(kind: Kind, large: Any) -> None:
+    plan, operands = large
+    base = kind.array(np.zeros((150, 36 + plan.workspace_size // 4 + 36), np.float32))
+    workspace = base[7, 36:-36].view(np.uint8)
+    assert 0 < plan.workspace_size <= workspace.nbytes
+    expected = kind.numpy(plan_result(plan, operands)).copy()
+    rows = base[:, :36]
+    rows[...] = operands["input"]
+    plan.run(**{**operands, "input": rows}, workspace=workspace)
+    np.testing.assert_array_equal(kind.numpy(operands["output"]), expected)
+    with pytest.raises(nb.InvalidProblem, match="segment_sum: workspace overlaps input"):
+        plan.run(**{**operands, "input": base[:, 36:72]}, workspace=workspace)
+
+
+def test_a_workspace_is_checked_where_none_is_needed(kind: Kind) -> None:
+    """``workspace_size`` bytes are wanted for every layout, and what is no array is none."""
     plan = nb.select(described("segment_sum_backward"))
+    operands = operands_for(kind, plan, Sample("none", 6, (4,), 3))
     assert plan.workspace_size == 0
-    plan.run(**operands_for(kind, plan, Sample("none", 6, (4,), 3)), workspace="whatever")
+    for given in (kind.workspace(0), kind.workspace(1, 1)[1:], kind.workspace(64)):
+        plan.run(**operands, workspace=given)
+    for given, what in (("x", "of type str"), (64, "of type int"), ([], "of type list")):
+        with pytest.raises(nb.InvalidProblem, match=f"^segment_sum_backward: workspace is {what}, wants an array"):
+            plan.run(**operands, workspace=given)
+    functions = [("reduce_sum", (kind.array(np.ones((6, 4), np.float32)), 1)), ("cumsum", (kind.array(np.ones((6, 4), np.float32)),))]
+    for name, given in functions:
+        with pytest.raises(nb.InvalidProblem, match=f"^{name}: workspace is of type str, wants an array"):
+            getattr(nb, name)(*given, workspace="x")
+
+
+def test_a_workspace_too_small_where_the_layout_needs_none(kind: Kind) -> None:
+    plan = nb.select(described())
+    operands = operands_for(kind, plan, Sample("none", 6, (4,), 3))
+    assert plan.workspace_size == 0
+    greedy = plans.Plan(plan.op, plan.descriptor, plan.variant, plan.target, 4096)
+    with pytest.raises(nb.WorkspaceTooSmall, match="segment_sum: workspace holds 4095 bytes, wants 4096"):
+        greedy.run(**operands, workspace=kind.workspace(4095))
+    greedy.run(**operands, workspace=kind.workspace(4096))
+
+
+def test_a_sort_works_in_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the library asks for is a slot; where there is no device, a byte that says so."""
+    asked = []
+
+    class Sorter:
+        def workspace(self, *what: int) -> int:
+            asked.append(what)
+            return 5000
+
+    monkeypatch.setattr(radix, "sorter", lambda *which: asked.append(which) or Sorter())
+    sorting = 0
+    for op in OPS.values():
+        for columns in (1, 4, 64):
+            described = SegmentDescriptor(op.name, 9000, columns, 3000)
+            for variant in op.variants:
+                if variant.refuses(op, described):
+                    continue
+                layouts = next(described.typical_layouts(op))
+                for target, room in ((Target((9, 0), 132, ordinal=3), 5000), (Target((9, 0), 132), 1)):
+                    recipe = variant.recipe(op, described, layouts, target)
+                    sorts = [step for step in recipe.steps if isinstance(step, Sort)]
+                    slots = [slot for slot in recipe.slots if slot.name in [step.scratch for step in sorts]]
+                    assert [slot.count for slot in slots] == [room] * len(sorts) and len(sorts) < 2
+                    sorting += len(sorts)
+                    if sorts and room > 1:
+                        (step,) = sorts
+                        assert asked == [(f"u{8 * step.key_size}", f"u{8 * step.value_size}", 3), (9000, step.bits, step.first_bit)]
+                    else:
+                        assert asked == []
+                    asked.clear()
+    assert sorting > 20
+
+
+# ---------------------------------------------------------------- copies
+
+
+def test_a_plan_is_selected_again_where_it_is_loaded() -> None:
+    for plan in (nb.select(described("unsorted_segment_max")), nb.select(described(), PlanPreference(max_workspace_bytes=1 << 20))):
+        assert pickle.loads(pickle.dumps(plan)) is plan is copy.copy(plan) is copy.deepcopy(plan)
+    code = "import pickle, sys; plan = pickle.load(sys.stdin.buffer); print(plan, plan.workspace_size)"
+    told = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(plan), capture_output=True, check=True).stdout.decode()
+    assert told.strip() == f"{plan} {plan.workspace_size}"
+    forced = plans.Plan(plan.op, plan.descriptor, plan.variant, plan.target, 0)
+    with pytest.raises(TypeError, match=r"was not made by select\(\)"):
+        pickle.dumps(forced)
+
+
+@pytest.mark.parametrize("told", ["sku", "precision_guarantee", "descriptor"])
+def test_what_a_plan_tells_can_be_pickled(told: str) -> None:
+    problems = (
+        described(), nb.ReduceDescriptor("var", (4, 5), 1), nb.ScanDescriptor("cumsum", (4, 5), 1), nb.FusedLinearCrossEntropyDescriptor(16, 8, 32)
+    )  # fmt: skip
+    for plan in map(nb.select, problems):
+        given = getattr(plan, told)
+        assert pickle.loads(pickle.dumps(given)) == given == copy.deepcopy(given)
+        assert pickle.loads(pickle.dumps(plan)) is plan
 
 
 def test_a_device_with_more_multiprocessors_may_need_more(emulator: Kind) -> None:

@@ -278,3 +278,16 @@ def test_indices(kind: Kind, name: str, index_dtype: str) -> None:
 def test_wrong_calls(kind: Kind, call: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         call(kind.array(np.ones((3, 4), F)))
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_results_of_one_memory_are_refused(kind: Kind, name: str) -> None:
+    x, function = np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]]), getattr(nb, name)
+    both = kind.array(np.zeros((2, 6)))
+    for values, places in ((both[:, :3], both[:, :3]), (both[:, :3], both[:, 2:5]), (both[:, ::2], both[:, :3])):
+        with pytest.raises(nb.InvalidProblem, match=f"{name}: indices overlaps y, wants memory of its own"):
+            function(kind.array(x), out=(values, places.view(np.int64)), return_indices=True)
+    y, indices = function(kind.array(x), out=(both[:, ::2], both.view(np.int64)[:, 1::2]), return_indices=True)
+    expected, order = function(kind.array(x), return_indices=True)
+    np.testing.assert_array_equal(kind.numpy(y), kind.numpy(expected))
+    np.testing.assert_array_equal(kind.numpy(indices), kind.numpy(order))

@@ -33,7 +33,7 @@ def _read(given: Any, op: str, name: str) -> View:
     view = arrays.read(given, (op, name, ""))
     if view.shape:
         return view
-    return View(view.ptr, Form.of((1,), (1,), view.element, view.device, view.kind, view.readonly), view.owner, view.name)
+    return view.seen_as(Form.of((1,), (1,), view.element, view.device, view.kind, view.readonly))
 
 
 def fused_linear_cross_entropy(
@@ -197,6 +197,8 @@ def fused_linear_cross_entropy_backward(
         if name in views and len(views[name].shape) != rank:
             raise InvalidProblem(f"{op}: {name} has shape {list(views[name].shape)}, wants {rank} axes")
     if not views:
+        if workspace is not None:
+            arrays.read(workspace, (op, "workspace", ""))
         return
     first = next(iter(views.values()))
     rows, classes = views.get("grad_input"), views.get("grad_weight", views.get("grad_bias"))

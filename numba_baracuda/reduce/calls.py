@@ -31,7 +31,7 @@ def _with_ones(view: View, axes: tuple[int, ...]) -> View:
         shape.insert(axis, 1)
         strides.insert(axis, 1)
     form = Form.of(tuple(shape), tuple(strides), view.element, view.device, view.kind, view.readonly)
-    return View(view.ptr, form, view.owner, view.name)
+    return view.seen_as(form)
 
 
 def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ MINIMUM_CAPABILITY = (8, 0)
 LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed
 INSTALL_TOOLKIT = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
 _NOT_INITIALISED = 3
+_CAPTURE_IMPLICIT = 906  #: CUresult of work on the legacy default stream while a stream that it waits for is captured
 _bindings: Any = None
 _forked = False  #: a process that was forked from one that had started CUDA
 
@@ -204,6 +205,42 @@ def free_async(pointer: int, stream: int, device: int = 0) -> None:
         _ask("cuMemFreeAsync", device, pointer, stream)
 
 
+def is_capturing(stream: int, device: int = 0) -> bool:
+    """Whether a stream is being captured; the legacy default stream never is."""
+    return stream not in (0, 1) and meets_capture(stream, device)
+
+
+def meets_capture(stream: int, device: int = 0) -> bool:
+    """Whether a stream is being captured or, as the legacy default stream, would wait for one that is, which breaks the capture."""
+    try:
+        return bool(_ask("cuStreamIsCapturing", device, stream))
+    except KernelLaunchError as error:
+        if error.code != _CAPTURE_IMPLICIT:
+            raise
+        return True
+
+
+_events: dict[int, list[Any]] = {}  #: by device; those that nobody records at the moment
+
+
+def follow(stream: int, producer: int, device: int = 0) -> None:
+    """What is queued on ``stream`` from now on waits for what is queued on ``producer`` so far."""
+    pool = _events.setdefault(device, [])
+    try:
+        event = pool.pop()
+    except IndexError:
+        event = _ask("cuEventCreate", device, int(bindings().CUevent_flags.CU_EVENT_DISABLE_TIMING))
+    _ask("cuEventRecord", device, event, producer)
+    _ask("cuStreamWaitEvent", device, stream, event, 0)
+    pool.append(event)
+
+
+@functools.cache
+def idle_stream(device: int) -> int:
+    """A stream of the package's own, on which nothing runs and which nobody captures."""
+    return int(_ask("cuStreamCreate", device, int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+
+
 def read_back(pointer: int, count: int, stream: int, device: int = 0, size: int = 8, reason: str = "check_ids=True") -> list[int]:
     """``count`` integers of ``size`` bytes from the device, once ``stream`` has run what is queued on it; ``reason`` is the option that asks."""
     if _ask("cuStreamIsCapturing", device, stream):
@@ -218,5 +255,6 @@ def reset() -> None:
     """Forget the driver and everything learned from it."""
     global _bindings
     _bindings = None
-    for cached in (device_count, handle, _attribute, compute_capability, driver_version, device_name, _primary):
+    _events.clear()
+    for cached in (device_count, handle, _attribute, compute_capability, driver_version, device_name, _primary, idle_stream):
         cached.cache_clear()

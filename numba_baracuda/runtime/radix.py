@@ -15,6 +15,7 @@ import warnings
 from typing import Any
 
 from ..errors import InvalidProblem, KernelLaunchError, Unsupported
+from ..op import Sort
 from . import cache, driver
 from .launch import uncaptured
 
@@ -108,6 +109,11 @@ def sorter(key: str, value: str, device: int) -> Sorter:
             if found is None:
                 found = _sorters[which] = _make(*which)
     return found
+
+
+def sorter_of(step: Sort, device: int) -> Sorter:
+    """The sort that a step of a recipe wants."""
+    return sorter(f"u{8 * step.key_size}", f"u{8 * step.value_size}", device)
 
 
 def _make(key_bytes: int, value_bytes: int, device: int) -> Sorter:

@@ -13,7 +13,7 @@ from ..runtime import driver
 from ..views import Bundle, View
 from .descriptor import SegmentDescriptor, whole
 from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
-from .recipes.order import keys, sort
+from .recipes.order import keys, scratch_slot, sort
 from .tiling import Tiling
 
 _WANTS = "int32 or int64"
@@ -34,8 +34,9 @@ def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
     layouts = {"segment_ids": Layout((rows,), ids.strides, ids.ptr % 16)}
     if is_sorted or not rows:
         return Recipe((replace(keys(descriptor, layouts, "", ordered=True), pointers=("segment_ids", "sorted_ids", NULL)),))
-    steps = (keys(descriptor, layouts, place), sort(descriptor, "places", BY_NAME[place].itemsize, "permutation"))
-    return Recipe(steps, (Slot("keys", key, rows), Slot("places", place, rows)))
+    by_id = sort(descriptor, "places", BY_NAME[place].itemsize, "permutation")
+    slots = Slot("keys", key, rows), Slot("places", place, rows), scratch_slot(by_id, plan.target_of(ids.device))
+    return Recipe((keys(descriptor, layouts, place), by_id), slots)
 
 
 def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
@@ -57,8 +58,8 @@ class SegmentIndex(Bundle):
     ``offsets[s + 1]`` − 1 in that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each
     segment.
 
-    Work is queued on ``stream``, by default the framework's current one; an op on another stream must be ordered behind it. Raises
-    ``InvalidProblem`` for what are no ids or no number of segments.
+    Work is queued on ``stream``, by default the framework's current one; an op on another stream must be ordered behind it. An index can be copied
+    and pickled where its arrays can. Raises ``InvalidProblem`` for what are no ids or no number of segments.
     """
 
     def __init__(self, segment_ids: Any, num_segments: int, is_sorted: bool | None = None, *, stream: Any = None) -> None:
@@ -73,7 +74,7 @@ class SegmentIndex(Bundle):
         self._describe(descriptor, is_sorted)
         made = [] if self.is_sorted else [self._make("permutation", ids, rows, descriptor.place_type, handle)]
         self._keep(_build(descriptor, ids, self.is_sorted), descriptor, ids, made, handle)
-        self._views["segment_ids"] = ids
+        self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")  # its producer has been waited for
 
     @classmethod
     def from_offsets(cls, offsets: Any, num_inputs: int | None = None, *, stream: Any = None) -> SegmentIndex:
@@ -88,18 +89,28 @@ class SegmentIndex(Bundle):
         if not ends.shape[0]:
             raise InvalidProblem(f"{where}: offsets has shape [0], wants one more than there are segments")
         handle = streams.stream_handle(stream, ends)
+        streams.follow([ends], handle, ends.device)
         rows = _last(ends, handle) if num_inputs is None else num_inputs
         descriptor = SegmentDescriptor(where, _extent(where, "num_inputs", rows), 1, ends.shape[0] - 1, index=ends.element)
         self = cls.__new__(cls)
         self._describe(descriptor, True)
         self._keep(_expand(descriptor, ends.strides[0]), descriptor, ends, [], handle)
-        self._views["segment_ids"] = self._views["sorted_ids"]
+        ids = self._views["sorted_ids"]
+        self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")
         return self
 
     def _describe(self, descriptor: SegmentDescriptor, is_sorted: bool) -> None:
         self.num_inputs, self.num_segments, self.is_sorted = descriptor.num_inputs, descriptor.num_segments, is_sorted
         self.descriptor_form = "sorted" if is_sorted else "permuted"
         self._views: dict[str, View] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The arrays, without their addresses: a copy has others."""
+        return {**self.__dict__, "_views": {name: view.owner for name, view in self._views.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._views = {name: arrays.view(array, "SegmentIndex", name) for name, array in state["_views"].items()}
 
     def _make(self, name: str, like: View, count: int, element: str, handle: int) -> View:
         made = arrays.view(allocation.empty(like, (count,), element, handle), "SegmentIndex", name)
@@ -161,7 +172,7 @@ def _numbers(given: Any, where: str, name: str) -> View:
         raise InvalidProblem(f"{where}: {name} is {BY_NAME[seen.element].numpy_name}, wants {_WANTS}")
     if len(seen.shape) != 1:
         raise InvalidProblem(f"{where}: {name} has shape {list(seen.shape)}, wants one axis")
-    return View(seen.ptr, seen.form, seen.owner, name)
+    return View(seen.ptr, seen.form, seen.owner, name, seen.producer)
 
 
 def _ascend(descriptor: SegmentDescriptor, ids: View, handle: int) -> bool:

@@ -11,7 +11,7 @@ from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import Tiling, share_for, unroll_for, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks
-from .order import Order, key_slots, keys, order_of, sort
+from .order import Order, key_slots, keys, order_of, scratch_slot, sort
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -170,7 +170,7 @@ def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     """The ragged fold over ids in order, which a sort or an index may have put so."""
     if not descriptor.embedding_dim * descriptor.num_segments:
         return only_checks(op, descriptor, layouts)
-    order = order_of(op, descriptor, layouts)
+    order = order_of(op, descriptor, layouts, target)
     fold = Fold(descriptor.monoid(op), order, "input", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
     steps, slots = fold_steps(descriptor, target, fold)
     return Recipe((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
@@ -185,8 +185,9 @@ def moved(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     order = Order("sorted_ids", descriptor.key_type, 1, True)
     fold = Fold(descriptor.monoid(op), order, "moved", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
     steps, slots = fold_steps(descriptor, target, fold)
-    before = (keys(descriptor, layouts, ""), sort(descriptor, "input", size, "moved"))
-    room = (*key_slots(descriptor), Slot("moved", descriptor.element, rows * descriptor.embedding_dim))
+    by_id = sort(descriptor, "input", size, "moved")
+    before = (keys(descriptor, layouts, ""), by_id)
+    room = (*key_slots(descriptor), Slot("moved", descriptor.element, rows * descriptor.embedding_dim), scratch_slot(by_id, target))
     return Recipe((*checks(op, descriptor, layouts), *before, *steps), (*check_slots(descriptor), *room, *slots))
 
 

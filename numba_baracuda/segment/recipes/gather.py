@@ -25,7 +25,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not n * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    source, order, held = layouts["d_output"], _order(op, descriptor, layouts), ""
+    source, order, held = layouts["d_output"], _order(op, descriptor, layouts, target), ""
     along = order.place != "" or descriptor.in_order(op)
     rows = Rows(descriptor, source, layouts["d_input"])
     steps: list[Step] = [*checks(op, descriptor, layouts)]
@@ -46,10 +46,10 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
+def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
     """As the rows lie, or along the segments of wide rows where an index leads there."""
     if descriptor.indexed == "sorted" or (descriptor.indexed and descriptor.row_size >= WIDE):
-        return order_of(op, descriptor, layouts)
+        return order_of(op, descriptor, layouts, target)
     return as_given(descriptor, layouts)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Slot, Sort, Step
+from ...op import NULL, Launch, Layout, Op, Slot, Sort, Step, Target
 from ..tiling import Tiling
 from .common import ids_step, kernel_spec, packed
 
@@ -29,7 +29,7 @@ class Order:
     slots: tuple[Slot, ...] = ()
 
 
-def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
+def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
     """The ids of a problem in order, sorted if nothing better is at hand."""
     key, place = descriptor.key_type, descriptor.place_type
     if descriptor.indexed == "sorted":
@@ -39,10 +39,13 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) 
         return Order("sorted_ids", key, 1, aligned, "permutation", place)
     if descriptor.in_order(op):
         return as_given(descriptor, layouts)
-    rows, row_size = descriptor.num_inputs, BY_NAME[place].itemsize
-    steps = (keys(descriptor, layouts, place), sort(descriptor, "places", row_size, "permutation")) if rows else ()
-    slots = (*key_slots(descriptor), Slot("places", place, rows), Slot("permutation", place, rows))
-    return Order("sorted_ids", key, 1, True, "permutation", place, steps, slots)
+    rows = descriptor.num_inputs
+    slots, steps = [*key_slots(descriptor), Slot("places", place, rows), Slot("permutation", place, rows)], list[Step]()
+    if rows:
+        by_id = sort(descriptor, "places", BY_NAME[place].itemsize, "permutation")
+        slots.append(scratch_slot(by_id, target))
+        steps += [keys(descriptor, layouts, place), by_id]
+    return Order("sorted_ids", key, 1, True, "permutation", place, tuple(steps), tuple(slots))
 
 
 def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
@@ -80,3 +83,15 @@ def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_val
     """
     key_size, bits = BY_NAME[descriptor.key_type].itemsize, max(1, descriptor.num_segments.bit_length())
     return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits)
+
+
+def scratch_slot(step: Sort, target: Target) -> Slot:
+    """What a sort works in: the bytes that the library asks for on the target's device, or one where none is, since no library sorts there.
+
+    The first question about a size of keys and values builds their sort, or reads it from disk.
+    """
+    if target.ordinal < 0:
+        return Slot(step.scratch, "u8", 1)
+    from ...runtime import radix
+
+    return Slot(step.scratch, "u8", radix.sorter_of(step, target.ordinal).workspace(step.count, step.bits, step.first_bit))

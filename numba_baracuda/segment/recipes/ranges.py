@@ -10,7 +10,7 @@ from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed
 from .fold import Fold, carry_slots, join_carries, ragged
-from .order import Order, key_slots, keys, number_rows
+from .order import Order, key_slots, keys, number_rows, scratch_slot
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -69,7 +69,7 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         order = Order("sorted_ids", key, 1, True) if moved else Order("sorted_ids", key, 1, True, "permutation", place)
         split, carried = ("range_begins", "range_parts", "range_split", "part_owners"), "carried"
         bits = (segments - 1).bit_length()
-        made, room = _by_range(descriptor, layouts, moved, bits)
+        made, room = _by_range(descriptor, layouts, target, moved, bits)
         bounding = kernel_spec("bound_ranges", f"*{key} *i32 i64 i64 i64 i64", key=key)
         splitting = kernel_spec("split_ranges", "*i32 *i32 *i32 *i32 *i32 i64 i64 i64")
         steps += [
@@ -90,7 +90,9 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _by_range(descriptor: SegmentDescriptor, layouts: dict[str, Layout], moved: bool, bits: int) -> tuple[list[Step], list[Slot]]:
+def _by_range(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, moved: bool, bits: int
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """Ids sorted by range, looking at their low ``bits`` bits, and along with them places or rows that are ``moved``: the steps and the slots.
 
     Ids outside lie wherever these bits put them, and the fold leaves them out. So ids that lie as the sort takes them are its keys.
@@ -101,6 +103,7 @@ def _by_range(descriptor: SegmentDescriptor, layouts: dict[str, Layout], moved: 
     key_size = BY_NAME[descriptor.key_type].itemsize
     by_range = Sort("segment_ids" if given else "keys", "sorted_ids", values, sorted_values, key_size, size, n, bits, RANGE_BITS)
     room = [Slot("moved", descriptor.element, n * descriptor.embedding_dim)] if moved else [Slot("places", place, n), Slot("permutation", place, n)]
+    room.append(scratch_slot(by_range, target))
     keys_slot, sorted_slot = key_slots(descriptor)
     if given:
         return [*([] if moved else [number_rows(descriptor)]), by_range], [sorted_slot, *room]

@@ -44,7 +44,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         return only_checks(op, descriptor, layouts)
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots = [*check_slots(descriptor)]
-    order, kept, placed = _walk(op, descriptor, layouts, rule), NULL, False
+    order, kept, placed = _walk(op, descriptor, layouts, target, rule), NULL, False
     steps += order.steps
     slots += order.slots
     if rule.fold and segments:
@@ -72,10 +72,10 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient) -> Order:
+def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rule: Gradient) -> Order:
     """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
     if rule.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= WIDE):
-        return order_of(op, descriptor, layouts)
+        return order_of(op, descriptor, layouts, target)
     return as_given(descriptor, layouts)
 
 
