@@ -76,14 +76,17 @@ class Placed:
         self.kind, self.shape = kind, values.shape
         layout = layout or Layout()
         order, steps = layout.order or tuple(range(values.ndim)), layout.steps or (1,) * values.ndim
-        extents = [min(extent, 1) if axis in layout.broadcast else extent * abs(step) for axis, (extent, step) in enumerate(zip(values.shape, steps, strict=True))]
+        extents = [
+            min(extent, 1) if axis in layout.broadcast else extent * abs(step)
+            for axis, (extent, step) in enumerate(zip(values.shape, steps, strict=True))
+        ]
         within = [extents[axis] for axis in order]
-        wide = [*within[:-1], within[-1] + layout.pad] if within else []
+        wide = (*within[:-1], within[-1] + layout.pad) if within else ()
         count = int(np.prod(wide, dtype=np.int64))
         self._where = (layout.late, count, wide, within, [slice(None, None, 1 if axis in layout.broadcast else steps[axis]) for axis in order], order)
+        self._part = tuple(slice(0, 1) if axis in layout.broadcast else slice(None) for axis in range(values.ndim))
         self._before = np.full(layout.late + count + 4, _garbage(values.dtype), values.dtype)
-        held = values[tuple(slice(0, 1) if axis in layout.broadcast else slice(None) for axis in range(values.ndim))]
-        self._view(self._before)[...] = held
+        self._view(self._before)[...] = values[self._part]
         self._flat = kind.array(self._before.view(np.uint8)).view(values.dtype)
         self.array = self._view(self._flat)
         if layout.broadcast:
@@ -95,6 +98,11 @@ class Placed:
         if within:
             base = base[..., : within[-1]]
         return base[tuple(steps)].transpose(tuple(int(each) for each in np.argsort(order))) if within else base
+
+    def put(self, values: Array) -> None:
+        """Other values at the same place."""
+        self._view(self._before)[...] = values[self._part]
+        self._flat.view(np.uint8)[...] = self.kind.array(self._before.view(np.uint8))
 
     def read(self) -> Array:
         """What the array holds; raises if anything around it changed."""
@@ -110,7 +118,7 @@ class Placed:
 
 
 def _garbage(dtype: Any) -> Any:
-    if dtype == bool:
+    if np.dtype(dtype).kind == "b":
         return True
     return np.iinfo(dtype).max - 6 if is_whole(dtype) or np.issubdtype(dtype, np.unsignedinteger) else np.nan
 
@@ -145,8 +153,6 @@ def picked(rng: np.random.Generator, choices: Sequence[Any]) -> Any:
 def random_values(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> Array:
     """Numbers of any element that no family knows better."""
     dtype = numpy_dtype(element)
-    if dtype == bool:
+    if dtype.kind == "b":
         return rng.random(shape) < rng.choice([0.02, 0.5, 0.98])
     return (rng.integers(-1000, 1001, shape) if is_whole(dtype) else rng.standard_normal(shape) * 3).astype(dtype)
-
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import references
 import samples
 import test_reduce
-import test_scan
 import tolerance
 from fuzz_arrays import Layout, drawn_shape, picked, random_values, repeated, sprinkled
 from references import Array, Truth, is_whole
@@ -29,7 +27,7 @@ class NoReference(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A problem as plain data. ``shape`` is that of the values, or BT, H, V of a loss; ``settings`` belong to the problem, ``options`` may be dropped."""
+    """A problem as plain data. ``shape`` is that of the values, or BT, H, V of a loss; ``settings`` belong to it, ``options`` may be dropped."""
 
     op: str
     element: str
@@ -105,15 +103,20 @@ def met(got: Array, truth: Truth, element: str, op: str) -> None:
     tolerance.assert_close(loosened(got, truth, element), whole, element, op)
 
 
+def _middle(rng: np.random.Generator, rows: int, segments: int) -> Array:
+    return np.full(rows, segments // 2)
+
+
+IDS: dict[str, samples.Ids] = {
+    "anywhere": samples.anywhere, "runs": samples.runs, "skewed": samples.skewed, "outside": samples.outside, "one": _middle,
+    "own": lambda r, n, s: np.arange(n), "gaps": lambda r, n, s: np.sort(r.integers(0, max(s // 9, 1), n)) * 9,
+    "limits": samples.limits, "far": samples.far_outside, "long": samples.around_a_long_one,
+}  # fmt: skip
+FORMS = ("array", "index", "told index", "offsets")
+
+
 class Segment:
     """Rows with ids in any order, as an array or as an index."""
-
-    IDS: dict[str, samples.Ids] = {
-        "anywhere": samples.anywhere, "runs": samples.runs, "skewed": samples.skewed, "outside": samples.outside, "one": lambda r, n, s: np.full(n, s // 2),
-        "own": lambda r, n, s: np.arange(n), "gaps": lambda r, n, s: np.sort(r.integers(0, max(s // 9, 1), n)) * 9, "limits": samples.limits,
-        "far": samples.far_outside, "long": samples.around_a_long_one,
-    }  # fmt: skip
-    FORMS = ("array", "index", "told index", "offsets")
 
     def check(self, op: Op) -> None:
         if op.name not in references.REFERENCES:
@@ -127,9 +130,9 @@ class Segment:
         segments = max(0, picked(rng, (0, 1, 2, 7, rows // 20, rows // 3, rows, 3 * rows + 5, 200)))
         segments = min(segments, max(3, most // max(1, int(np.prod(trailing)))))
         index = picked(habits, ("i32", "i32", "i64"))
-        kinds = [name for name in self.IDS if name != "far" or index == "i64"]
+        kinds = [name for name in IDS if name != "far" or index == "i64"]
         settings = {"segments": segments, "ids": picked(rng, kinds), "index": index, "form": "array"}
-        form = picked(habits, self.FORMS)
+        form = picked(habits, FORMS)
         if rng.random() < 0.3:
             settings["form"] = form
         elif op.traits["ordered"] and rng.random() < 0.04:
@@ -143,7 +146,7 @@ class Segment:
     def problem(self, op: Op, case: Case) -> Problem:
         rows, *trailing = case.shape
         segments, form, rng = case.settings["segments"], case.settings["form"], np.random.default_rng(case.seed)
-        ids_of = self.IDS.get(case.settings["ids"], samples.anywhere)
+        ids_of = IDS.get(case.settings["ids"], samples.anywhere)
         sample = Sample(
             f"fuzz {case.seed}", rows, tuple(trailing), segments, lambda rng, n, s: ids_of(rng, n, max(s, 1)) if n else np.zeros(0, np.int64),
             case.element, case.settings["index"],
@@ -184,7 +187,9 @@ class Segment:
 
         inputs = dict(given)
         if form == "offsets":
-            inputs["offsets"] = np.searchsorted(inputs.pop("segment_ids"), np.arange(segments + 1)).astype(ids.dtype) if segments else np.zeros(1, ids.dtype)
+            inputs["offsets"] = (
+                np.searchsorted(inputs.pop("segment_ids"), np.arange(segments + 1)).astype(ids.dtype) if segments else np.zeros(1, ids.dtype)
+            )
             if not segments:
                 inputs["offsets"][0] = rows
         refusal = self._refusal(op.traits["ordered"] and form == "array", ids, segments) if case.options.get("check_ids") else None
@@ -268,106 +273,3 @@ class Reduce:
 
         nothing = op.name in ("reduce_argmax", "reduce_argmin") and not all(shape[axis] for axis in axes)
         return Problem(given, {output.name: (made, kind, None)}, call, compare, "wants at least one element" if nothing else None)
-
-
-class Scan:
-    """One axis of an array of any rank."""
-
-    def check(self, op: Op) -> None:
-        if op.name.removesuffix("_backward") not in test_scan.FOLDS:
-            raise NoReference(f"{op.name}: test_scan.FOLDS has no truth for it")
-
-    def draw(self, rng: np.random.Generator, op: Op, element: str, most: int, habits: np.random.Generator) -> Case:
-        rank = int(habits.choice([1, 1, 2, 2, 2, 2, 3, 3, 4, 8]))
-        shape = drawn_shape(rng, rank, most)
-        axis = int(rng.integers(-rank, rank))
-        if op.backward is None and shape[axis] > 600:  # whose truth is a walk over pairs
-            shape = tuple(600 if k == axis % rank else extent for k, extent in enumerate(shape))
-        if most < 10_000:  # in the emulator, which needs a block of lanes for every few lines
-            while math.prod(shape) > 200 * max(1, shape[axis]):
-                longest = max((k for k in range(rank) if k != axis % rank), key=shape.__getitem__)
-                shape = tuple(extent // 2 if k == longest else extent for k, extent in enumerate(shape))
-        return Case(op.name, element, shape, {"axis": axis}, drawn_options(rng, op, element, habits))
-
-    def simpler(self, case: Case) -> Iterator[Case]:
-        return iter(())
-
-    def problem(self, op: Op, case: Case) -> Problem:
-        rng, shape, axis = np.random.default_rng(case.seed), case.shape, case.settings["axis"]
-        name, dtype = op.name.removesuffix("_backward"), numpy_dtype(case.element)
-        asked = {key: each for key, each in case.options.items() if key in ("reverse", "exclusive", "initial")}
-        indices = bool(case.options.get("return_indices"))
-        x = random_values(rng, shape, case.element)
-        if name == "cumprod":
-            spread = min(0.3, 3 / np.sqrt(shape[axis] + 1))
-            x = (rng.choice([-1.0, 1.0], shape) * np.exp(rng.uniform(-spread, spread, shape))).astype(dtype)
-        given = {"x": repeated(sprinkled(rng, x, case.values, name == "cumprod"), case.layouts.get("x"))}
-        if op.backward is None:
-            calm = case.values if case.values != "extreme" else "whole"
-            given["dy"] = repeated(sprinkled(rng, random_values(rng, shape, case.element), calm), case.layouts.get("dy"))
-            with np.errstate(all="ignore"):
-                given["y"] = test_scan.truth(name, given["x"], axis, **asked).astype(dtype)
-        given = {operand.name: given[operand.name] for operand in op.operands[:-1]}
-        output = op.operands[-1].name
-        outputs: dict[str, Any] = {output: (shape, dtype, None)}
-        if indices:
-            outputs["indices"] = (shape, np.dtype(case.options.get("index_dtype", "int64")), None)
-
-        def call(arrays: dict[str, Any], out: dict[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
-            if out:
-                keywords = keywords | {"out": (out[output], out["indices"]) if indices else out[output]}
-            made = getattr(nb, op.name)(*arrays.values(), axis, **keywords)
-            return dict(zip(outputs, made if indices else (made,), strict=True))
-
-        def compare(results: dict[str, Array]) -> None:
-            with np.errstate(all="ignore"):
-                if op.backward is None:
-                    x = given.get("x", np.zeros(shape, dtype))
-                    wanted = test_scan.backward_truth(name, given["dy"], x, axis, **asked)
-                    terms = test_scan.backward_truth(name, abs(given["dy"]), abs(x) if name == "cumprod" else x, axis, **asked)
-                    scale = _most(terms, axis) + 1
-                    if name == "logcumsumexp":
-                        scale = scale * (4 + _most(given["y"].astype(np.float64), axis) + _most(x.astype(np.float64), axis))
-                else:
-                    wanted = test_scan.truth(name, given["x"], axis, **asked)
-                    terms = np.cumsum(abs(given["x"].astype(np.float64)), axis) if name == "cumsum" else wanted
-                    scale = _most(terms, axis) + 1 + abs(asked.get("initial") or 0)
-                    if name == "logcumsumexp":
-                        scale = scale + _most(given["x"].astype(np.float64), axis)
-            if is_whole(dtype):
-                np.testing.assert_array_equal(results[output], wanted.astype(dtype))
-            else:
-                met(results[output], Truth(_held(wanted, dtype), np.broadcast_to(scale, shape), np.full(shape, max(1, shape[axis]))), case.element, op.name)
-            if indices:
-                np.testing.assert_array_equal(results["indices"], _winners(name, given["x"], axis, **asked))
-
-        return Problem(given, outputs, call, compare)
-
-
-def _most(terms: Array, axis: int) -> Array:
-    """The greatest finite size along an axis."""
-    return np.max(np.where(np.isfinite(terms), abs(terms), 0.0), axis=axis, keepdims=True, initial=0.0)
-
-
-def _held(value: Array, dtype: Any) -> Array:
-    """``value``, but an infinity where the dtype cannot hold it."""
-    with np.errstate(all="ignore"):
-        held = value.astype(dtype).astype(np.float64)
-    return np.where(np.isinf(held), held, value)
-
-
-def _winners(name: str, x: Array, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None) -> Array:
-    """The place of each running extreme: the first that beats all before it, and −1 where that is what stands before the first."""
-    along = np.moveaxis(x.astype(np.float64 if not is_whole(x.dtype) else np.int64), axis, -1)[..., :: -1 if reverse else 1]
-    n = along.shape[-1]
-    places, best = np.full(along.shape, -1), np.full(along.shape[:-1], np.nan if initial is None else initial)
-    place, started = np.full(along.shape[:-1], -1), np.full(along.shape[:-1], initial is not None)
-    for k in range(n):
-        if exclusive:
-            places[..., k] = place
-        each = along[..., k]
-        beats = (each > best if name == "cummax" else each < best) | (np.isnan(each) & ~np.isnan(best)) | ~started
-        best, place, started = np.where(beats, each, best), np.where(beats, n - 1 - k if reverse else k, place), np.ones_like(started)
-        if not exclusive:
-            places[..., k] = place
-    return np.moveaxis(places[..., :: -1 if reverse else 1], -1, axis)

@@ -52,7 +52,12 @@ class Loss:
         bt, h = min(bt, max(1, most // v)) - (rng.random() < 0.03), int(rng.integers(1, 40))
         if op.backward is None:
             given = tuple(name for name in GRADIENTS if rng.random() < 0.6)
-            return Case(op.name, element, (max(bt, 1), h, v), {"given": given, "dy": picked(rng, (0.375, -1.5, 2.0, 1.0, 0.0)), "form": picked(rng, (0, 1, 2))})
+            return Case(
+                op.name,
+                element,
+                (max(bt, 1), h, v),
+                {"given": given, "dy": picked(rng, (0.375, -1.5, 2.0, 1.0, 0.0)), "form": picked(rng, (0, 1, 2))},
+            )
         usual = {name: picked(habits, choices) for name, choices in (NUMBERS | WAYS).items() if habits.random() < 0.4}
         options = {name: value for name, value in usual.items() if rng.random() < 0.6}
         options |= {name: True for name in ARRAYS if rng.random() < 0.25}
@@ -76,7 +81,10 @@ class Loss:
     def _forward(self, op: Op, case: Case) -> Problem:
         rng, (bt, h, v), dtype = np.random.default_rng(case.seed), case.shape, numpy_dtype(case.element)
         wide, options = numpy_dtype(BY_NAME[case.element].accumulator), dict(case.options)
-        given: dict[str, Array] = {"input": rng.standard_normal((bt, h)), "weight": rng.standard_normal((v, h)) / np.sqrt(h) * 2 * case.settings.get("size", 1)}
+        given: dict[str, Array] = {
+            "input": rng.standard_normal((bt, h)),
+            "weight": rng.standard_normal((v, h)) / np.sqrt(h) * 2 * case.settings.get("size", 1),
+        }
         given = {name: sprinkled(rng, array.astype(dtype), case.values) for name, array in given.items()}
         target = rng.integers(0, v, bt)
         target[rng.random(bt) < 0.2] = picked(rng, (-100, v, -3, options.get("ignore_index", -100)))
@@ -109,7 +117,9 @@ class Loss:
         def compare(results: dict[str, Array]) -> None:
             ways = {f"return_{name}" for name in RETURNED} | WAYS.keys()
             arrays = {name: array for name, array in given.items() if name in ARRAYS}
-            right = loss_reference.wanted(given["input"], given["weight"], given["target"], **{k: o for k, o in options.items() if k not in ways}, **arrays)
+            right = loss_reference.wanted(
+                given["input"], given["weight"], given["target"], **{k: o for k, o in options.items() if k not in ways}, **arrays
+            )
             for name, inner in (("out", h), *[(name, max(bt, v)) for name in gradients]):
                 value = results[name].astype(np.float64)
                 if name == "grad_weight" and held is not None:
@@ -140,7 +150,13 @@ class Loss:
             if name == "lse":
                 assert (abs(got - right.lse) <= off).all(), f"lse: off by {abs(got - right.lse).max()}"
             elif name == "z_loss":
-                allowed = 3 * off * (1 + abs(np.asarray(right.lse))) * options.get("lse_square_scale", 0) * (1 + abs(given["row_weight"]) if "row_weight" in given else 1)
+                allowed = (
+                    3
+                    * off
+                    * (1 + abs(np.asarray(right.lse)))
+                    * options.get("lse_square_scale", 0)
+                    * (1 + abs(given["row_weight"]) if "row_weight" in given else 1)
+                )
                 allowed = allowed if options.get("reduction") == "none" else allowed.sum()
                 assert (abs(got - right.z_loss) <= allowed + 1e-7 * abs(right.z_loss)).all(), f"z_loss: {got}, wants {right.z_loss}"
             elif name == "predicted":

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Watchdog:
-    """Used as a context: if anyone who called :meth:`pat` does not do so again, or :meth:`rest`, within ``seconds``, prints all stacks and exits with 1."""
+    """Used as a context. Whoever calls :meth:`pat` has ``seconds`` to call it again, or :meth:`rest`; else it prints all stacks and exits with 1."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
