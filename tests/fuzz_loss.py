@@ -9,7 +9,7 @@ from typing import Any
 import loss_reference
 import numpy as np
 from fuzz_arrays import picked, repeated, sprinkled
-from fuzz_families import Case, NoReference, Problem
+from fuzz_families import CALLS, Case, NoReference, Problem
 from references import Array
 
 import numba_baracuda as nb
@@ -35,7 +35,7 @@ _KNOWN = {"input", "weight", "target", "out", "stream", "workspace", *NUMBERS, *
 class Loss:
     """A linear layer and its cross-entropy, and the scale of its gradients afterwards."""
 
-    row_major = ("input", "weight", "grad_input", "grad_weight", "lse", "z_loss", "accuracy", "predicted")
+    row_major = ("input", "weight", "grad_input", "grad_weight", "bias", "class_weight", "grad_bias")
     NAME = "fused_linear_cross_entropy"
 
     def check(self, op: Op) -> None:
@@ -80,7 +80,8 @@ class Loss:
 
     def _forward(self, op: Op, case: Case) -> Problem:
         rng, (bt, h, v), dtype = np.random.default_rng(case.seed), case.shape, numpy_dtype(case.element)
-        wide, options = numpy_dtype(BY_NAME[case.element].accumulator), dict(case.options)
+        wide = numpy_dtype(BY_NAME[case.element].accumulator)
+        options = {name: option for name, option in case.options.items() if name not in CALLS}
         given: dict[str, Array] = {
             "input": rng.standard_normal((bt, h)),
             "weight": rng.standard_normal((v, h)) / np.sqrt(h) * 2 * case.settings.get("size", 1),
@@ -106,7 +107,8 @@ class Loss:
             options["grad_weight_accum"] = BY_NAME[case.element].accumulator
 
         def call(arrays: dict[str, Any], out: dict[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
-            asked = keywords | options | {name: array for name, array in arrays.items() if name in ARRAYS}
+            asked = {name: option for name, option in keywords.items() if name in ("workspace", "stream")} | options
+            asked |= {name: array for name, array in arrays.items() if name in ARRAYS}
             asked |= {name: out.get(name, True) for name in gradients} | ({"out": out["out"]} if "out" in out else {})
             got = nb.fused_linear_cross_entropy(arrays["input"], arrays["weight"], arrays["target"], **asked)
             if not isinstance(got, tuple):

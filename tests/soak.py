@@ -166,9 +166,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.emulate:
         os.environ["NUMBA_BARACUDA_EMULATE"] = "1"
-    folder = tempfile.TemporaryDirectory(prefix="numba_baracuda-soak-")
-    os.environ.setdefault("NUMBA_BARACUDA_CACHE_DIR", folder.name)
-
     from numba_baracuda import OPS, arrays
 
     if arrays.emulating() and not given.emulate:
@@ -181,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"no scenario is named {', '.join(sorted(unknown))}; there are {', '.join(scenario.name for scenario in SCENARIOS)}")
         return 2
+    folder = tempfile.TemporaryDirectory(prefix="numba_baracuda-soak-")
+    os.environ.setdefault("NUMBA_BARACUDA_CACHE_DIR", folder.name)
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in names and (scenario.emulated or not arrays.emulating())]
     ops = [op for name, op in OPS.items() if fnmatch.fnmatchcase(name, given.op)]
     warnings.simplefilter("ignore")

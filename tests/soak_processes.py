@@ -30,7 +30,7 @@ def child(go: str) -> None:
     while not Path(go).exists():
         time.sleep(0.01)
     if arrays.emulating():
-        for spec in kernel_specs("reduce_sum")[:2]:
+        for spec in kernel_specs("segment_sum_backward")[:1]:
             assert len(cache.cubin(spec, "sm_90").image) > 1000
     else:
         ops = [nb.OPS[name] for name in ("segment_sum", "unsorted_segment_max", "reduce_var", "cumsum")]

@@ -16,7 +16,7 @@ import references
 import samples
 import soak_processes
 from fuzz_arrays import Placed, on_host, picked
-from fuzz_families import Case, Problem
+from fuzz_families import CALLS, Case, Problem
 from kinds import KINDS, Kind
 from samples import Sample
 from tolerance import assert_close
@@ -85,9 +85,9 @@ def mixed(worker: Worker) -> None:
 def same_bits(worker: Worker) -> None:
     """One op on all streams at once: the same bits from each."""
     case = worker.case()
-    options = {name: option for name, option in case.options.items() if name not in ("deterministic", "out", "workspace", "twice")}
+    options = {name: option for name, option in case.options.items() if name not in ("deterministic", *CALLS)}
     problem: Problem = fuzz.FAMILIES[nb.OPS[case.op].family].problem(nb.OPS[case.op], case)
-    if problem.refusal or any(before is not None for *_, before in problem.outputs.values()):
+    if problem.refusal or problem.unspecified or any(before is not None for *_, before in problem.outputs.values()):
         return
     with worker.stream(0):
         inputs = {name: Placed(worker.kind, array, case.layouts.get(name)) for name, array in problem.inputs.items()}
@@ -144,7 +144,7 @@ class Captured:
             name: Placed(self.kind, np.full(shape, 99).astype(dtype), case.layouts.get(name))
             for name, (shape, dtype, _) in self.problem.outputs.items()
         }
-        self.options = {name: option for name, option in case.options.items() if name not in ("out", "workspace", "twice")}
+        self.options = {name: option for name, option in case.options.items() if name not in CALLS}
         self.workspace = self.kind.workspace(16)
         try:
             self._call()
@@ -206,7 +206,7 @@ def _capturable(worker: Worker) -> Case | None:
         named = case.options.keys()
         problem = fuzz.FAMILIES[nb.OPS[case.op].family].problem(nb.OPS[case.op], case)
         waits = case.settings.get("form", "array") != "array" or "skip_ignored" in named or any(name.startswith("return_") for name in named)
-        if not waits and not problem.refusal and all(before is None for *_, before in problem.outputs.values()):
+        if not waits and not (problem.refusal or problem.unspecified) and all(before is None for *_, before in problem.outputs.values()):
             return case
     return None
 
