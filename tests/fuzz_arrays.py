@@ -57,7 +57,7 @@ def drawn_layout(rng: np.random.Generator, rank: int, output: bool = False, rows
     order = tuple(map(int, rng.permutation(rank))) if rng.random() < 0.4 and not rows else ()
     steps = tuple(int(rng.choice([1, 1, 1, 2, -1, -2, 3])) for _ in range(rank)) if rng.random() < 0.6 else ()
     if rows:
-        steps = tuple(abs(step) for step in steps[:1]) + (1,) * (rank - 1) if steps else ()
+        steps = (abs(steps[0]), *(1,) * (rank - 1)) if steps and rank > 1 else ()
     broadcast = tuple(axis for axis in range(rank) if rng.random() < 0.4) if rng.random() < 0.15 and not output and not rows else ()
     return Layout(order, steps, int(rng.choice([0, 0, 0, 1, 2, 3, 7])), int(rng.choice([0, 0, 1, 2, 5, 8])), broadcast)
 

@@ -119,9 +119,10 @@ class Loss:
         def compare(results: dict[str, Array]) -> None:
             ways = {f"return_{name}" for name in RETURNED} | WAYS.keys()
             arrays = {name: array for name, array in given.items() if name in ARRAYS}
-            right = loss_reference.wanted(
-                given["input"], given["weight"], given["target"], **{k: o for k, o in options.items() if k not in ways}, **arrays
-            )
+            known = {name: option for name, option in options.items() if name not in ways}
+            with np.errstate(all="ignore"):
+                right = loss_reference.wanted(given["input"], given["weight"], given["target"], **known, **arrays)
+                right = self._certain(right, given, case.element, options)
             for name, inner in (("out", h), *[(name, max(bt, v)) for name in gradients]):
                 value = results[name].astype(np.float64)
                 if name == "grad_weight" and held is not None:
@@ -131,6 +132,20 @@ class Loss:
             self._check_returned({name: results[name] for name in returned}, right, given, case)
 
         return Problem(given, outputs, call, compare)
+
+    @staticmethod
+    def _certain(right: loss_reference.Wanted, given: dict[str, Array], element: str, options: dict[str, Any]) -> loss_reference.Wanted:
+        """The same with room for 1 − p of a target that is all but certain: a few roundings of 1, however small the difference is."""
+        sizes = {name: np.where(np.isfinite(array), abs(array), 0).astype(np.float64) for name, array in given.items()}
+        each = 4.0 * np.prod([sizes[name].max(initial=0) for name in ("class_weight", "row_weight", "dy") if name in sizes])
+        each *= max(1, abs(options.get("logit_scale", 1))) * BY_NAME[BY_NAME[element].accumulator].eps
+        more = {
+            "grad_input": each * sizes["weight"].max(0, initial=0),
+            "grad_weight": each * sizes["input"].sum(0),
+            "grad_bias": each * len(sizes["target"]),
+        }
+        allowed = BY_NAME[element].tolerance(1)
+        return replace(right, scales={name: scale + more.get(name, 0.0) / allowed for name, scale in right.scales.items()})
 
     @staticmethod
     def _close_held(added: Array, right: loss_reference.Wanted, element: str, inner: int, held: Array) -> None:
