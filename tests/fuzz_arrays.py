@@ -128,6 +128,8 @@ def on_host(kind: Any, array: Any) -> Array:
     if kind.emulated:
         return np.asarray(array)
     dtype = np.dtype(array.dtype)
+    if not array.size:
+        return np.empty(array.shape, dtype)
     return kind.numpy(array.reshape(-1).view(np.uint8)).view(dtype).reshape(array.shape)
 
 

@@ -41,7 +41,7 @@ def child(go: str) -> None:
 
 def _start(code: str, folder: Path) -> subprocess.Popen[str]:
     paths = f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
-    env = {**os.environ, "NUMBA_BARACUDA_CACHE_DIR": str(folder)}
+    env = {**os.environ, "NUMBA_BARACUDA_CACHE_DIR": str(folder), "PYTHONWARNINGS": "default"}
     return subprocess.Popen([sys.executable, "-c", paths + code], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

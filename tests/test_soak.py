@@ -37,7 +37,7 @@ def test_without_a_device_it_says_so(emulator: Kind, capsys: pytest.CaptureFixtu
 def test_threads_in_the_emulator(emulator: Kind, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_BARACUDA_EMULATE", "1")
     few = "mixed,same_bits,indexed,churn"
-    code = soak.main(["--emulate", "--seconds", "6", "--threads", "2", "--most", "40", "--op", "segment_sum", "--only", few])
+    code = soak.main(["--emulate", "--seconds", "3", "--threads", "2", "--most", "40", "--op", "segment_sum", "--only", few])
     out = capsys.readouterr().out
     assert code == 0, out
     assert all(f"\n{name}: " in out for name in few.split(",")) and "memory, host: " in out and out.endswith(" 0 failed\n")
