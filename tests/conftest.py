@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import device_memory
 import hypothesis
 import pytest
 from kinds import KINDS, Kind
@@ -43,6 +44,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and NUMBA_BARACUDA_EMULATE unset"))
+
+
+@pytest.fixture(autouse=True)
+def _device_memory(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests on a device take turns if they are large, and give memory back."""
+    if "gpu" not in request.keywords or arrays.emulating():
+        yield
+        return
+    marker = request.node.get_closest_marker("memory")
+    if marker is not None:
+        with device_memory.turn(*marker.args):
+            yield
+        return
+    yield
+    device_memory.give_back(above=device_memory.KEPT)
 
 
 def _kind(request: pytest.FixtureRequest) -> Kind:

@@ -723,6 +723,7 @@ def test_plot(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.memory(2 * (1 << 30) / 1e9 + 0.5)  # the buffers of the copy
 def test_whole_run_on_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cupy")
     path = tmp_path / "ops.csv"
@@ -736,6 +737,7 @@ def test_whole_run_on_the_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.gpu
+@pytest.mark.memory(2 * (1 << 30) / 1e9 + 0.5)  # the buffers of the copy
 def test_sweep_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cupy")
     pytest.importorskip("matplotlib")

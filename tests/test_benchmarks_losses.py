@@ -163,6 +163,7 @@ def test_ratios_are_of_the_same_rounds() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.memory(2 * (1 << 30) / 1e9 + 0.5)  # the buffers of the copy
 def test_a_race_on_the_gpu(tmp_path: Path) -> None:
     pytest.importorskip("cupy")
     pytest.importorskip("torch")

@@ -316,20 +316,13 @@ def test_checking_ids_cannot_be_captured() -> None:
 
 
 ROWS, COLUMNS, RUN = (1 << 27) + 3, 16, 1000
+#: values and a copy of them in order; ids, keys and places, before and after they are sorted
+BOTH_ORDERS = (2 * 4 * ROWS * COLUMNS + 7 * 4 * ROWS) / 1e9
 
 
-@pytest.fixture
-def room() -> Iterator[None]:
-    """40 GiB of device memory, given back afterwards."""
-    cupy.get_default_memory_pool().free_all_blocks()
-    if cupy.cuda.runtime.memGetInfo()[0] < 40 << 30:
-        pytest.skip("needs 40 GiB of free device memory")
-    yield
-    cupy.get_default_memory_pool().free_all_blocks()
-
-
+@pytest.mark.memory(BOTH_ORDERS)
 @pytest.mark.parametrize(("op", "variant"), [pair for pair in variants_of(FORWARD) if stem(pair[0].name) == "sum"], ids=name_of)
-def test_sums_of_more_than_2_to_the_31_elements(room: None, op: Op, variant: Variant) -> None:
+def test_sums_of_more_than_2_to_the_31_elements(op: Op, variant: Variant) -> None:
     """Runs of 1000 ones; the unsorted op meets them in another order."""
     segments = -(-ROWS // RUN)
     ids = (cupy.arange(ROWS, dtype=np.int32) if op.traits["ordered"] else cupy.arange(ROWS, dtype=np.int32)[::-1].copy()) // RUN
@@ -339,8 +332,9 @@ def test_sums_of_more_than_2_to_the_31_elements(room: None, op: Op, variant: Var
     assert bool((out[:-1] == RUN).all()) and bool((out[-1] == ROWS - RUN * (segments - 1)).all())
 
 
+@pytest.mark.memory(BOTH_ORDERS)
 @pytest.mark.parametrize(("op", "variant"), [pair for pair in variants_of(BACKWARD) if stem(pair[0].name) in ("sum", "mean")], ids=name_of)
-def test_gradients_of_more_than_2_to_the_31_elements(room: None, op: Op, variant: Variant) -> None:
+def test_gradients_of_more_than_2_to_the_31_elements(op: Op, variant: Variant) -> None:
     segments = -(-ROWS // RUN)
     ids = cupy.arange(ROWS, dtype=np.int32) // RUN
     counts = cupy.full(segments, RUN, np.float32)

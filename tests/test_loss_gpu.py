@@ -32,6 +32,7 @@ def torch_problem(rows: int, width: int, classes: int, ignored: float = 0.15) ->
     return torch, x, w, target
 
 
+@pytest.mark.memory(3.0)  # torch's logits in float64, their exponentials and gradients, three times 0.34 GB, and weights
 @pytest.mark.parametrize(
     ("rows", "width", "classes", "chunk"),
     [
@@ -166,6 +167,7 @@ def test_beside_another_stream() -> None:
         np.testing.assert_array_equal(cupy.asnumpy(each).view(np.uint16), cupy.asnumpy(first).view(np.uint16))
 
 
+@pytest.mark.memory(1.5)  # a slab of 4096 rows, twice where pools keep that of the call before
 def test_memory() -> None:
     """Beside the operands no more than the gradients, the slab and 64 MiB."""
     torch, x, w, target = torch_problem(4096, 256, 50257)
@@ -179,6 +181,7 @@ def test_memory() -> None:
         assert peak <= 2 * (x.numel() + w.numel() + rows * stride_of_slab(50257)) + (64 << 20)
 
 
+@pytest.mark.memory(16384 * 256_000 * 2 * 1.2 / 1e9)  # the slab, and that of small chunks
 def test_more_than_2_to_the_31_logits() -> None:
     """A slab of 4.2 · 10⁹ elements: every row is what it is in small chunks."""
     torch, x, w, target = torch_problem(16384, 64, 256_000)

@@ -85,6 +85,7 @@ def test_graphs(op: Op) -> None:
 MANY = 1 << 28
 
 
+@pytest.mark.memory(4 * MANY / 1e9 + 0.5)
 def test_a_sum_of_many_ones() -> None:
     ones = cupy.ones(MANY, np.float32)
     for view, axis in ((ones, None), (ones.reshape(1, -1), 1), (ones.reshape(-1, 1), 0), (ones.reshape(-1, 4), 0)):
@@ -92,6 +93,7 @@ def test_a_sum_of_many_ones() -> None:
         np.testing.assert_allclose(got, MANY / got.size, rtol=1e-6)
 
 
+@pytest.mark.memory(8 * 4 * (1 << 24) * 2 / 1e9)  # float64 copies, and what NumPy's formula makes of them
 def test_a_variance_far_from_zero() -> None:
     x = cupy.asarray(np.random.default_rng(0).standard_normal(1 << 24, np.float32) + np.float32(1e6))
     for view, axis in ((x, None), (x.reshape(-1, 8), 0), (x.reshape(64, -1), 1)):
@@ -99,6 +101,7 @@ def test_a_variance_far_from_zero() -> None:
         np.testing.assert_allclose(got, cupy.asnumpy(view.astype(np.float64).var(axis, ddof=1)), rtol=1e-3)
 
 
+@pytest.mark.memory((2 * 2 * 3 + 3 * 2) * (1 << 30) / 1e9)  # x and its gradient, and sums of columns
 def test_more_than_2_to_the_31_elements() -> None:
     rows, columns = 3, (1 << 30) - 7
     x = cupy.zeros((rows, columns), np.float16)

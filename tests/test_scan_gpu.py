@@ -131,6 +131,7 @@ def test_halves_and_doubles(name: str) -> None:
             check(kind, name, x if name != "cumprod" else np.sign(x), axis)
 
 
+@pytest.mark.memory((1 << 28) * (4 * 5 + 8 * 3) / 1e9)  # x and four sums in float32; the exact one and two differences in float64
 def test_a_long_sum_is_no_worse_than_others() -> None:
     x = cupy.asarray(np.random.default_rng(0).random(1 << 28, np.float32) - np.float32(0.5))
     exact = cupy.cumsum(x, dtype=cupy.float64)
@@ -140,6 +141,7 @@ def test_a_long_sum_is_no_worse_than_others() -> None:
     assert ours <= max(theirs, float(abs(peer - exact).max()))
 
 
+@pytest.mark.memory(3 * (1 << 30) * (2 + 2 + 4 + 1) / 1e9)  # x, values, places, and a comparison
 def test_more_than_2_to_the_31_elements() -> None:
     rows, columns = 3, (1 << 30) - 7
     x = cupy.zeros((rows, columns), np.float16)
