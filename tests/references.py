@@ -129,7 +129,7 @@ def _mean_backward(d_output: Array, ids: Array, asked: Asked) -> Truth:
 
 
 def _prod_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
-    """The product of the others, whatever the saved output was rounded to: with an exponent of its own, and by what kinds of elements the others are."""
+    """The product of the others, whatever the saved output was rounded to: with an exponent of its own, and by the kinds of the others."""
     runs = Runs(ids, asked.segments)
     kinds = [input == 0, np.isinf(input), np.isnan(input)]
     zeros, infinities, nans = (runs.spread(runs.fold(np.add, each.astype(np.int64), 0)) - each > 0 for each in kinds)
