@@ -15,6 +15,8 @@ from typing import Any
 from .algebra import monoid_of
 from .monoid import ByType
 
+#: on NaN and infinities, for the docs of every gradient
+RULE = "The gradient is its formula in IEEE arithmetic: NaN and ±∞ reach the elements whose formula they enter, and no others."
 #: a power of two; the reciprocal of any number times it or one over it is in the range of either type
 LARGE = 2.0**100
 

@@ -129,7 +129,7 @@ def _mean_backward(d_output: Array, ids: Array, asked: Asked) -> Truth:
 
 
 def _prod_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
-    """The product of the others, whatever the saved output was rounded to: with an exponent of its own, and by what kinds of elements the others are."""
+    """The product of the others, whatever the saved output was rounded to: with an exponent of its own, and by the kinds of the others."""
     runs = Runs(ids, asked.segments)
     kinds = [input == 0, np.isinf(input), np.isnan(input)]
     zeros, infinities, nans = (runs.spread(runs.fold(np.add, each.astype(np.int64), 0)) - each > 0 for each in kinds)
@@ -207,8 +207,12 @@ def _finite(terms: Array) -> Array:
 
 
 def _norm2(input: Array, ids: Array, asked: Asked) -> Truth:
+    """In units of a power of two about the size of the greatest element."""
     runs = Runs(ids, asked.segments)
-    return _rounded(runs.or_empty(np.sqrt(runs.fold(np.add, input * input, 0.0)), asked.empty), runs.counts)
+    _, exponents = np.frexp(runs.fold(np.maximum, np.where(np.isfinite(input), abs(input), 0.0), 0.0))
+    scaled = np.ldexp(input, -runs.spread(exponents))
+    norm = np.ldexp(np.sqrt(runs.fold(np.add, scaled * scaled, 0.0)), exponents)
+    return _rounded(runs.or_empty(norm, asked.empty), runs.counts)
 
 
 def _norm2_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:

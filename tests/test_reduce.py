@@ -431,7 +431,7 @@ def test_gradients_of_products_out_of_the_range(kind: Kind, element: str) -> Non
         wanted = truth(op, given, array.shape, (1,))
         got = kind.numpy(nb.reduce_prod_backward(*map(kind.array, given.values()), axis=1))
         assert_close(got, wanted, element, op.name)
-        assert got[0, 3] > 0 and np.isfinite(got[1].astype(F if element != "f64" else np.float64)).all()
+        assert got[0, 3] > 0 and np.isfinite(got[1, 3:5].astype(F if element != "f64" else np.float64)).all()
         got = kind.numpy(nb.reduce_prod_backward(*[kind.array(each.T.copy()) for each in given.values()], axis=0))
         assert_close(got.T.copy(), wanted, element, op.name)
 

@@ -1,7 +1,7 @@
 """Σ x² at three scales side by side, one of which is in the range: functions that give what the monoid wants for the state's type.
 
-After Blue, "A portable Fortran program to find the Euclidean norm of a vector" (1978), who tells the sizes of elements apart; here all three sums take
-every element, so that there is nothing to choose, and nothing to move, before the end.
+After Blue, "A portable Fortran program to find the Euclidean norm of a vector" (1978), who tells the sizes of elements apart. Here all three sums
+take every element, so that there is nothing to choose before the end.
 """
 
 from __future__ import annotations

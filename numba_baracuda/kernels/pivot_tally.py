@@ -130,7 +130,7 @@ class PivotTally(Tally):
         return fold
 
     def rows(self, runs: int, run: int, gap: int, lanes: int, height: int) -> Any:
-        kind, widen, chosen, choose, state, two = self.kind, self._widen, self._chosen, self._choose, self._state_of_some, self._terms > 1
+        kind, chosen, choose, state, two = self.kind, self._chosen, self._choose, self._state_of_some, self._terms > 1
         levels, row_size, left, start, shifts = lanes.bit_length() - 1, runs * run, max(1, height // lanes), self._start, self._shifts
         first_pivot, (choose_all, add_all) = self._first_pivot(row_size, 1), self._over_runs(runs, run, 1)
         add_up, pick = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)

@@ -94,7 +94,10 @@ def packed(kind: Any) -> Any:
 
 @functools.cache
 def of_others(kind: Any) -> Any:
-    """``pull``: g times the product of all elements but x, which is y / x, or, where y is no ordinary number, told by p and q as packed; else q is −1."""
+    """``pull``: g times the product of all elements but x.
+
+    That is y / x where q is −1. Where y is no ordinary number, p and q are those of :func:`packed`.
+    """
     exponent, (reduced, taken) = _UNITS[kind], _apart(kind)
     unit, inverse = kind(2.0**exponent), kind(2.0**-exponent)
 

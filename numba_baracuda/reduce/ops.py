@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dtypes import FLOATS, NUMBERS
+from ..gradients import RULE
 from ..op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..registry import OPS
 from ..vocabulary import OpCategory, ReduceKind
@@ -60,7 +61,8 @@ TABLE = (
     Row("min", "y = min x", "dx = dy where x is y, else 0", _SAVED, _ORDERED.format("+∞", "minimum"), elements=NUMBERS, backward_keywords=("ties",)),
     Row(
         "prod", "y = Π x", "dx = dy · Π of the other elements", _SAVED,
-        f"{_IEEE} Of nothing it is 1. The gradient is exact where elements are 0, one or many.", elements=NUMBERS,
+        f"{_IEEE} Of nothing it is 1. The gradient is exact where elements are 0, one or many, and where the product leaves the range.",
+        elements=NUMBERS,
     ),
     Row(
         "norm2", "y = √Σ x²", "dx = dy · x / y", _SAVED,
@@ -138,7 +140,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
     forward = add(name, row.formula, (X, PLACE if results else Y), FOLD, row.elements, back, more)
     made = {name: forward_function(forward)}
     if back:
-        more = {"keywords": row.keywords + row.backward_keywords, "backward": True}
+        more = {"keywords": row.keywords + row.backward_keywords, "backward": True, "notes": f"{row.notes} {RULE}"}
         made[back] = backward_function(add(back, row.gradient, (*row.given, DX), SPREAD, FLOATS, None, more))
     return made
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import FLOATS
+from ..gradients import RULE
 from ..op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..registry import OPS
 from ..vocabulary import OpCategory, ScanKind
@@ -50,7 +51,7 @@ _WINNERS = (
 _PLACES = (
     " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
 )
-_ENDS = "The gradient is exact where elements are 0, one or many: a zero ends what comes from behind it."
+_ENDS = "The gradient is exact where elements are 0, one or many: a zero ends what comes from behind it, ±∞ too."
 TABLE = (
     Row("cumsum", "y[i] = Σ x[j]", "dx[j] = Σ dy[i]", (DY,), _IEEE),
     Row("cumprod", "y[i] = Π x[j]", "dx[j] = Σ dy[i] · Π of the elements of y[i] other than x[j]", (DY, X, SAVED), f"{_IEEE} {_ENDS}"),
@@ -95,7 +96,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
     placed = kind in PLACED
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], indices: tuple[str, ...], back: str | None) -> Op:
-        notes = row.notes + (_PLACES if indices else "")
+        notes = row.notes + (_PLACES if indices else "") + ("" if back else f" {RULE}")
         traits = {"notes": notes, "backward": back is None, "placed": placed}
         return OPS.add(
             Op(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import FLOATS, NUMBERS
+from ..gradients import RULE
 from ..op import Layout, Op, Operand, Variant
 from ..registry import OPS
 from ..vocabulary import OpCategory, SegmentKind
@@ -75,7 +76,7 @@ TABLE = (
     ),
     Row(
         "prod", "output[s] = Π input[n]", "d_input[n] = d_output[s] · Π input[m] over the other rows m of s", (D_OUTPUT, INPUT, SAVED),
-        f"{_IEEE} The gradient is exact where rows are 0, one or many.", (1, 1), (EXACT, ATOMIC), NUMBERS,
+        f"{_IEEE} The gradient is exact where rows are 0, one or many, and where the product leaves the range.", (1, 1), (EXACT, ATOMIC), NUMBERS,
     ),
     Row(
         "logsumexp", "output[s] = log Σ exp input[n]", "d_input[n] = d_output[s] · exp(input[n] − output[s])", (D_OUTPUT, INPUT, SAVED),
@@ -142,16 +143,15 @@ def _notes(row: Row, ordered: bool, backward: bool) -> str:
         if backward or row.name == "softmax"
         else f"Empty segments get {name}, or ``empty=``. Halves are kept in float32 and rounded once."
     )
-    return f"{row.rules} {kept} {'Rows whose id is out of range get 0. ' if backward else ''}{order}"
+    return f"{row.rules} {kept} {f'{RULE} Rows whose id is out of range get 0. ' if backward else ''}{order}"
 
 
 def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     """A fold and its gradient."""
     ordered, name = not prefix, f"{prefix}segment_{row.name}"
     where = " over segment_ids[n] = s"
-    traits = {
-        "ordered": ordered, "monoid": row.monoid or row.name, "narrow": dict(row.narrow), "gradient": row.name, "empty": row.empty[0 if ordered else 1],
-    }  # fmt: skip
+    monoids = {"monoid": row.monoid or row.name, "narrow": dict(row.narrow)}
+    traits = {"ordered": ordered, **monoids, "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
     moments, extreme = row.name in ("var", "std"), row.name in ("max", "min")
     spreads = row.name == "softmax"
     if spreads:

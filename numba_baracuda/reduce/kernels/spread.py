@@ -30,10 +30,10 @@ class _Pull:
 
     def __init__(self, gradient: str, value: str) -> None:
         rule, wide = GRADIENTS[gradient], accumulator_of(value)
-        (widen, narrow), pull, ordinary, as_number = conversions_of(value), jit.device(of_type(rule.pull, wide)), ordinary_of(value), as_number_of(value)
+        (widen, narrow), ordinary, as_number = conversions_of(value), ordinary_of(value), as_number_of(value)
         has_y, results, guarded, placed, shares = len(rule.segments) > 1, rule.results, rule.guarded, rule.places, rule.shares
         shifts, self.has_x, prepare, large = bool(rule.fold) and monoid_of(rule.fold).shifts, bool(rule.rows), jit.device(rule.prepare), wide(LARGE)
-        first_of = origin_of(value)
+        pull, first_of = jit.device(of_type(rule.pull, wide)), origin_of(value)
 
         @jit.device
         def found(held: Any, held_at: Any, y: Any, y_at: Any) -> Any:
