@@ -98,12 +98,12 @@ def fused_linear_cross_entropy(
     greatest; ``return_predicted`` [BT] int64, the first class of the greatest logit, −1 where the target is ignored or no class.
 
     Sums are kept in float32 (float64), logits and their gradient rounded to the input's dtype. Every run gives the same bits. Nothing waits for the
-    device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. Products are cuBLAS', which CuPy
-    brings. After Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training" (2024), and Milakov and Gimelshein, "Online normalizer
+    device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. Products are cuBLAS', which the
+    extras bring. After Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training" (2024), and Milakov and Gimelshein, "Online normalizer
     calculation for softmax" (2018).
 
-    Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes and layouts, and for device
-    arrays without CuPy.
+    Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes and layouts, and where
+    cuBLAS is not found.
     """
     x, w = _read(input, _NAME, "input"), _read(weight, _NAME, "weight")
     for view, wants in ((x, "[BT, H]"), (w, "[V, H]")):
