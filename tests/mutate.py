@@ -38,7 +38,7 @@ import mutations  # noqa: E402
 from mutations import Site  # noqa: E402
 
 WATCHED = "test_watched.py"
-SHUT = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=line")
+SHUT = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=line", "--full")
 
 
 class Verdict(NamedTuple):
@@ -59,22 +59,22 @@ def sites() -> list[Site]:
 
 def stale(found: list[Site]) -> list[str]:
     """Entries of the tables that no longer match anything, and files that have places to change but no tests."""
-    there = {(site.path, *site.key) for site in found}
-    paths = {site.path for site in found}
+    there = {(site.file, site.key) for site in found}
+    named = {site.file for site in found}
     return [
-        *[f"KNOWN names what is not there: {entry}" for entry in mutants.KNOWN if entry not in there],
-        *[f"TESTS names {path}, which has nothing to change" for path in mutants.TESTS if path not in paths],
-        *[f"TESTS has no tests for {path}" for path in sorted(paths - set(mutants.TESTS))],
+        *[f"KNOWN names what is not there: {file}: {key}" for file, keys in mutants.KNOWN.items() for key in keys if (file, key) not in there],
+        *[f"TESTS names {file}, which has nothing to change" for file in mutants.TESTS if file not in named],
+        *[f"TESTS has no tests for {file}" for file in sorted(named - set(mutants.TESTS))],
     ]
 
 
-def arguments_of(path: str) -> list[str]:
-    """What pytest is told to run for a file."""
+def arguments_of(file: str) -> list[str]:
+    """What pytest is told to run for a file, by its name in the tables."""
     import test_watched
 
     named = [
         [str(TESTS / each)] if ".py" in each else [f"{TESTS / WATCHED}::test_case[{case}]" for case in fnmatch.filter(test_watched.CASES, each)]
-        for each in mutants.TESTS[path]
+        for each in mutants.TESTS[file]
     ]
     return list(dict.fromkeys(each for some in named for each in some))
 
@@ -143,7 +143,7 @@ def fresh(number: int) -> int:
     """The tests of the ``number``-th site in this process, which has imported nothing yet."""
     site = sites()[number]
     _hooked(site)
-    return run_tests(arguments_of(site.path))
+    return run_tests(arguments_of(site.file))
 
 
 def judge(site: Site, number: int, seconds: float, made: list[types.FunctionType]) -> Verdict:
@@ -190,7 +190,7 @@ def _in_fork(site: Site, made: list[types.FunctionType]) -> int:
         print(f"E   does not compile: {type(error).__name__}: {str(error).splitlines()[0]}")
         sys.stdout.flush()
         return 97
-    code = run_tests(arguments_of(site.path))
+    code = run_tests(arguments_of(site.file))
     sys.stdout.flush()
     return code
 
@@ -208,8 +208,9 @@ def _reason(said: str) -> str:
 def _judge_file(path: str, chosen: list[tuple[int, Site]], seconds: float, known: bool, results: Path) -> int:
     """Runs a file's tests as they are, then its mutants; a line of results for each of these."""
     began = time.monotonic()
+    file = next(site.file for _, site in chosen if site.path == path)
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        if run_tests(arguments_of(path)):
+        if run_tests(arguments_of(file)):
             sys.stderr.write(said.getvalue())
             return 1
     warm = time.monotonic() - began
@@ -218,7 +219,7 @@ def _judge_file(path: str, chosen: list[tuple[int, Site]], seconds: float, known
     gc.freeze()
     print(f"{path}: tests pass in {warm:.1f} s", flush=True)
     for number, site in chosen:
-        reason = mutants.KNOWN.get((site.path, *site.key))
+        reason = mutants.KNOWN.get(file, {}).get(site.key)
         if site.path != path:
             continue
         if reason and not known:
@@ -227,8 +228,8 @@ def _judge_file(path: str, chosen: list[tuple[int, Site]], seconds: float, known
             killed, why, took = judge(site, number, seconds or max(60.0, 5 * warm), made)
             word = ("KNOWN BUT KILLED" if reason else "killed") if killed else "known" if reason else "SURVIVED"
         print(f"  {word:8} {site}  ({took:.1f} s{': ' if why else ''}{why})", flush=True)
-        with results.open("a") as file:
-            file.write(f"{word}\t{site}\n")
+        with results.open("a") as out:
+            out.write(f"{word}\t{site}\n")
     return 0
 
 
@@ -276,7 +277,7 @@ def lines() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kernel", default="*", metavar="PATTERN", help="files whose path under numba_baracuda matches, such as '*/carries.py'")
-    parser.add_argument("--site", default="", metavar="TEXT", help="only places that have this in their description")
+    parser.add_argument("--site", default="", metavar="REGEX", help="only places in whose description this is found, such as ': (barrier|mask): '")
     parser.add_argument("--list", action="store_true", help="tell the places, and run nothing")
     parser.add_argument("--known", action="store_true", help="judge those that are known to make no difference, too")
     parser.add_argument(
@@ -293,7 +294,7 @@ def main() -> int:
     for complaint in stale(found):
         print(complaint)
     pattern = given.kernel if "*" in given.kernel else f"*{given.kernel}*"
-    chosen = [(k, site) for k, site in enumerate(found) if fnmatch.fnmatch(site.path.partition("/")[2], pattern) and given.site in str(site)]
+    chosen = [(k, site) for k, site in enumerate(found) if fnmatch.fnmatch(site.path.partition("/")[2], pattern) and re.search(given.site, str(site))]
     if given.list:
         print(*(site for _, site in chosen), sep="\n")
         return 0

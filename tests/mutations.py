@@ -33,11 +33,17 @@ class Site(NamedTuple):
     steps: tuple[tuple[str, int | None], ...]  #: from the module's tree to the node
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        return self.function, self.kind, self.text
+    def file(self) -> str:
+        """Its name in the tables."""
+        parts = Path(self.path).with_suffix("").parts[1:]
+        return "/".join(part for k, part in enumerate(parts) if k == 0 or part != "kernels")
+
+    @property
+    def key(self) -> str:
+        return f"{self.function}: {self.kind}: {self.text}"
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.function}: {self.kind}: {self.text}"
+        return f"{self.path}:{self.line}: {self.key}"
 
 
 def _text(node: ast.AST) -> str:
@@ -190,7 +196,7 @@ def _behind(node: ast.AST, parent: ast.AST) -> str:
 def sites_of(path: Path, root: Path) -> list[Site]:
     """All places of a file to change; equal ones of a function are numbered."""
     found = _Finder(path.relative_to(root).as_posix(), ast.parse(path.read_text())).found
-    times, seen = Counter(site.key for site in found), Counter[tuple[str, str, str]]()
+    times, seen = Counter(site.key for site in found), Counter[str]()
     made = []
     for site in found:
         seen[site.key] += 1

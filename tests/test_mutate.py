@@ -126,15 +126,16 @@ def test_tables_name_what_is_there() -> None:
     named = {each for names in mutants.TESTS.values() for each in names}
     assert all(fnmatch.filter(test_watched.CASES, each) for each in named if ".py" not in each)
     assert all((mutate.TESTS / each.partition("::")[0]).exists() for each in (*named, *mutants.WATCHED) if ".py" in each)
-    assert all(len(reason) > 20 for reason in (*mutants.KNOWN.values(), *mutants.UNWATCHED.values()))
+    reasons = [*mutants.UNWATCHED.values(), *(reason for keys in mutants.KNOWN.values() for reason in keys.values())]
+    assert all(len(reason) > 20 for reason in reasons)
 
 
 def test_an_entry_that_matches_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = mutate.sites()
-    monkeypatch.setitem(mutants.KNOWN, ("a.py", "f", "barrier", "cuda.syncthreads()"), "it went")
-    monkeypatch.setitem(mutants.TESTS, "b.py", ("bins",))
+    monkeypatch.setitem(mutants.KNOWN, "segment/fold", {"f: barrier: cuda.syncthreads()": "it went"})
+    monkeypatch.setitem(mutants.TESTS, "segment/other", ("bins",))
     said = mutate.stale(found)
-    assert len(said) == 2 and "what is not there" in said[0] and "b.py" in said[1]
+    assert len(said) == 2 and "what is not there" in said[0] and "segment/other" in said[1]
 
 
 def test_the_command_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
