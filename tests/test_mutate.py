@@ -16,9 +16,10 @@ import mutations
 import numpy as np
 import pytest
 import test_watched
+import watched_lines
 from numba.cuda import types as kinds
 
-from numba_baracuda.runtime import emulator
+from numba_baracuda.runtime import emulator, lowering
 from numba_baracuda.runtime.races import Race
 
 SOURCE = """
@@ -119,6 +120,21 @@ def test_a_missing_barrier_is_a_race(toy: Any, barrier: str) -> None:
             emulator.run(kernel, (array, array, kinds.int64), 1, 64, arguments, mode=emulator.Mode(1))
     else:  # each lane overwrites its own
         emulator.run(kernel, (array, array, kinds.int64), 1, 64, arguments, mode=emulator.Mode(1))
+
+
+def test_lines_that_never_ran_under_the_race_detector(toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of unchecked runs do not count, nor does a branch that no lane takes."""
+    monkeypatch.setattr(lowering.Lowering, "_block", lowering.Lowering._block)  # as it is afterwards
+    watched_lines.watch()
+    module, array = toy[0], kinds.Array(kinds.int32, 1, "C")
+
+    def missing(limit: int, mode: emulator.Mode) -> set[str]:
+        arguments: list[Any] = [np.arange(64, dtype=np.int32), np.zeros(64, np.int32), limit]
+        emulator.run(module.made(64), (array, array, kinds.int64), 1, 64, arguments, mode=mode)
+        return {text for _, _, text in watched_lines.missing(tmp_path, [tmp_path / "toy.py"])}
+
+    assert "held[k] = x[k]" in missing(64, emulator.Mode()) and "cuda.syncthreads()" in missing(64, emulator.Mode())
+    assert missing(64, emulator.Mode(1)) == set()
 
 
 def test_tables_name_what_is_there() -> None:

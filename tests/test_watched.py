@@ -77,6 +77,7 @@ SORTED = "segment_sum", "ragged_sorted"
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY)
 fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
+fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
 fold("tiles, several steps", *SORTED, Sample("c", 300, (8,), 9, samples.runs))
 fold("tiles, gaps", *SORTED, Sample("d", 8, (5,), 460, gaps), MANY)
 fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside, "f32", "i64"), MANY)
@@ -145,7 +146,8 @@ for columns, rows in ((1, 5000), (3, 200), (36, 60)):
         fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", sample)
     fold(f"unsorted max to {columns} columns", "unsorted_segment_max_backward", "spread", sample)
 for stem in ("var", "std", "softmax"):
-    fold(f"{stem} to 3 columns", f"segment_{stem}_backward", "spread", Sample(f"E{stem}", 60, (3,), 9, samples.outside))
+    for columns in (1, 3):
+        fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", Sample(f"E{stem}", 60, (columns,), 9, samples.around_a_long_one))
 fold("softmax", "segment_softmax", "spread", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "spread", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "spread", Sample("H", 60, (8,), 9, samples.outside, whole=True))
@@ -176,11 +178,13 @@ def indices_and_checks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(4).standard_normal((700, 5)).astype(np.float32)
     with kind.schedule(SEED):
         made = [nb.SegmentIndex(kind.array(ids), 300), nb.SegmentIndex.from_offsets(kind.array(offsets))]
+        outside = nb.segment_sum(kind.array(x), nb.SegmentIndex(kind.array(ids - 9), 280))
         results = [kind.numpy(nb.segment_mean_backward(kind.array(x[:300]), each)) for each in made]
         for place, wrong, says in ((699, 300, "699"), (9, ids[-1], "10")):
             broken = np.where(np.arange(700) == place, wrong, ids).astype(np.int32)
             with pytest.raises(nb.InvalidProblem, match=says):
                 nb.segment_sum(kind.array(x), kind.array(broken), 300, check_ids=True)
+    np.testing.assert_allclose(outside, np.stack([x[ids == 9 + k].sum(0) for k in range(280)]), rtol=1e-4, atol=1e-5)
     wanted = x[ids] / np.bincount(ids, minlength=300)[ids, None]
     for got in results:
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
@@ -192,10 +196,13 @@ _add("indices and checks", indices_and_checks)
 
 
 def reduce(
-    name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, passes: int = 4,
-    **options: Any,
+    name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
+    passes: int = 4, **options: Any,
 ) -> None:  # fmt: skip
-    """``zeros`` is the share of elements that are 0; a ``moved`` result has its axes otherwise; fewer ``passes`` make shorter parts of rows."""
+    """``zeros`` is the share of elements that are 0; a ``moved`` result has its axes otherwise; ``late`` rows begin behind a multiple of 16 bytes.
+
+    Fewer ``passes`` make shorter parts of rows.
+    """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         found, real = OPS[f"reduce_{op}"], test_reduce.values
@@ -209,8 +216,13 @@ def reduce(
         axes = reduced_axes(found.name, axis, len(shape))
         given = test_reduce.operands(found, shape, axes, element, **options)
         out = {"out": kind.transpose(kind.array(np.empty(shape[::-1], given["dy"].dtype)), (1, 0))} if moved else {}
+        arrays = {each: kind.array(array) for each, array in given.items()}
+        if late:
+            wide = np.zeros((shape[0], shape[1] + 20 - shape[1] % 4), given["x"].dtype)
+            wide[:, 1 : 1 + shape[1]] = given["x"]
+            arrays["x"] = kind.array(wide)[:, 1 : 1 + shape[1]]
         with kind.schedule(SEED):
-            got = kind.numpy(test_reduce.run(found, {each: kind.array(array) for each, array in given.items()}, shape, axis, **options, **out))
+            got = kind.numpy(test_reduce.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
         test_reduce.assert_close(got, test_reduce.truth(found, given, shape, axes, **more | options), element, found.name)
 
@@ -227,8 +239,9 @@ for op in ("sum", "var"):
     reduce(f"{op} of rows of a block in parts", op, (1, 9100), 1, passes=1)
     reduce(f"{op} of peeled rows", op, (3, 1101), 1)
     reduce(f"{op} of columns in parts", op, (3000, 3), 0, passes=1)
-    reduce(f"{op} of peeled columns", op, (40, 301), 0)
-reduce("var of single elements", "var", (600, 5), 1)
+    reduce(f"{op} of peeled columns", op, (40, 301), 0, late=True)
+reduce("var of single elements", "var", (70, 5), 1, late=True)
+reduce("logsumexp of halves in short rows", "logsumexp", (70, 24), 1, "f16")
 for said, shape, axis in (("short rows", (70, 24), 1), ("rows of a warp", (9, 700), 1), ("columns", (300, 20), 0)):
     reduce(f"norm2 of halves in {said}", "norm2", shape, axis, "bf16")
     reduce(f"norm2 of zeros in {said}", "norm2", shape, axis, "bf16", zeros=1)
@@ -303,7 +316,7 @@ for op in ("cumsum", "cummax", "logcumsumexp", "cumprod_backward", "cummax_backw
     scan(f"{op} of columns in several tiles", op, (150, 10), 0)
     for order, said in ((True, "in order"), (False, "as they come")):
         scan(f"{op} of long rows, {said}", op, (1, 2100), 1, deterministic=order)
-        scan(f"{op} of long columns, {said}", op, (700, 3), 0, deterministic=order)
+        scan(f"{op} of long columns, {said}", op, (1100, 3), 0, deterministic=order)
 scan("cumsum of columns side by side", "cumsum", (40, 130), 0)
 for op in ("cumsum", "cummax_backward", "cumprod_backward"):
     scan(f"{op} of peeled rows", op, (3, 1101), 1)
@@ -320,13 +333,13 @@ winners("places of peeled rows", "cummax", (3, 1103), 1, index_dtype="int32")
 # ---------------------------------------------------------------- losses
 
 
-def loss(name: str, rows: int, classes: int, value: str = "f32", **options: Any) -> None:
+def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 100, **options: Any) -> None:
     """Rows of which a part is held, several for each block, some of them left out."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
         with kind.schedule(SEED):
-            test_loss.check(kind, *test_loss.problem(rows, 3, classes, value), value, chunk=rows, **options)
+            test_loss.check(kind, *test_loss.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
 
     _add(name, case)
 
@@ -334,8 +347,10 @@ def loss(name: str, rows: int, classes: int, value: str = "f32", **options: Any)
 loss("losses", 11, 70)
 loss("losses of wide rows", 5, 1931)
 loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=test_loss.CLASS_WEIGHTS)
-loss("losses of rows", 10, 70, reduction="none")
+loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
+loss("losses of halves, summed in float32", 10, 70, "bf16", 4, grad_weight_accum="f32")
 loss("losses, gradient given", 10, 70, dy=np.array([0.375], np.float32))
+loss("losses of halves, gradient given", 10, 70, "f16", 4, dy=np.array([0.375], np.float32))
 
 
 def all_results(name: str, **options: Any) -> None:
@@ -358,6 +373,18 @@ def all_results(name: str, **options: Any) -> None:
     _add(name, case)
 
 
+def added(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, target = map(kind.array, test_loss.problem(10, 3, 70, "bf16"))
+    made = []
+    for seed in (None, SEED):
+        held = kind.array(np.ones(w.shape, w.dtype))
+        with kind.schedule(seed):
+            nb.fused_linear_cross_entropy(x, w, target, chunk=4, grad_weight=held, accumulate_grad_weight=True, grad_weight_accum="f32")
+        made.append(kind.numpy(held).view(np.int16))
+    np.testing.assert_array_equal(*made)
+
+
+_add("losses, added to a gradient", added)
 all_results("all results of losses", chunk=11)
 all_results("all results of losses in chunks", chunk=4)
 all_results("losses without ignored rows", skip_ignored=True)
