@@ -79,10 +79,10 @@ def arguments_of(file: str) -> list[str]:
     return list(dict.fromkeys(each for some in named for each in some))
 
 
-def run_tests(arguments: list[str], *options: str) -> int:
+def run_tests(arguments: list[str], which: str = "not gpu and not compile") -> int:
     import pytest
 
-    return int(pytest.main([*SHUT, *options, *arguments]))
+    return int(pytest.main([*SHUT, "-m", which, *arguments]))
 
 
 # ---------------------------------------------------------------- one mutant
@@ -143,7 +143,7 @@ def fresh(number: int) -> int:
     """The tests of the ``number``-th site in this process, which has imported nothing yet."""
     site = sites()[number]
     _hooked(site)
-    return run_tests(arguments_of(site.file))
+    return run_tests(arguments_of(site.file), "not gpu")
 
 
 def judge(site: Site, number: int, seconds: float, made: list[types.FunctionType]) -> Verdict:
@@ -239,6 +239,7 @@ def judge_all(chosen: list[tuple[int, Site]], seconds: float, known: bool) -> in
     import pytest  # noqa: F401
 
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["NUMBA_BARACUDA_CACHE_DIR"] = str(Path(folder, "cache"))
         results, broken = Path(folder, "results"), []
         results.touch()
         for path in dict.fromkeys(site.path for _, site in chosen):

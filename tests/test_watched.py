@@ -51,9 +51,11 @@ def runs_of(*lengths: int) -> samples.Ids:
     return lambda rng, rows, segments: np.repeat(np.arange(len(lengths)), lengths)
 
 
-def fold(name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, **options: Any) -> None:
+def fold(name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, **options: Any) -> None:
+    """``tiles`` are those of a part of a range."""
+
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(importlib.import_module("numba_baracuda.segment.recipes.ranges"), "PART_TILES", 1)
+        monkeypatch.setattr(importlib.import_module("numba_baracuda.segment.recipes.ranges"), "PART_TILES", tiles)
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
         plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
@@ -92,7 +94,7 @@ fold("narrow, all of one segment", *SORTED, Sample("m", 600, (3,), 3, samples.al
 fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)
 fold("bins, chunks", "unsorted_segment_logsumexp", "bins", Sample("o", 60, (141,), 2), 2)
 fold("bins, idle lanes", "unsorted_segment_sum", "bins", Sample("p", 60, (29,), 6, samples.outside), 2)
-fold("ranges", "unsorted_segment_sum", "ragged_ranges", Sample("q", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one))
+fold("ranges in several tiles", "unsorted_segment_sum", "ragged_ranges", Sample("q", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one))
 
 
 def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
@@ -101,8 +103,9 @@ def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 
 
 crowd = Sample("r", 2 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
-fold("ranges in parts, carries in turns", "unsorted_segment_logsumexp", "ragged_ranges", crowd)
-fold("one range in parts", "unsorted_segment_mean", "ragged_ranges", Sample("s", RANGE_TILE + 90, (2,), 70, samples.outside))
+fold("ranges in parts, carries in turns", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
+one = Sample("s", RANGE_TILE + 90, (2,), 70, samples.far_outside, "f32", "i64")
+fold("one range in parts", "unsorted_segment_mean", "ragged_ranges", one, tiles=1)
 
 
 def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
