@@ -24,6 +24,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("suite")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run the tests marked full, too")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore::numba_baracuda.arrays.EmulationWarning")
 
@@ -36,7 +40,11 @@ def _computes(item: pytest.Item) -> str:
     return stem(name) if isinstance(name, str) and name in OPS else ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        for item in items:
+            if "full" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="runs with --full"))
     if arrays.emulating():
         # Tests of one op side by side: the emulator infers a kernel's types in every process, and each worker has a stretch of the tests.
         items.sort(key=_computes)

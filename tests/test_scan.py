@@ -85,7 +85,9 @@ def test_infinities_and_nan(kind: Kind) -> None:
                 np.testing.assert_allclose(kind.numpy(getattr(nb, name)(kind.array(array), axis)), truth(name, array, axis), rtol=1e-6)
 
 
-def backward_truth(name: str, dy: Any, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None) -> Any:
+def backward_truth(
+    name: str, dy: Any, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any
+) -> Any:  # fmt: skip
     """By definition: Σ over i of dy[i] · ∂y[i]/∂x[j], one derivative after the other, in float64."""
     g, w = (np.moveaxis(each.astype(np.float64), axis, -1)[..., :: -1 if reverse else 1] for each in (dy, x))
     made, n = np.zeros_like(w), w.shape[-1]

@@ -28,14 +28,19 @@ def lower(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tupl
         if key not in _lowered:
             name = f"{function.__name__.strip('<>')}_{next(_numbers)}"
             typed = jit.infer(function, argument_types)
-            made = lowering.Lowering(typed, lambda dispatcher, types: lower(dispatcher.py_func, types), name)
-            text = made.source(name)
-            filename = f"<emulated {name}>"
-            linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-            _scope.update(made.constants)
-            exec(compile(text, filename, "exec"), _scope)
+            write(name, typed)
             _lowered[key] = name, typed[-1]
         return _lowered[key]
+
+
+def write(name: str, typed: Any) -> None:
+    """Makes typed IR the function of this name, which others call by it."""
+    made = lowering.Lowering(typed, lambda dispatcher, types: lower(dispatcher.py_func, types), name)
+    text = made.source(name)
+    filename = f"<emulated {name}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
+    _scope.update(made.constants)
+    exec(compile(text, filename, "exec"), _scope)
 
 
 def entry_of(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> Callable[..., Any]:

@@ -67,9 +67,9 @@ def scan_columns(
                     put(met, d * pitch + thread, carry)
                     carry = combine(carry, total)
             cuda.syncthreads()
+            # no barrier behind: these places are the thread's own again, and it alone overwrites them with the next tile's folds
             for v in range(vector):
                 put(before, v, get(met, own + v * lanes))
-            cuda.syncthreads()
             if there:
                 give(y, z, to_y, to_z, gaps[3], gaps[4], made, start, end, before)
             first = opaque(first + tile)

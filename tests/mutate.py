@@ -1,0 +1,306 @@
+"""Changes kernels one place at a time and runs the tests that a table names for them: ``python -m tests.mutate [--kernel PATTERN] [--list] …``.
+
+Every barrier, fence, mask of a warp, guard and reset of shared memory of a kernel or of the device library goes, one at a time, on the syntax tree;
+sources on disk stay as they are. A change that no test notices survives: a test is missing, the place is not needed, or ``KNOWN`` of :mod:`mutants`
+says why nobody can notice. Tests run in the emulator, first on the kernels as they are; each mutant is a fork of that process, in which only what it
+changes is lowered anew. ``--lines`` tells instead which lines of kernels no watched test runs under the race detector.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import fnmatch
+import gc
+import importlib.machinery
+import importlib.util
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT, TESTS = Path(__file__).parents[1], Path(__file__).parent
+os.environ.setdefault("NUMBA_BARACUDA_EMULATE", "1")
+sys.path[:0] = [str(TESTS), str(ROOT)]
+
+import mutants  # noqa: E402 - of this folder, which is on the path by now
+import mutations  # noqa: E402
+from mutations import Site  # noqa: E402
+
+WATCHED = "test_watched.py"
+SHUT = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "--tb=line", "--full")
+
+
+class Verdict(NamedTuple):
+    killed: bool
+    why: str
+    seconds: float
+
+
+def files() -> list[Path]:
+    """Of kernels and of the device library."""
+    return [path for path in sorted((ROOT / "numba_baracuda").rglob("*.py")) if {"kernels", "device"} & set(path.parts)]
+
+
+def sites() -> list[Site]:
+    """All places to change."""
+    return [site for path in files() for site in mutations.sites_of(path, ROOT)]
+
+
+def stale(found: list[Site]) -> list[str]:
+    """Entries of the tables that no longer match anything, and files that have places to change but no tests."""
+    there = {(site.file, site.key) for site in found}
+    named = {site.file for site in found}
+    return [
+        *[f"KNOWN names what is not there: {file}: {key}" for file, keys in mutants.KNOWN.items() for key in keys if (file, key) not in there],
+        *[f"TESTS names {file}, which has nothing to change" for file in mutants.TESTS if file not in named],
+        *[f"TESTS has no tests for {file}" for file in sorted(named - set(mutants.TESTS))],
+    ]
+
+
+def arguments_of(file: str) -> list[str]:
+    """What pytest is told to run for a file, by its name in the tables."""
+    import test_watched
+
+    named = [
+        [str(TESTS / each)] if ".py" in each else [f"{TESTS / WATCHED}::test_case[{case}]" for case in fnmatch.filter(test_watched.CASES, each)]
+        for each in mutants.TESTS[file]
+    ]
+    return list(dict.fromkeys(each for some in named for each in some))
+
+
+def run_tests(arguments: list[str], which: str = "not gpu and not compile") -> int:
+    import pytest
+
+    return int(pytest.main([*SHUT, "-m", which, *arguments]))
+
+
+# ---------------------------------------------------------------- one mutant
+
+
+def _pairs(old: types.CodeType, new: types.CodeType) -> Iterator[tuple[types.CodeType, types.CodeType]]:
+    """The innermost code objects that differ."""
+    inner = [[each for each in code.co_consts if isinstance(each, types.CodeType)] for code in (old, new)]
+    different = [pair for pair in zip(*inner, strict=True) if pair[0] != pair[1]]
+    for pair in different:
+        yield from _pairs(*pair)
+    if not different and old != new:
+        yield old, new
+
+
+def functions_of(path: str) -> list[types.FunctionType]:
+    """All that tests have made of a file's functions."""
+    return [each for each in gc.get_objects() if isinstance(each, types.FunctionType) and each.__code__.co_filename == str(ROOT / path)]
+
+
+def swap(site: Site, made: list[types.FunctionType]) -> None:
+    """Gives the functions of a site their changed code, and lowers anew what has been lowered of them."""
+    from numba_baracuda.runtime import jit, program
+
+    file = ROOT / site.path
+    source = file.read_text()
+    changed = compile(mutations.mutant(site, source), str(file), "exec", dont_inherit=True)
+    ((old, new),) = _pairs(compile(ast.parse(source), str(file), "exec", dont_inherit=True), changed)
+    functions = [each for each in made if each.__code__ == old]
+    if not functions:
+        raise LookupError(f"no test makes this function: {site}")
+    for function in functions:
+        function.__code__ = new
+    for (function, kinds), (name, _) in list(program._lowered.items()):
+        if function in functions:
+            program.write(name, jit.infer.__wrapped__(function, kinds))
+
+
+def _hooked(site: Site) -> None:
+    """Lets the site's module be imported as changed."""
+    file = ROOT / site.path
+    name = site.path.removesuffix(".py").replace("/", ".")
+    code = compile(mutations.mutant(site, file.read_text()), str(file), "exec", dont_inherit=True)
+
+    class Loader(importlib.machinery.SourceFileLoader):
+        def get_code(self, fullname: str) -> Any:
+            return code
+
+    class Finder:
+        @staticmethod
+        def find_spec(fullname: str, path: Any = None, target: Any = None) -> Any:
+            return importlib.util.spec_from_file_location(fullname, file, loader=Loader(fullname, str(file))) if fullname == name else None
+
+    sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
+
+
+def fresh(number: int) -> int:
+    """The tests of the ``number``-th site in this process, which has imported nothing yet."""
+    site = sites()[number]
+    _hooked(site)
+    return run_tests(arguments_of(site.file), "not gpu")
+
+
+def judge(site: Site, number: int, seconds: float, made: list[types.FunctionType]) -> Verdict:
+    """Whether the tests notice the change, in a process of its own, in so many seconds."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as out:
+        if site.function == "module":
+            child = subprocess.Popen([sys.executable, "-m", "tests.mutate", "--fresh", str(number)], cwd=ROOT, stdout=out, stderr=out)
+            pid, seconds = child.pid, seconds + 60
+        else:
+            pid = os.fork()
+        if pid == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+            code = 99
+            with contextlib.suppress(BaseException):
+                code = _in_fork(site, made)
+            os._exit(code)
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() - began > seconds:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return Verdict(True, f"not done after {seconds:.0f} s", seconds)
+            time.sleep(0.02)
+        out.seek(0)
+        said, code = out.read().decode(errors="replace"), os.waitstatus_to_exitcode(status)
+    took = time.monotonic() - began
+    if code == 98:
+        return Verdict(False, said.strip().splitlines()[-1], took)
+    return Verdict(code != 0, _reason(said) if code else "", took)
+
+
+def _in_fork(site: Site, made: list[types.FunctionType]) -> int:
+    try:
+        swap(site, made)
+    except LookupError as error:
+        print(error)
+        sys.stdout.flush()
+        return 98
+    except Exception as error:  # numba refuses what is left
+        print(f"E   does not compile: {type(error).__name__}: {str(error).splitlines()[0]}")
+        sys.stdout.flush()
+        return 97
+    code = run_tests(arguments_of(site.file))
+    sys.stdout.flush()
+    return code
+
+
+def _reason(said: str) -> str:
+    found = re.findall(
+        r"^(?:E   |.*?: )((?:[\w.]*\.)?(?:\w*(?:Error|Race|Fault|Deadlock|Barrier|Construct|Exception)\b.*|does not compile.*))$", said, re.M
+    )
+    return found[0][:160] if found else "a test fails"
+
+
+# ---------------------------------------------------------------- the command
+
+
+def _judge_file(path: str, chosen: list[tuple[int, Site]], seconds: float, known: bool, results: Path) -> int:
+    """Runs a file's tests as they are, then its mutants; a line of results for each of these."""
+    began = time.monotonic()
+    file = next(site.file for _, site in chosen if site.path == path)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        if run_tests(arguments_of(file)):
+            sys.stderr.write(said.getvalue())
+            return 1
+    warm = time.monotonic() - began
+    gc.collect()
+    made = functions_of(path)
+    gc.freeze()
+    print(f"{path}: tests pass in {warm:.1f} s", flush=True)
+    for number, site in chosen:
+        reason = mutants.KNOWN.get(file, {}).get(site.key)
+        if site.path != path:
+            continue
+        if reason and not known:
+            word, why, took = "known", reason, 0.0
+        else:
+            killed, why, took = judge(site, number, seconds or max(60.0, 5 * warm), made)
+            word = ("KNOWN BUT KILLED" if reason else "killed") if killed else "known" if reason else "SURVIVED"
+        print(f"  {word:8} {site}  ({took:.1f} s{': ' if why else ''}{why})", flush=True)
+        with results.open("a") as out:
+            out.write(f"{word}\t{site}\n")
+    return 0
+
+
+def judge_all(chosen: list[tuple[int, Site]], seconds: float, known: bool) -> int:
+    """All of these; 0 if nothing survives that is not known to."""
+    import numba.cuda  # noqa: F401 - once, for all files
+    import pytest  # noqa: F401
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["NUMBA_BARACUDA_CACHE_DIR"] = str(Path(folder, "cache"))
+        results, broken = Path(folder, "results"), []
+        results.touch()
+        for path in dict.fromkeys(site.path for _, site in chosen):
+            pid = os.fork()  # what a file's tests infer is forgotten with them
+            if pid == 0:
+                os._exit(_judge_file(path, chosen, seconds, known, results))
+            if os.waitpid(pid, 0)[1]:
+                broken.append(path)
+        verdicts = [line.split("\t") for line in results.read_text().splitlines()]
+    counts = Counter(word for word, _ in verdicts)
+    for path in broken:
+        print(f"BROKEN {path}: its tests fail on the kernels as they are")
+    for word, site in verdicts:
+        if word in ("SURVIVED", "KNOWN BUT KILLED"):
+            print(word, site)
+    print(f"{len(verdicts)} mutants: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+    return int(bool(broken or counts["SURVIVED"] or counts["KNOWN BUT KILLED"]))
+
+
+def lines() -> int:
+    """Which lines of kernels no watched test has run under the race detector."""
+    import watched_lines
+
+    watched_lines.watch()
+    if code := run_tests([str(TESTS / each) for each in mutants.WATCHED]):
+        return code
+    found = watched_lines.missing(ROOT, files())
+    left = [each for each in found if each not in mutants.UNWATCHED]
+    for path, function, text in left:
+        print(f"never ran under the race detector: {path}: {function}: {text}")
+    for entry in set(mutants.UNWATCHED) - set(found):
+        print(f"UNWATCHED names what has run, or is not there: {entry}")
+    return int(bool(left or set(mutants.UNWATCHED) - set(found)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kernel", default="*", metavar="PATTERN", help="files whose path under numba_baracuda matches, such as '*/carries.py'")
+    parser.add_argument("--site", default="", metavar="REGEX", help="only places in whose description this is found, such as ': (barrier|mask): '")
+    parser.add_argument("--list", action="store_true", help="tell the places, and run nothing")
+    parser.add_argument("--known", action="store_true", help="judge those that are known to make no difference, too")
+    parser.add_argument(
+        "--seconds", type=float, default=0, metavar="T", help="that a mutant may take; by default five times what the tests take, at least 60"
+    )
+    parser.add_argument("--lines", action="store_true", help="tell which lines of kernels no watched test runs under the race detector")
+    parser.add_argument("--fresh", type=int, default=-1, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.fresh >= 0:
+        return fresh(given.fresh)
+    if given.lines:
+        return lines()
+    found = sites()
+    for complaint in stale(found):
+        print(complaint)
+    pattern = given.kernel if "*" in given.kernel else f"*{given.kernel}*"
+    chosen = [(k, site) for k, site in enumerate(found) if fnmatch.fnmatch(site.path.partition("/")[2], pattern) and re.search(given.site, str(site))]
+    if given.list:
+        print(*(site for _, site in chosen), sep="\n")
+        return 0
+    return judge_all(chosen, given.seconds, given.known) or int(bool(stale(found)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,402 @@
+"""Every path of every kernel under the race detector: several tiles, blocks and turns, last tiles that are short, runs and chains across blocks.
+
+Problems are as small as these paths let them be: geometry is that of a device of one or of very many multiprocessors, and of small tiles.
+``python -m tests.mutate --lines`` tells which lines none of these tests reaches; ``python -m tests.mutate`` changes kernels, so that one must fail.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import samples
+import test_loss
+import test_reduce
+import test_scan
+from kinds import Kind
+from samples import Sample
+
+import numba_baracuda as nb
+from numba_baracuda import OPS
+from numba_baracuda.loss import geometry
+from numba_baracuda.reduce import tiling as reduce_tiling
+from numba_baracuda.reduce.descriptor import reduced_axes
+from numba_baracuda.runtime import emulator as emulation
+from numba_baracuda.runtime import jit
+from numba_baracuda.scan import tiling as scan_tiling
+from numba_baracuda.segment.kernels import split_ranges
+from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
+
+Case = Callable[[Kind, pytest.MonkeyPatch], None]
+CASES: dict[str, Case] = {}
+SEED = 1
+#: multiprocessors that leave a group one step of rows, so that every few rows have a block of their own
+MANY = 1000
+
+
+def _add(name: str, case: Case) -> None:
+    assert name not in CASES, name
+    CASES[name] = case
+
+
+# ---------------------------------------------------------------- segments
+
+
+def runs_of(*lengths: int) -> samples.Ids:
+    """Ids in order with these lengths of runs, of which 0 is an empty segment."""
+    return lambda rng, rows, segments: np.repeat(np.arange(len(lengths)), lengths)
+
+
+def fold(name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, **options: Any) -> None:
+    """``tiles`` are those of a part of a range."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(importlib.import_module("numba_baracuda.segment.recipes.ranges"), "PART_TILES", tiles)
+        found = next(each for each in OPS[op].variants if each.name == variant)
+        given = samples.operands(OPS[op], sample)
+        plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
+        got = samples.run(kind, plan, given, SEED)
+        samples.assert_close(got, samples.truth(op, given, sample.segments, **options), sample.element, op)
+
+    _add(name, case)
+
+
+def of_runs(name: str, columns: int, *lengths: int) -> Sample:
+    return Sample(name, sum(lengths), (columns,), len(lengths), runs_of(*lengths))
+
+
+def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """Short and long ones, in front, between and behind."""
+    return np.cumsum([3, 66, 1, 70, 2, 150, 1, 1])
+
+
+SORTED = "segment_sum", "ragged_sorted"
+# the last run longer than the carries of a block
+fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY)
+fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY)
+fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
+fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
+fold("tiles, several steps", *SORTED, Sample("c", 300, (8,), 9, samples.runs))
+fold("tiles, gaps", *SORTED, Sample("d", 8, (5,), 460, gaps), MANY)
+fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside, "f32", "i64"), MANY)
+fold("tiles of halves", "segment_max", "ragged_sorted", Sample("f", 60, (24,), 9, samples.runs, "f16"), MANY)
+fold("tiles, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g", 150, (8,), 9, samples.outside), MANY)
+fold("tiles, chunks", *SORTED, Sample("h", 50, (137,), 6), MANY)
+fold("narrow, several steps", *SORTED, Sample("i", 2700, (1,), 120, samples.runs))
+fold("narrow, many blocks", *SORTED, of_runs("j", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
+fold("narrow, gaps", *SORTED, Sample("k", 8, (1,), 460, gaps), MANY)
+fold("narrow, ids outside", "segment_logsumexp", "ragged_sorted", Sample("l", 300, (2,), 9, samples.far_outside, "f32", "i64"), MANY)
+fold("narrow, all of one segment", *SORTED, Sample("m", 600, (3,), 3, samples.all_are(1)), MANY)
+fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)
+fold("bins, chunks", "unsorted_segment_logsumexp", "bins", Sample("o", 60, (141,), 2), 2)
+fold("bins, idle lanes", "unsorted_segment_sum", "bins", Sample("p", 60, (29,), 6, samples.outside), 2)
+fold("ranges in several tiles", "unsorted_segment_sum", "ragged_ranges", Sample("q", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one))
+
+
+def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
+    """Nine of ten rows in a few segments of the first range, the others in one of the last."""
+    return np.where(rng.random(rows) < 0.9, rng.integers(0, 20, rows), segments - 3)
+
+
+crowd = Sample("r", 2 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
+fold("ranges in parts, carries in turns", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
+one = Sample("s", RANGE_TILE + 90, (2,), 70, samples.far_outside, "f32", "i64")
+fold("one range in parts", "unsorted_segment_mean", "ragged_ranges", one, tiles=1)
+
+
+def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a block has threads, some of no rows and some of several parts."""
+    rows, part, count = np.random.default_rng(2).integers(0, 9, 300), 3, 300
+    begins = np.concatenate([[0], np.cumsum(rows)]).astype(np.int32)
+    needed = np.maximum(-(-rows // part), 1)
+    cut = np.where(needed > 1, needed, 0)
+    parts, split, owners, carried = (np.full(size, -7, np.int32) for size in (count + 1, count, int(needed.sum()), 1))
+    arguments = [begins, parts, split, owners, carried, count, ((count - 1) << RANGE_BITS) + 5, part]
+    kinds = jit.parse_signature("*i32 *i32 *i32 *i32 *i32 i64 i64 i64")
+    emulation.run(split_ranges().py_func, kinds, 2, 256, arguments, mode=emulation.Mode(SEED))
+    np.testing.assert_array_equal(parts, np.concatenate([[0], np.cumsum(needed)]))
+    np.testing.assert_array_equal(split, np.cumsum(cut) - cut)
+    np.testing.assert_array_equal(owners, np.repeat(np.arange(count), needed))
+    assert carried[0] == (int(cut[:-1].sum()) << RANGE_BITS) + int(cut[-1]) * 5
+
+
+_add("many ranges", many_ranges)
+for k, stem in enumerate(("sum", "mean", "prod", "max", "min")):
+    exact = "_exact" if stem in ("max", "min") else ""
+    fold(f"atomic {stem}", f"unsorted_segment_{stem}", f"atomic{exact}", Sample(f"t{k}", 140, (3 + k,), 7, samples.outside))
+fold("atomic max of f64", "unsorted_segment_max", "atomic_exact", Sample("u", 140, (4,), 7, samples.outside, "f64", "i64"))
+fold("atomic max of i32", "unsorted_segment_max", "atomic_exact", Sample("v", 140, (4,), 7, samples.outside, "i32"))
+fold("atomic sum of halves", "unsorted_segment_sum", "atomic", Sample("w", 140, (4,), 7, samples.outside, "f16"))
+fold("atomic sum, chunks", "unsorted_segment_sum", "atomic", Sample("x", 12, (270,), 7, samples.outside))
+fold("atomic sum of pairs", "unsorted_segment_sum", "atomic", Sample("y", 140, (2,), 7, samples.outside))
+for columns, rows in ((1, 5000), (3, 900), (4, 150), (36, 40), (300, 9)):
+    for ordered in ("", "unsorted_"):
+        for stem in ("sum", "mean"):
+            sample = Sample(f"z{columns}", rows, (columns,), 9, samples.outside)
+            fold(f"{ordered}{stem} to {columns} columns", f"{ordered}segment_{stem}_backward", "gather", sample)
+for columns in (1, 3, 8):
+    sample = Sample(f"A{columns}", 40, (columns,), 90, samples.outside)
+    fold(f"unsorted_mean to {columns} columns, few rows", "unsorted_segment_mean_backward", "gather", sample)
+fold("mean to more segments than rows", "segment_mean_backward", "gather", Sample("B", 40, (8,), 90, samples.outside))
+fold("flat rows that end anywhere", "unsorted_segment_sum_backward", "gather", Sample("C", 2800, (3,), 9, samples.outside, "f16"))
+for columns, rows in ((1, 5000), (3, 200), (36, 60)):
+    sample = Sample(f"D{columns}", rows, (columns,), 9, samples.around_a_long_one)
+    for stem in ("max", "prod", "logsumexp", "norm2"):
+        fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", sample)
+    fold(f"unsorted max to {columns} columns", "unsorted_segment_max_backward", "spread", sample)
+for stem in ("var", "std", "softmax"):
+    for columns in (1, 3):
+        fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", Sample(f"E{stem}", 60, (columns,), 9, samples.around_a_long_one))
+fold("softmax", "segment_softmax", "spread", Sample("F", 60, (3,), 9, samples.outside))
+fold("max to the few that win", "segment_max_backward", "spread", Sample("G", 700, (1,), 9, samples.runs), ties="first")
+fold("zeros in products", "segment_prod_backward", "spread", Sample("H", 60, (8,), 9, samples.outside, whole=True))
+
+
+def indexed(name: str, op: str, rows: int, columns: int) -> None:
+    """By an index of ids in any order."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        given = samples.operands(OPS[op], Sample(name, rows, (columns,), 20, samples.outside))
+        with kind.schedule(SEED):
+            index = nb.SegmentIndex(kind.array(given["segment_ids"]), 20)
+            got = samples.call(OPS[op], [index if each == "segment_ids" else kind.array(array) for each, array in given.items()], 20)
+        samples.assert_close(kind.numpy(got), samples.truth(op, given, 20), "f32", op)
+
+    _add(name, case)
+
+
+indexed("index of a sum", "unsorted_segment_sum", 300, 4)
+indexed("index of a mean's gradient", "unsorted_segment_mean_backward", 90, 36)
+indexed("index of a gradient of the greatest", "unsorted_segment_max_backward", 90, 36)
+
+
+def indices_and_checks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indices of ids in order and of offsets, and what checks of ids find."""
+    ids = np.sort(np.random.default_rng(3).integers(0, 300, 700)).astype(np.int32)
+    offsets = np.searchsorted(ids, np.arange(301)).astype(np.int64)
+    x = np.random.default_rng(4).standard_normal((700, 5)).astype(np.float32)
+    with kind.schedule(SEED):
+        made = [nb.SegmentIndex(kind.array(ids), 300), nb.SegmentIndex.from_offsets(kind.array(offsets))]
+        outside = nb.segment_sum(kind.array(x), nb.SegmentIndex(kind.array(ids - 9), 280))
+        results = [kind.numpy(nb.segment_mean_backward(kind.array(x[:300]), each)) for each in made]
+        for place, wrong, says in ((699, 300, "699"), (9, ids[-1], "10")):
+            broken = np.where(np.arange(700) == place, wrong, ids).astype(np.int32)
+            with pytest.raises(nb.InvalidProblem, match=says):
+                nb.segment_sum(kind.array(x), kind.array(broken), 300, check_ids=True)
+    np.testing.assert_allclose(outside, np.stack([x[ids == 9 + k].sum(0) for k in range(280)]), rtol=1e-4, atol=1e-5)
+    wanted = x[ids] / np.bincount(ids, minlength=300)[ids, None]
+    for got in results:
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+_add("indices and checks", indices_and_checks)
+
+# ---------------------------------------------------------------- along axes
+
+
+def reduce(
+    name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
+    passes: int = 4, **options: Any,
+) -> None:  # fmt: skip
+    """``zeros`` is the share of elements that are 0; a ``moved`` result has its axes otherwise; ``late`` rows begin behind a multiple of 16 bytes.
+
+    Fewer ``passes`` make shorter parts of rows.
+    """
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        found, real = OPS[f"reduce_{op}"], test_reduce.values
+
+        def values(*given: Any) -> Any:
+            made = real(*given)
+            return np.where(np.random.default_rng(4).random(made.shape) < zeros, 0, made).astype(made.dtype)
+
+        monkeypatch.setattr(test_reduce, "values", values)
+        monkeypatch.setattr(reduce_tiling, "PASSES", passes)
+        axes = reduced_axes(found.name, axis, len(shape))
+        given = test_reduce.operands(found, shape, axes, element, **options)
+        out = {"out": kind.transpose(kind.array(np.empty(shape[::-1], given["dy"].dtype)), (1, 0))} if moved else {}
+        arrays = {each: kind.array(array) for each, array in given.items()}
+        if late:
+            wide = np.zeros((shape[0], shape[1] + 20 - shape[1] % 4), given["x"].dtype)
+            wide[:, 1 : 1 + shape[1]] = given["x"]
+            arrays["x"] = kind.array(wide)[:, 1 : 1 + shape[1]]
+        with kind.schedule(SEED):
+            got = kind.numpy(test_reduce.run(found, arrays, shape, axis, **options, **out))
+        more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
+        test_reduce.assert_close(got, test_reduce.truth(found, given, shape, axes, **more | options), element, found.name)
+
+    _add(name, case)
+
+
+for op in ("sum", "var", "logsumexp", "norm2"):
+    reduce(f"{op} of short rows", op, (70, 24), 1)
+    reduce(f"{op} of rows of a warp", op, (9, 700), 1)
+    reduce(f"{op} of columns", op, (300, 20), 0)
+for op in ("sum", "var"):
+    reduce(f"{op} of full short rows", op, (70, 32), 1)
+    reduce(f"{op} of staged rows", op, (259, 33), 1)
+    reduce(f"{op} of rows of a block in parts", op, (1, 9100), 1, passes=1)
+    reduce(f"{op} of peeled rows", op, (3, 1101), 1)
+    reduce(f"{op} of columns in parts", op, (3000, 3), 0, passes=1)
+    reduce(f"{op} of peeled columns", op, (40, 301), 0, late=True)
+reduce("var of single elements", "var", (70, 5), 1, late=True)
+reduce("logsumexp of halves in short rows", "logsumexp", (70, 24), 1, "f16")
+for said, shape, axis in (("short rows", (70, 24), 1), ("rows of a warp", (9, 700), 1), ("columns", (300, 20), 0)):
+    reduce(f"norm2 of halves in {said}", "norm2", shape, axis, "bf16")
+    reduce(f"norm2 of zeros in {said}", "norm2", shape, axis, "bf16", zeros=1)
+reduce("sum of halves that lie apart", "sum", (6, 40, 6), (0, 2), "f16")
+for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
+    reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
+    reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
+for op in ("var", "prod"):
+    reduce(f"{op} back to rows in parts", f"{op}_backward", (1, 9100), 1, passes=1)
+reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
+reduce("zeros of products back to columns", "prod_backward", (300, 20), 0, zeros=0.003)
+reduce("zeros of products back to rows in parts", "prod_backward", (1, 9101), 1, zeros=0.0001, passes=1)
+for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
+    reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
+    reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)
+reduce("the first of equals back to rows", "max_backward", (20, 300), 1, ties="first")
+
+
+def places(name: str, shape: tuple[int, ...], axis: int) -> None:
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = np.random.default_rng(1).integers(0, 40, shape).astype(np.float32)
+        with kind.schedule(SEED):
+            got = kind.numpy(nb.reduce_argmax(kind.array(x), axis))
+        np.testing.assert_array_equal(got.reshape(-1), np.argmax(x, axis))
+
+    _add(name, case)
+
+
+places("argmax of columns", (300, 20), 0)
+places("argmax of rows", (9, 700), 1)
+
+# ---------------------------------------------------------------- scans
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are small, few of them are joined at once, and few rows keep a device busy, so that small problems have several tiles."""
+    for constant, value in {"GROUP": 2, "LEAST_GROUP": 2, "MOST_GROUP": 2, "BUSY_ROWS": 3}.items():
+        monkeypatch.setattr(scan_tiling, constant, value)
+    for each, weight in scan_tiling.WEIGHTS.items():
+        small = replace(weight, row_bytes=32, row_threads=64, long_bytes=32, column_bytes=32)
+        monkeypatch.setitem(scan_tiling.WEIGHTS, each, small)
+
+
+def scan(name: str, op: str, shape: tuple[int, ...], axis: int, **options: Any) -> None:
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        narrow(monkeypatch)
+        stem = op.removesuffix("_backward")
+        with kind.schedule(SEED):
+            (test_scan.check if stem == op else test_scan.check_backward)(kind, stem, test_scan.values(stem, shape), axis, **options)
+
+    _add(name, case)
+
+
+def winners(name: str, op: str, shape: tuple[int, ...], axis: int, small: bool = True, **options: Any) -> None:
+    """Values and places of the winners so far, of numbers many of which are equal."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        if small:
+            narrow(monkeypatch)
+        x = np.random.default_rng(3).integers(0, 9, shape).astype(np.float32)
+        with kind.schedule(SEED):
+            y, places = map(kind.numpy, getattr(nb, op)(kind.array(x), axis, return_indices=True, **options))
+        np.testing.assert_array_equal(y, test_scan.truth(op, x, axis, options.get("reverse", False)))
+        np.testing.assert_array_equal(np.take_along_axis(x, places, axis), y)
+
+    _add(name, case)
+
+
+for op in ("cumsum", "cummax", "logcumsumexp", "cumprod_backward", "cummax_backward", "logcumsumexp_backward"):
+    scan(f"{op} of short rows", op, (9, 37), 1)
+    scan(f"{op} of rows in several tiles", op, (3, 1104), 1)
+    scan(f"{op} of columns in several tiles", op, (150, 10), 0)
+    for order, said in ((True, "in order"), (False, "as they come")):
+        scan(f"{op} of long rows, {said}", op, (1, 2100), 1, deterministic=order)
+        scan(f"{op} of long columns, {said}", op, (1100, 3), 0, deterministic=order)
+scan("cumsum of columns side by side", "cumsum", (40, 130), 0)
+for op in ("cumsum", "cummax_backward", "cumprod_backward"):
+    scan(f"{op} of peeled rows", op, (3, 1101), 1)
+    scan(f"{op} of peeled long rows", op, (2, 1631), 1, reverse=True)
+scan("what comes before in rows", "logcumsumexp_backward", (3, 1105), 1, exclusive=True)
+scan("what comes before in columns", "logcumsumexp_backward", (151, 10), 0, exclusive=True)
+scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=True)
+for op in ("cummax", "cummin"):
+    winners(f"{op} and places of rows", op, (3, 1108), 1)
+    winners(f"{op} and places of columns", op, (151, 12), 0, reverse=True)
+winners("places of wide rows", "cummax", (5, 300), 1, small=False, index_dtype="int64")
+winners("places of peeled rows", "cummax", (3, 1103), 1, index_dtype="int32")
+
+# ---------------------------------------------------------------- losses
+
+
+def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 100, **options: Any) -> None:
+    """Rows of which a part is held, several for each block, some of them left out."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
+        with kind.schedule(SEED):
+            test_loss.check(kind, *test_loss.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
+
+    _add(name, case)
+
+
+loss("losses", 11, 70)
+loss("losses of wide rows", 5, 1931)
+loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=test_loss.CLASS_WEIGHTS)
+loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
+loss("losses of halves, summed in float32", 10, 70, "bf16", 4, grad_weight_accum="f32")
+loss("losses, gradient given", 10, 70, dy=np.array([0.375], np.float32))
+loss("losses of halves, gradient given", 10, 70, "f16", 4, dy=np.array([0.375], np.float32))
+
+
+def all_results(name: str, **options: Any) -> None:
+    """Checked and unchecked runs give the same bits, which the tests of losses say are right."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
+        x, w, target = map(kind.array, test_loss.problem(11, 3, 70))
+        asked = dict.fromkeys(("grad_input", "grad_weight", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), True)
+        made = []
+        for seed in (None, SEED):
+            with kind.schedule(seed):
+                result = nb.fused_linear_cross_entropy(x, w, target, lse_square_scale=0.1, **asked, **options)
+                nb.fused_linear_cross_entropy_backward(0.5, result.grad_input, result.grad_weight)
+                nb.fused_linear_cross_entropy_backward(kind.array(np.full(1, 3, np.float32)), result.grad_input)
+            made.append([result.loss, *(getattr(result, each.removeprefix("return_")) for each in asked)])
+        for a, b in zip(*made, strict=True):
+            np.testing.assert_array_equal(kind.numpy(a), kind.numpy(b))
+
+    _add(name, case)
+
+
+def added(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, target = map(kind.array, test_loss.problem(10, 3, 70, "bf16"))
+    made = []
+    for seed in (None, SEED):
+        held = kind.array(np.ones(w.shape, w.dtype))
+        with kind.schedule(seed):
+            nb.fused_linear_cross_entropy(x, w, target, chunk=4, grad_weight=held, accumulate_grad_weight=True, grad_weight_accum="f32")
+        made.append(kind.numpy(held).view(np.int16))
+    np.testing.assert_array_equal(*made)
+
+
+_add("losses, added to a gradient", added)
+all_results("all results of losses", chunk=11)
+all_results("all results of losses in chunks", chunk=4)
+all_results("losses without ignored rows", skip_ignored=True)
+
+
+#: what plain ``pytest`` runs of these: paths on which a barrier would be missed nowhere else
+FEW = ("tiles, long runs", "ranges in parts, carries in turns", "cummax_backward of rows in several tiles", "cumsum of columns in several tiles")
+
+
+@pytest.mark.parametrize("name", [name if name in FEW else pytest.param(name, marks=pytest.mark.full) for name in CASES])
+def test_case(emulator: Kind, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    CASES[name](emulator, monkeypatch)
