@@ -30,7 +30,7 @@ LOSSES = "fused_linear_cross_entropy"
 def _fullest(specs: list[KernelSpec]) -> list[KernelSpec]:
     """Of every kernel and element the one with most options."""
     by_options = sorted(specs, key=lambda spec: sum(value is True for _, value in spec.constants))
-    return list({(spec.factory, dict(spec.constants)["value"]): spec for spec in by_options}.values())
+    return list({(spec.factory, dict(spec.constants).get("value")): spec for spec in by_options}.values())
 
 
 def _chosen(arch: str) -> list[KernelSpec]:
@@ -38,10 +38,27 @@ def _chosen(arch: str) -> list[KernelSpec]:
     return [spec for spec in dict.fromkeys(specs) if ("value", "f16") not in spec.constants]
 
 
+def _first(arch: str) -> list[KernelSpec]:
+    """What a run without --full compiles: of every kernel and element the one with most options; on other architectures one element of each kernel."""
+    fullest = _fullest(SPECS[arch])
+    return fullest if arch == "sm_90" else list({spec.factory: spec for spec in fullest}.values())
+
+
 SPECS = {arch: _chosen(arch) for arch in ARCHITECTURES}
+FIRST = {arch: _first(arch) for arch in ARCHITECTURES}
 EVERY = list(dict.fromkeys(spec for specs in SPECS.values() for spec in specs))
-#: neighbours share device functions, which are compiled once in a process, and one run of the disassembler
-BATCHES = [EVERY[k : k + 8] for k in range(0, len(EVERY), 8)]
+
+
+def _batches() -> list[object]:
+    """Neighbours share device functions, which are compiled once in a process, and one run of the disassembler."""
+    first = list(dict.fromkeys(spec for specs in FIRST.values() for spec in specs))
+    rest = [spec for spec in EVERY if spec not in set(first)]
+
+    def cut(specs: list[KernelSpec], *marks: pytest.MarkDecorator) -> list[object]:
+        return [pytest.param(specs[k : k + 8], marks=marks, id=specs[k].name) for k in range(0, len(specs), 8)]
+
+    return cut(first) + cut(rest, pytest.mark.full)
+
 
 pytestmark = pytest.mark.compile
 
@@ -73,11 +90,12 @@ def test_the_registry_names_kernels() -> None:
     }
 
 
-@pytest.mark.parametrize("specs", BATCHES, ids=lambda specs: specs[0].name)
-def test_kernels_compile_clean(specs: list[KernelSpec]) -> None:
+@pytest.mark.parametrize("specs", _batches())
+def test_kernels_compile_clean(specs: list[KernelSpec], request: pytest.FixtureRequest) -> None:
     faults: dict[str, list[str]] = {}
+    chosen = SPECS if request.config.getoption("--full") else FIRST
     for arch in ARCHITECTURES:
-        cubins = {spec: cache.cubin(spec, arch) for spec in specs if spec in SPECS[arch]}
+        cubins = {spec: cache.cubin(spec, arch) for spec in specs if spec in chosen[arch]}
         faults |= {f"{spec.name} for {arch}": sass.resource_faults(cubin) for spec, cubin in cubins.items()}
         if arch == "sm_90" and cubins:
             for spec, code in zip(cubins, sass.disassemble_all(list(cubins.values()), arch), strict=True):
