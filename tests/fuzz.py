@@ -47,7 +47,7 @@ WITHOUT: dict[str, tuple[tuple[str, ...], str]] = {
     "*var*": (("extreme",), "squares leave the range of the reference as well"),
     "*std*": (("extreme",), "squares leave the range of the reference as well"),
     "*[!xn]_backward": (("extreme",), "products of the limits leave the range of the reference as well"),
-    "fused_linear_cross_entropy": (("extreme",), "so do logits"),
+    "fused_linear_cross_entropy": (("extreme", "special"), "whole products turn infinite or NaN, of which its reference knows no rule"),
 }
 #: what is made of other inputs and so is not repeated by its layout
 DEPENDENT = ("y", "output", "offsets")

@@ -252,7 +252,8 @@ def _moments_backward(d_output: Array, input: Array, ids: Array, asked: Asked, d
     _, apart, _ = _moments(runs, input)
     sizes = runs.fold(np.add, abs(input), 0.0) / _column(np.maximum(runs.counts, 1), input)
     share = runs.spread(np.where(divisor == 0, 0.0, d_output / np.where(divisor == 0, 1.0, divisor)))
-    return Truth(runs.or_zero(share * apart), runs.or_zero(abs(share) * (abs(input) + runs.spread(sizes))), runs.spread(runs.counts) + 1)
+    value = np.where(runs.spread(divisor) == 0, 0.0, share * apart)  # whatever the rows hold
+    return Truth(runs.or_zero(value), runs.or_zero(abs(share) * (abs(input) + runs.spread(sizes))), runs.spread(runs.counts) + 1)
 
 
 def _var_backward(d_output: Array, input: Array, ids: Array, asked: Asked) -> Truth:
