@@ -225,8 +225,10 @@ def _moments(runs: Runs, x: Array) -> tuple[Array, Array, Array]:
     """The mean of each segment, each row's difference from it, and Σ of their squares; taken from the first row, so that equal rows differ by 0."""
     first = runs.first(x)
     shifted = x - runs.spread(first)
-    mean = runs.fold(np.add, shifted, 0.0) / _column(np.maximum(runs.counts, 1), x)
-    apart = runs.or_zero(shifted - runs.spread(mean))
+    counts = _column(np.maximum(runs.counts, 1), x)
+    mean = runs.fold(np.add, shifted, 0.0) / counts
+    plain = runs.spread(runs.fold(np.add, x, 0.0) / counts)  # where it is infinite, finite rows are infinitely far from it
+    apart = runs.or_zero(np.where(np.isfinite(plain), shifted - runs.spread(mean), x - plain))
     return first + mean, apart, runs.fold(np.add, apart * apart, 0.0)
 
 
@@ -252,7 +254,8 @@ def _moments_backward(d_output: Array, input: Array, ids: Array, asked: Asked, d
     _, apart, _ = _moments(runs, input)
     sizes = runs.fold(np.add, abs(input), 0.0) / _column(np.maximum(runs.counts, 1), input)
     share = runs.spread(np.where(divisor == 0, 0.0, d_output / np.where(divisor == 0, 1.0, divisor)))
-    return Truth(runs.or_zero(share * apart), runs.or_zero(abs(share) * (abs(input) + runs.spread(sizes))), runs.spread(runs.counts) + 1)
+    value = np.where(runs.spread(divisor) == 0, 0.0, share * apart)  # whatever the rows hold
+    return Truth(runs.or_zero(value), runs.or_zero(abs(share) * (abs(input) + runs.spread(sizes))), runs.spread(runs.counts) + 1)
 
 
 def _var_backward(d_output: Array, input: Array, ids: Array, asked: Asked) -> Truth:
