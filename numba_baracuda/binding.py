@@ -44,12 +44,15 @@ def check_shapes(op: Op, descriptor: Any, given: Sequence[tuple[Operand, View]])
 
 
 def check_extents(op: Op, descriptor: Any) -> None:
-    """Raises for operands whose elements are more than 64 bits count, and extents that are more than a launch has threads."""
+    """Raises for extents that are more than a launch has threads, and operands whose bytes are more than 64 bits count."""
     for operand in op.operands:
-        extents = [getattr(descriptor, axis) for axis in operand.axes]
-        shape = list(extents[0]) if len(extents) == 1 and isinstance(extents[0], tuple) else extents
-        if math.prod(shape) >= _MOST_ELEMENTS or any(extent >= _MOST_THREADS for extent in shape):
-            raise Unsupported(f"{op.name}: {operand.name} has shape {shape}, wants fewer than 2^60 elements, and no extent of 2^39 or more")
+        extents = {axis: getattr(descriptor, axis) for axis in (*operand.axes, *descriptor.extents)}
+        for axis, each in extents.items():
+            if max(each if isinstance(each, tuple) else (each,), default=0) >= _MOST_THREADS:
+                raise Unsupported(f"{op.name}: {axis} is {list(each) if isinstance(each, tuple) else each}, wants extents below 2^39")
+        shape = [number for axis in operand.axes for number in (extents[axis] if isinstance(extents[axis], tuple) else [extents[axis]])]
+        if math.prod(shape) >= _MOST_ELEMENTS:
+            raise Unsupported(f"{op.name}: {operand.name} has shape {shape}, wants fewer than 2^60 elements")
 
 
 def _one_place_each(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -45,6 +45,7 @@ class Described:
 
     op_name: Any
     family = ""  #: of the ops that they describe
+    extents: tuple[str, ...] = ()  #: fields that are extents of what no operand may have
 
     @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
@@ -73,13 +74,15 @@ def flag(where: str, name: str, given: Any, wants: str = "True or False") -> boo
 def whole(where: str, name: str, given: Any, least: int | None = None, wants: str = "") -> int:
     """A whole number that int64 holds; an array or a tensor of one element is refused, as reading it may wait for the device."""
     wants = wants or ("a whole number" if least is None else f"a whole number, {least} or more")
-    if not isinstance(given, numbers.Integral) or isinstance(given, bool):
-        raise refusal(where, name, given, wants)
-    if not -_BEYOND <= int(given) < _BEYOND:
-        raise refusal(where, name, given, f"{wants}, that int64 holds")
+    if not _is_whole(given):
+        raise refusal(where, name, given, f"{wants}, which int64 holds" if isinstance(given, int) and not isinstance(given, bool) else wants)
     if least is not None and given < least:
         raise refusal(where, name, given, wants)
     return int(given)
+
+
+def _is_whole(given: Any) -> bool:
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool) and -_BEYOND <= int(given) < _BEYOND
 
 
 def number(where: str, name: str, given: Any, wants: str = "a finite number") -> float:
@@ -97,7 +100,7 @@ def _float(given: Any) -> float | None:
     try:
         return float(given)
     except OverflowError:
-        return math.copysign(math.inf, given)
+        return math.inf if given > 0 else -math.inf
 
 
 def held(where: str, name: str, given: Any, element: str, wants: str) -> float:
@@ -121,30 +124,40 @@ def choice(where: str, name: str, given: Any, among: Sequence[str]) -> str:
 def shape(where: str, name: str, given: Any) -> tuple[int, ...]:
     """Extents, of any sign: which of them an op takes is said later."""
     several = given.tolist() if isinstance(given, np.ndarray) else given
-    if not isinstance(several, Sequence) or isinstance(several, str | bytes):
+    if not isinstance(several, Sequence) or isinstance(several, str | bytes | bytearray):
         raise refusal(where, name, given, "a tuple of whole numbers")
-    return tuple(whole(where, name, each, wants="whole numbers") for each in several)
+    for each in several:
+        if not _is_whole(each):
+            raise refusal(where, name, given, "whole numbers, which int64 holds")
+    return tuple(map(int, several))
 
 
-def axis(where: str, given: Any, rank: int, several: bool = False) -> int:
-    """An axis, counted from the front, alone or one of ``several``; an array without axes in host memory is a number, too."""
-    named = given[()] if isinstance(given, np.ndarray) and not given.shape else given
-    found = whole(where, "axis", named, wants="a whole number, several, or None" if several else "a whole number")
-    if not -rank <= found < rank:
-        within = f"{'numbers' if several else 'a number'} from {-rank} to {rank - 1} for {rank} axes"
-        raise refusal(where, "axis", found, within if rank else "an array of at least one axis")
-    return found % rank
+def axis(where: str, given: Any, rank: int) -> int:
+    """An axis, counted from the front; an array without axes in host memory is a number, too."""
+    within = f"a number from {-rank} to {rank - 1} for {rank} axes" if rank else "an array of at least one axis"
+    return _axis(where, given, given, rank, "a whole number", within)
 
 
 def axes(where: str, given: Any, rank: int) -> tuple[int, ...]:
     """Axes in ascending order: a number, several, or None for all; negative ones count from the end."""
     if given is None:
         return tuple(range(rank))
-    several = (isinstance(given, Sequence) and not isinstance(given, str)) or (isinstance(given, np.ndarray) and given.ndim > 0)
-    found = {axis(where, each, rank, several=True) for each in (given if several else [given])}
+    several = (isinstance(given, Sequence) and not isinstance(given, str | bytes | bytearray)) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    wants, within = "a whole number, several, or None", f"numbers from {-rank} to {rank - 1} for {rank} axes"
+    found = {_axis(where, each, given, rank, wants, within) for each in (given if several else [given])}
     if several and len(found) < len(given):
         raise refusal(where, "axis", given, "each axis once")
     return tuple(sorted(found))
+
+
+def _axis(where: str, one: Any, given: Any, rank: int, wants: str, within: str) -> int:
+    """One of the axes that were given."""
+    named = one[()] if isinstance(one, np.ndarray) and not one.shape else one
+    if not _is_whole(named):
+        raise refusal(where, "axis", given, wants)
+    if not -rank <= named < rank:
+        raise refusal(where, "axis", given, within)
+    return int(named) % rank
 
 
 def check_element(op: Op, name: str) -> None:

@@ -68,7 +68,7 @@ def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any,
     first, output = views[0], op.operands[-1]
     segments = _number_of_segments(op, num_segments, index)
     form = "" if index is None else index.descriptor_form
-    key = (op.name, first.form, views[-1].form, segments, form, chosen)
+    key = (op.name, *[view.form for view in views], segments, form, chosen)
     made = _plans.get(key)
     if made is None:
         descriptor = _describe(op, views, segments, index, options)

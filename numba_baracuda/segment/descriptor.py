@@ -44,6 +44,7 @@ class SegmentDescriptor(Described):
     correction: int = 1
     bounded: bool = True
     family = "segment"
+    extents = ("num_segments",)
 
     def __post_init__(self) -> None:
         if isinstance(self.op_name, SegmentKind):
