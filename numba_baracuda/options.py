@@ -76,9 +76,10 @@ def whole(where: str, name: str, given: Any, least: int | None = None, wants: st
     wants = wants or ("a whole number" if least is None else f"a whole number, {least} or more")
     if not _is_whole(given):
         raise refusal(where, name, given, f"{wants}, which int64 holds" if isinstance(given, int) and not isinstance(given, bool) else wants)
-    if least is not None and given < least:
+    found = int(given)
+    if least is not None and found < least:
         raise refusal(where, name, given, wants)
-    return int(given)
+    return found
 
 
 def _is_whole(given: Any) -> bool:
@@ -155,7 +156,7 @@ def _axis(where: str, one: Any, given: Any, rank: int, wants: str, within: str) 
     named = one[()] if isinstance(one, np.ndarray) and not one.shape else one
     if not _is_whole(named):
         raise refusal(where, "axis", given, wants)
-    if not -rank <= named < rank:
+    if not -rank <= int(named) < rank:
         raise refusal(where, "axis", given, within)
     return int(named) % rank
 

@@ -179,10 +179,13 @@ class Plan:
             raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(wanted)}")
         return [self._read(each, name, at) for each, name, at in given]
 
-    def missing(self, given: dict[str, View]) -> str:
-        """The argument that is missing first of all; raises instead what is wrong with the shapes of operands that are looked at before it."""
+    def missing(self, given: dict[str, View], made: str = "") -> str:
+        """The argument that is missing first of all, but for one that will be ``made``.
+
+        Raises instead what is wrong with the shapes of operands that are looked at before it.
+        """
         order = self.op.looked_at()
-        lacking = next(operand for operand in order if not operand.optional and operand.name not in given)
+        lacking = next(operand for operand in order if not operand.optional and operand.name not in (*given, made))
         before = [operand for operand in order[: order.index(lacking)] if operand.name in given]
         check_shapes(self.op, self.descriptor, [(operand, given[operand.name]) for operand in before])
         return lacking.part_of or lacking.name
@@ -317,12 +320,12 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
     target = target_of(device)
     if preference.prefer_backend not in (None, BackendKind.BESPOKE):
         raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")
-    reasons, ways = [], []
+    reasons, admits, least = [], "", None
     for variant in sorted(op.variants, key=lambda variant: variant.outdone(op, descriptor)):
         if preference.deterministic and not variant.deterministic:
             reasons.append(f"{variant.name} is not deterministic")
             if not variant.refuses(op, descriptor):
-                ways.append(f"deterministic=False, which admits {variant.name}")
+                admits = admits or f"deterministic=False, which admits {variant.name}"
             continue
         reason = variant.refuses(op, descriptor)
         if reason:
@@ -331,10 +334,11 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
         needed = max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
         if preference.max_workspace_bytes is not None and needed > preference.max_workspace_bytes:
             reasons.append(f"{variant.name} needs a workspace of {needed} bytes, more than {preference.max_workspace_bytes}")
-            ways.append(f"max_workspace_bytes={needed}, which admits {variant.name}")
+            least = min(least or (needed, variant.name), (needed, variant.name))
             continue
         return Plan(op, descriptor, variant, target, needed, selected_by)
-    way = " or ".join(ways) or "a smaller problem or more workspace"
+    room = f"max_workspace_bytes={least[0]}, which admits {least[1]}" if least else ""
+    way = " or ".join(filter(None, (admits, room))) or "a smaller problem or more workspace"
     raise Unsupported(f"{op.name}: no variant serves this problem: {'; '.join(reasons)}; wants {way}")
 
 

@@ -61,7 +61,8 @@ AXES += [
     for value in (7, -7, 2, 1 << 70, (0, 7), [0, 0], (1, -1), np.array([1, 1]), [[0]], np.array([[0]]), (0, None))
 ]
 ONE_AXIS = AXES + shown(None, [1], (1,), range(1), np.array([1]))
-DTYPES = shown(*THINGS, 5, 2.5, True, "int16", np.int16, "float31") + [
+DTYPES = [
+    *shown(*THINGS, 5, 2.5, True, "int16", np.int16, "float31"),
     Wrong("float32", ("f32",)),
     Wrong(np.float64, ("f64",)),
     Wrong("bool", ("bool",)),
@@ -176,7 +177,7 @@ def _reduce(op: Op) -> Call:
     if op.traits["backward"]:
         if "x" not in given:
             given["input_shape"] = (ROWS, COLUMNS)
-            wrong["input_shape"] = without(SHAPES, (5, 3), (4, 3, 1), []) + [Wrong(None, ("missing",))]
+            wrong["input_shape"] = [*without(SHAPES, (5, 3), (4, 3, 1), []), Wrong(None, ("missing",))]
             wrong["input_shape"] += [Wrong(each, ("shape", "axis"), ("dy", "dx", "axis")) for each in ((5, 3), (4, 3, 1), [])]
             wrong |= {"x": without(arrays(full, ("input_shape",)), None), "y": []}  # of x the shape is looked at, of y nothing
         else:
@@ -195,7 +196,7 @@ def _scan(op: Op) -> Call:
         wrong[name] = arrays(array, (*given, "y", "dx", "axis", "input_shape"))
         wrong[name] += typed(array, (np.float64, np.float16)) if k else []
     out = poisoned((ROWS, COLUMNS), F)
-    wrong |= {name: FLAGS for name in ("reverse", "exclusive", "deterministic", "return_indices")}
+    wrong |= dict.fromkeys(("reverse", "exclusive", "deterministic", "return_indices"), FLAGS)
     wrong |= {"out": outputs(out, op.operands[-1].name), "initial": NUMBERS + BEYOND, "index_dtype": DTYPES + shown(None)}
     return Call(op, {**given, "axis": 1, "out": out}, wrong)
 
@@ -234,7 +235,7 @@ def _loss(op: Op) -> Call:
         "out": outputs(poisoned((1,), F), "out"),
     }  # fmt: skip
     wrong["out"] = [each for each in wrong["out"] if getattr(each.value, "dtype", None) != np.float16]
-    wrong |= {name: FLAGS for name in ("skip_ignored", "return_lse", "return_z_loss", "return_accuracy", "return_predicted")}
+    wrong |= dict.fromkeys(("skip_ignored", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), FLAGS)
     return Call(op, {**given, **grads, "out": poisoned((1,), F)}, wrong)
 
 

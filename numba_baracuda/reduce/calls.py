@@ -121,7 +121,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
             made = remember(_calls, key, plan.select(descriptor, device=first.device))
         handle, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
         if len(views) < len(names):
-            missing = made.missing(views if out is None else views | {"dx": arrays.read(out, places["dx"])})
+            missing = made.missing(views if out is None else views | {"dx": arrays.read(out, places["dx"])}, "dx")
             raise InvalidProblem(f"{op.name}: {missing} is missing, wants {', '.join(names)}")
         if out is None:
             out = allocation.empty(first, whole, first.element, handle)
