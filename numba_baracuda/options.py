@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -95,13 +96,12 @@ def number(where: str, name: str, given: Any, wants: str = "a finite number") ->
 
 
 def _float(given: Any) -> float | None:
-    """A number, infinite where it is beyond float64."""
+    """A number, infinite where float64 holds nothing as large; None for what is no number."""
     if not isinstance(given, numbers.Real) or isinstance(given, bool):
         return None
-    try:
+    with contextlib.suppress(OverflowError):
         return float(given)
-    except OverflowError:
-        return math.inf if given > 0 else -math.inf
+    return math.inf
 
 
 def held(where: str, name: str, given: Any, element: str, wants: str) -> float:
@@ -156,9 +156,10 @@ def _axis(where: str, one: Any, given: Any, rank: int, wants: str, within: str) 
     named = one[()] if isinstance(one, np.ndarray) and not one.shape else one
     if not _is_whole(named):
         raise refusal(where, "axis", given, wants)
-    if not -rank <= int(named) < rank:
+    found = int(named)
+    if not -rank <= found < rank:
         raise refusal(where, "axis", given, within)
-    return int(named) % rank
+    return found % rank
 
 
 def check_element(op: Op, name: str) -> None:

@@ -61,12 +61,8 @@ AXES += [
     for value in (7, -7, 2, 1 << 70, (0, 7), [0, 0], (1, -1), np.array([1, 1]), [[0]], np.array([[0]]), (0, None))
 ]
 ONE_AXIS = AXES + shown(None, [1], (1,), range(1), np.array([1]))
-DTYPES = [
-    *shown(*THINGS, 5, 2.5, True, "int16", np.int16, "float31"),
-    Wrong("float32", ("f32",)),
-    Wrong(np.float64, ("f64",)),
-    Wrong("bool", ("bool",)),
-]
+DTYPES = shown(*THINGS, 5, 2.5, True, "int16", np.int16, "float31")
+DTYPES += [Wrong(value, (name,)) for value, name in (("float32", "f32"), (np.float64, "f64"), ("bool", "bool"))]
 SHAPES = without(shown(*THINGS), []) + shown(5, "ab", (4, 3.0), (4, True), (4, None), ((4,), 3), (1 << 70, 3), np.array([4.0, 3.0]))
 SHAPES += [Wrong(value, (repr(list(value)),)) for value in ((4, -3), (5, 3), (4, 3, 1), [])]
 STREAMS = [Wrong(value, (f"of type {type(value).__name__}", repr(value))) for value in (*THINGS, -5, -1, 2.5, True, 1 << 70, np.array(0), np.True_)]
@@ -112,6 +108,8 @@ def outputs(array: Any, name: str) -> list[Wrong]:
         wrong.append(Wrong(_alias(array.shape, array.dtype), ("read-only", "broadcast"), blamed))
     return wrong
 
+
+WORKSPACES = no_arrays()[:8]
 
 # ---------------------------------------------------------------- good calls
 
@@ -240,15 +238,13 @@ def _loss(op: Op) -> Call:
 
 
 _FAMILIES = {"segment": _segment, "reduce": _reduce, "scan": _scan, "loss": _loss}
-#: arguments that have a table of their own
-ELSEWHERE = ("workspace",)
 
 
 def good_call(op: Op) -> Call:
     """A good call of an op with wrong values for every argument of its signature."""
     call = _FAMILIES[op.family](op)
-    known = {name for name in inspect.signature(call.function).parameters if name not in ELSEWHERE}
-    wrong = {name: values for name, values in {**call.wrong, "stream": STREAMS}.items() if name in known}
+    known = set(inspect.signature(call.function).parameters)
+    wrong = {name: values for name, values in {**call.wrong, "stream": STREAMS, "workspace": WORKSPACES}.items() if name in known}
     assert wrong.keys() == known, (op.name, known ^ wrong.keys())
     return Call(op, call.arguments, wrong)
 

@@ -121,4 +121,5 @@ def _doc(op: Op) -> str:
     indices = ", ".join(BY_NAME[name].numpy_name for name in op.indices)
     shapes = ", ".join(f"``{operand.name}`` [{', '.join(_AXES[axis] for axis in operand.axes)}]" for operand in op.operands)
     variants = "; ".join(f"``{variant.name}``{'' if variant.deterministic else ' with ``deterministic=False``'}" for variant in op.variants)
-    return _DOC.format(formula=op.formula, shapes=shapes, values=values, indices=indices, notes=op.traits["notes"], variants=variants)
+    notes = op.traits["notes"] + ("" if needs_segments(op) else " Without ``num_segments`` every id of 0 or more is in range.")
+    return _DOC.format(formula=op.formula, shapes=shapes, values=values, indices=indices, notes=notes, variants=variants)
