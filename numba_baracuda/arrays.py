@@ -121,6 +121,10 @@ def _numpy(obj: Any, at: _At) -> View:
     return _assemble(obj, at, obj.ctypes.data, obj.shape, obj.strides, obj.dtype, -1, "numpy", not obj.flags.writeable)
 
 
+def _masked(obj: Any, at: _At) -> NoReturn:
+    _refuse(at, "a NumPy masked array, whose mask no op knows", "a plain array: np.ma.filled(x, value) has a value where elements are masked")
+
+
 def _torch(obj: Any, at: _At) -> View:
     if _emulating is not False:
         _on_device(at, f"a torch tensor on {obj.device}") if obj.is_cuda else _torch_in_host(obj, at)
@@ -270,6 +274,7 @@ _BASES: dict[tuple[str, str], _Converter] = {
     ("numba", "DeviceNDArrayBase"): _numba,
     ("jaxlib", "ArrayImpl"): _jax,
     ("jax", "ArrayImpl"): _jax,
+    ("numpy", "MaskedArray"): _masked,
     ("numpy", "ndarray"): _numpy,
 }
 _converters: dict[type, _Converter] = {}

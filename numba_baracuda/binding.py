@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,13 +15,14 @@ from .op import MAX_RANK, NULL, Clear, Gemm, Launch, Op, Operand, Recipe, Sort, 
 from .runtime import driver, launch
 from .views import Form, View
 
+#: elements of 8 bytes that 64 bits count the bytes of, and threads in as many blocks of 256 as a launch can have
+_MOST_ELEMENTS, _MOST_THREADS = 1 << 60, 1 << 39
+
 
 def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
-    """Shapes in the order of the operands, then dtypes, then what may be written."""
-    trailing: tuple[int, ...] | None = None
-    for operand, view in zip(op.operands, views, strict=True):
-        if view.form.number is None:
-            trailing = _check_shape(op, descriptor, operand, tuple(view.shape), trailing)
+    """Shapes in the order of the op, then dtypes, then what may be written."""
+    given = dict(zip(op.operands, views, strict=True))
+    check_shapes(op, descriptor, [(operand, given[operand]) for operand in op.looked_at()])
     for operand, view in zip(op.operands, views, strict=True):
         wanted = (operand.element or (descriptor.index_name if operand.index else descriptor.element_name)).split()
         if view.element not in wanted and view.form.number is None:
@@ -31,6 +33,26 @@ def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
         if operand.output and not _one_place_each(tuple(view.shape), tuple(view.strides)):
             got = f"a broadcast or overlapping view (strides {tuple(view.strides)})"
             raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants one place for each element")
+
+
+def check_shapes(op: Op, descriptor: Any, given: Sequence[tuple[Operand, View]]) -> None:
+    """Raises for the first operand whose shape is not that of the descriptor."""
+    trailing: tuple[int, ...] | None = None
+    for operand, view in given:
+        if view.form.number is None:
+            trailing = _check_shape(op, descriptor, operand, tuple(view.shape), trailing)
+
+
+def check_extents(op: Op, descriptor: Any) -> None:
+    """Raises for extents that are more than a launch has threads, and operands whose bytes are more than 64 bits count."""
+    for operand in op.operands:
+        extents = {axis: getattr(descriptor, axis) for axis in (*operand.axes, *descriptor.extents)}
+        for axis, each in extents.items():
+            if max(each if isinstance(each, tuple) else (each,), default=0) >= _MOST_THREADS:
+                raise Unsupported(f"{op.name}: {axis} is {list(each) if isinstance(each, tuple) else each}, wants extents below 2^39")
+        shape = [number for axis in operand.axes for number in (extents[axis] if isinstance(extents[axis], tuple) else [extents[axis]])]
+        if math.prod(shape) >= _MOST_ELEMENTS:
+            raise Unsupported(f"{op.name}: {operand.name} has shape {shape}, wants fewer than 2^60 elements")
 
 
 def _one_place_each(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -89,25 +89,28 @@ BY_NAME = {element.name: element for element in _TABLE}
 BY_NUMPY_NAME = {element.numpy_name: element for element in _TABLE}
 
 
-def element(which: Any) -> Element:
-    """The :class:`Element` for a kind, a short name, a NumPy dtype or its name; :class:`Unsupported` for a kind that no kernel here holds."""
+def element(which: Any, where: str = "", name: str = "element") -> Element:
+    """The :class:`Element` for a kind, a short name, a NumPy dtype or its name; :class:`Unsupported` for a kind that no kernel here holds.
+
+    ``where`` and ``name`` are op and argument, for messages.
+    """
     if isinstance(which, Element):
         return which
-    wants = f"wants one of {', '.join(BY_NAME)}"
+    wants, at = f"wants one of {', '.join(BY_NAME)}", f"{where}: {name}" if where else name
     found = None
     if isinstance(which, str):
         found = BY_NAME.get(which.lower()) or BY_NUMPY_NAME.get(which)
         with contextlib.suppress(InvalidProblem):
             which = which if found else ElementKind.parse(which)
     elif which is not None and not isinstance(which, ElementKind):
-        with contextlib.suppress(TypeError):
+        with contextlib.suppress(TypeError, ValueError):
             found = BY_NUMPY_NAME.get(np.dtype(which).name)
     if isinstance(which, ElementKind):
         found = BY_KIND.get(which)
         if found is None:
-            raise Unsupported(f"element: no kernel holds {which.name}, {wants}")
+            raise Unsupported(f"{at}: no kernel holds {which.name}, {wants}")
     if found is None:
-        raise InvalidProblem(f"element: got {which!r}, {wants}")
+        raise InvalidProblem(f"{at}: got {which!r}, {wants}")
     return found
 
 

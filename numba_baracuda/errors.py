@@ -38,10 +38,18 @@ class InvalidProblem(BaracudaError, ValueError):
     status = Status.INVALID_PROBLEM
 
 
+class WrongArguments(InvalidProblem, TypeError):
+    """A call lacks an argument, or has one that the function does not know."""
+
+
 class Unsupported(BaracudaError, NotImplementedError):
     """The request makes sense but no kernel here serves it."""
 
     status = Status.UNSUPPORTED
+
+
+class OutOfMemory(BaracudaError, MemoryError):
+    """The host has no memory for a result or scratch of the CPU emulator; of device memory each framework raises its own error."""
 
 
 class MisalignedOperand(BaracudaError, ValueError):

@@ -226,3 +226,9 @@ class Op:
     backward: str | None = None
     traits: dict[str, Any] = field(default_factory=dict, hash=False)  #: what the family's recipes want to know of the row
     samples: Callable[[Op], Iterable[tuple[Any, dict[str, Layout]]]] = lambda op: ()  #: problems that together use every kernel of the op
+    checked_first: tuple[str, ...] = ()  #: operands whose shapes are checked before those of the others
+
+    def looked_at(self) -> list[Operand]:
+        """The operands in the order in which their shapes are checked."""
+        first = {name: k for k, name in enumerate(self.checked_first)}
+        return sorted(self.operands, key=lambda operand: first.get(operand.name, len(first)))

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from . import arrays, registry, spans, streams
-from .binding import Bound, check
+from .binding import Bound, check, check_extents, check_shapes
 from .dtypes import BY_NAME, ElementKind
 from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
 from .op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
+from .options import Described, flag, refusal, whole
 from .runtime import driver
 from .views import Bundle, Form, View, remember
 from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
@@ -33,6 +34,14 @@ class PlanPreference:
     deterministic: bool = True
     prefer_backend: BackendKind | str | None = None
     allow_sm90a: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("deterministic", "allow_sm90a"):
+            object.__setattr__(self, name, flag("PlanPreference", name, getattr(self, name)))
+        if self.max_workspace_bytes is not None:
+            object.__setattr__(self, "max_workspace_bytes", whole("PlanPreference", "max_workspace_bytes", self.max_workspace_bytes, 0))
+        if self.prefer_backend is not None:
+            object.__setattr__(self, "prefer_backend", BackendKind.parse(self.prefer_backend))
 
 
 @dataclass(frozen=True)
@@ -162,12 +171,24 @@ class Plan:
             places = [place for place in places if place[0] not in self._optional or operands.get(place[0]) is not None]
         try:
             given = [(operands[argument], name, at) for argument, name, at in places]
-        except KeyError as missing:
-            raise InvalidProblem(f"{self.op.name}: operand {missing} is missing, wants {', '.join(wanted)}") from None
+        except KeyError:
+            missing = self.missing({name: self._read(operands[argument], name, at) for argument, name, at in places if argument in operands})
+            raise InvalidProblem(f"{self.op.name}: operand '{missing}' is missing, wants {', '.join(wanted)}") from None
         if len(operands) > len(places) and not operands.keys() <= wanted.keys():
             unknown = ", ".join(sorted(operands.keys() - wanted.keys()))
             raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(wanted)}")
         return [self._read(each, name, at) for each, name, at in given]
+
+    def missing(self, given: dict[str, View], made: str = "") -> str:
+        """The argument that is missing first of all, but for one that will be ``made``.
+
+        Raises instead what is wrong with the shapes of operands that are looked at before it.
+        """
+        order = self.op.looked_at()
+        lacking = next(operand for operand in order if not operand.optional and operand.name not in (*given, made))
+        before = [operand for operand in order[: order.index(lacking)] if operand.name in given]
+        check_shapes(self.op, self.descriptor, [(operand, given[operand.name]) for operand in before])
+        return lacking.part_of or lacking.name
 
     def read_operand(self, given: Any, name: str) -> View:
         """What was given for one operand."""
@@ -177,7 +198,7 @@ class Plan:
         """An array; what a bundle brings along, where one was given or should have been; or a number, where the operand may be one."""
         if name in self._parts or (name in self._ids and isinstance(given, Bundle)):
             return self._part(given, name)
-        if name in self._numbers and isinstance(given, numbers.Real):
+        if name in self._numbers and isinstance(given, numbers.Real) and not isinstance(given, bool):
             value = float(given)
             return View(0, Form.of_number(value), np.array(value), name)
         return arrays.read(given, at)
@@ -226,7 +247,7 @@ class Plan:
 
     def queue(self, bound: Bound, views: list[View], pointers: list[int], stream: Any, workspace: Any) -> None:
         """``execute`` for operands at these addresses whose launches are at hand."""
-        handle = streams.stream_handle(stream, views[0])
+        handle = streams.stream_handle(stream, views[0], self.op.name)
         place = None
         if workspace is not None:
             place = self._workspace(workspace, bound, views, pointers)
@@ -274,8 +295,11 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
     """
     if device is None:
         device = -1 if arrays.emulating() else 0
-    key = (descriptor, preference, device)
-    plan = _plans.get(key)
+    key = (descriptor, preference, device if type(device) is int else whole("select", "device", device))
+    try:
+        plan = _plans.get(key)
+    except TypeError:  # what has no hash is neither a descriptor nor a preference
+        plan = None
     if plan is None:
         plan = remember(_plans, key, _select(descriptor, preference, device))
     return plan
@@ -283,29 +307,39 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
 
 def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
     selected_by = descriptor, preference, device
-    op = registry.find(descriptor.op_name)
+    if not isinstance(descriptor, Described):
+        raise refusal("select", "descriptor", descriptor, "a descriptor, such as SegmentDescriptor")
+    if not isinstance(preference, PlanPreference):
+        raise refusal("select", "preference", preference, "a PlanPreference")
+    op = registry.find(descriptor.op_name, descriptor.family)
     if preference.max_workspace_bytes is not None and hasattr(descriptor, "within"):
         descriptor = descriptor.within(preference.max_workspace_bytes)
     descriptor.check(op)
     op = descriptor.specialise(op)
+    check_extents(op, descriptor)
     target = target_of(device)
-    if preference.prefer_backend is not None and BackendKind.parse(preference.prefer_backend) != BackendKind.BESPOKE:
+    if preference.prefer_backend not in (None, BackendKind.BESPOKE):
         raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")
-    reasons = []
+    reasons, admits, least = [], "", None
     for variant in sorted(op.variants, key=lambda variant: variant.outdone(op, descriptor)):
         if preference.deterministic and not variant.deterministic:
             reasons.append(f"{variant.name} is not deterministic")
+            if not variant.refuses(op, descriptor):
+                admits = admits or f"deterministic=False, which admits {variant.name}"
             continue
-        refusal = variant.refuses(op, descriptor)
-        if refusal:
-            reasons.append(f"{variant.name} {refusal}")
+        reason = variant.refuses(op, descriptor)
+        if reason:
+            reasons.append(f"{variant.name} {reason}")
             continue
         needed = max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
         if preference.max_workspace_bytes is not None and needed > preference.max_workspace_bytes:
             reasons.append(f"{variant.name} needs a workspace of {needed} bytes, more than {preference.max_workspace_bytes}")
+            least = min(least or (needed, variant.name), (needed, variant.name))
             continue
         return Plan(op, descriptor, variant, target, needed, selected_by)
-    raise Unsupported(f"{op.name}: no variant serves {descriptor}: {'; '.join(reasons)}")
+    room = f"max_workspace_bytes={least[0]}, which admits {least[1]}" if least else ""
+    way = " or ".join(filter(None, (admits, room))) or "a smaller problem or more workspace"
+    raise Unsupported(f"{op.name}: no variant serves this problem: {'; '.join(reasons)}; wants {way}")
 
 
 Plan.select = staticmethod(select)

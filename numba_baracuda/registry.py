@@ -49,13 +49,15 @@ class Registry(Mapping[str, Op]):
 OPS = Registry()
 
 
-def find(name: str) -> Op:
-    """The op of a name, or :class:`Unsupported` with the nearest names."""
-    op = OPS.get(name)
+def find(name: str, family: str = "") -> Op:
+    """The op of a name, of one family if that is given, or :class:`Unsupported` with the nearest names."""
+    op = OPS.get(name) if isinstance(name, str) else None
     if op is None:
         near = difflib.get_close_matches(str(name), OPS, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise Unsupported(f"op: got {name!r}, wants one of the {len(OPS)} in numba_baracuda.OPS{hint}")
+    if family and op.family != family:
+        raise Unsupported(f"op: got {name!r}, which is of the family {op.family}, wants one of the family {family}, as the descriptor is")
     return op
 
 

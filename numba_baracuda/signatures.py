@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from .errors import OutOfMemory, WrongArguments
 from .op import Op
+from .options import key_of
 
 #: the default of an argument that has none
 NEEDED: Any = inspect.Parameter.empty
 #: keywords that every function takes
 CALL: dict[str, Any] = {"out": None, "stream": None, "workspace": None}
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def function_of(
-    op: Op, call: Callable[[tuple[Any, ...], dict[str, Any]], Any], positional: dict[str, Any], keywords: dict[str, Any], doc: str
+    op: Op, call: Callable[[tuple[Any, ...], dict[str, Any], Any], Any], positional: dict[str, Any], keywords: dict[str, Any], doc: str
 ) -> Callable[..., Any]:
-    """The function of an op with these defaults of arguments by position and of keywords: ``call`` gets all of the former and of the latter."""
+    """The function of an op with these defaults of arguments by position and of keywords: ``call`` gets all of the former and of the latter.
+
+    It also gets a key that tells the keywords that are the op's own from others, by type and bits.
+    """
     signature, known, names, most = signature_of(positional, keywords), keywords.keys(), list(positional.items()), len(positional)
     optional = {name: default for name, default in keywords.items() if default is not NEEDED}
-    needed = known - optional.keys()
+    needed, own = known - optional.keys(), [name for name in keywords if name not in CALL]
+    usual = None if needed else key_of(*[optional[name] for name in own])
 
     def run(*given: Any, **options: Any) -> Any:
         for name, default in names[len(given) :]:
@@ -29,12 +38,42 @@ def function_of(
                 break
             given += (value,)
         if len(given) != most or not needed <= options.keys() <= known:
-            bound = signature.bind(*given, **options)
-            bound.apply_defaults()
-            given, options = bound.args, bound.kwargs
-        return call(given, {**optional, **options})
+            given, options = bound(op.name, signature, given, options)
+        chosen = {**optional, **options}
+        key = usual if usual and options.keys() <= CALL.keys() else key_of(*[chosen[name] for name in own])
+        try:
+            return call(given, chosen, key)
+        except MemoryError as error:
+            if not type(error).__module__.startswith("numpy"):
+                raise
+            raise OutOfMemory(f"{op.name}: {error}, wants a smaller problem") from error
 
     return dressed(run, op, signature, doc)
+
+
+def bound(name: str, signature: inspect.Signature, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by position and by name as a signature has them, defaults included; or the error that names what is missing or unknown."""
+    try:
+        found = signature.bind(*given, **options)
+    except TypeError as error:
+        raise WrongArguments(f"{name}: {error}, wants {', '.join(signature.parameters)}") from None
+    found.apply_defaults()
+    return found.args, found.kwargs
+
+
+def guarded(function: Callable[P, T], name: str = "") -> Callable[P, T]:
+    """The same function, but what its signature does not admit raises an error of the package, which is a ``TypeError``, too."""
+    signature, called = inspect.signature(function), name or function.__name__
+
+    @functools.wraps(function)
+    def run(*given: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*given, **options)
+        except TypeError:
+            bound(called, signature, given, options)
+            raise
+
+    return run
 
 
 def signature_of(positional: dict[str, Any], keywords: dict[str, Any]) -> inspect.Signature:

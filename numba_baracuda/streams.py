@@ -78,6 +78,7 @@ def _current(owner: type) -> _Current:
     return found
 
 
+_WANTS = "an integer handle of 0 or more, or a stream of Numba, CuPy, torch or cuda.core"
 _readers: dict[type, Callable[[Any], Any]] = {}
 
 
@@ -98,8 +99,10 @@ def _reader(kind: type) -> Callable[[Any], Any] | None:
     return found
 
 
-def stream_handle(stream: Any, like: View) -> int:
+def stream_handle(stream: Any, like: View, where: str = "numba_baracuda") -> int:
     """The integer handle of a stream given as an integer, a Numba, CuPy, torch or cuda.core stream, or anything with ``__cuda_stream__``.
+
+    ``where`` is the op, for messages.
 
     ``None`` is the current stream of the framework that owns ``like``, so that an op takes its place among that framework's own operations. For Numba
     that is the default stream, which the driver binding itself makes the per-thread one if so configured; for JAX and DLPack, that of the
@@ -113,6 +116,8 @@ def stream_handle(stream: Any, like: View) -> int:
         return (_currents.get(type(like.owner)) or _current(type(like.owner)))(like)
     read = _readers.get(type(stream)) or _reader(type(stream))
     if read is None:
-        wants = "an integer handle or a stream of Numba, CuPy, torch or cuda.core"
-        raise InvalidProblem(f"stream is of type {type(stream).__name__}, wants {wants}")
-    return int(read(stream))
+        raise InvalidProblem(f"{where}: stream is of type {type(stream).__name__}, wants {_WANTS}")
+    handle = int(read(stream))
+    if not 0 <= handle < 1 << 64:
+        raise InvalidProblem(f"{where}: stream is {handle}, wants {_WANTS}")
+    return handle

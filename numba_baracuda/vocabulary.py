@@ -23,8 +23,8 @@ class Named(enum.IntEnum):
 
     @classmethod
     def parse(cls, value: Any) -> Self:
-        """``cls(value)``, for type checkers that know enums by their numbers only."""
-        return cls(value)
+        """``cls(value)`` for a member, its name or its number; 1.0 and True, which equal a number, are none."""
+        return cls._missing_(value) if isinstance(value, bool | float) else cls(value)
 
     @classmethod
     def _missing_(cls, value: object) -> Any:

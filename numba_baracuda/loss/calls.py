@@ -5,8 +5,12 @@ from __future__ import annotations
 import numbers
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import allocation, arrays, plan, streams
 from ..errors import InvalidProblem, Unsupported
+from ..options import flag, key_of
+from ..signatures import guarded
 from ..views import Form, View, remember
 from . import compact
 from .descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
@@ -36,6 +40,7 @@ def _read(given: Any, op: str, name: str) -> View:
     return view.seen_as(Form.of((1,), (1,), view.element, view.device, view.kind, view.readonly))
 
 
+@guarded
 def fused_linear_cross_entropy(
     input: Any,
     weight: Any,
@@ -109,14 +114,22 @@ def fused_linear_cross_entropy(
     for view, wants in ((x, "[BT, H]"), (w, "[V, H]")):
         if len(view.shape) != 2:
             raise InvalidProblem(f"{_NAME}: {view.name} has shape {list(view.shape)}, wants {wants}")
-    if accumulate_grad_weight and grad_weight is True:
-        raise InvalidProblem(f"{_NAME}: accumulate_grad_weight adds to grad_weight, which is True, wants an array")
+    if target is None:
+        raise InvalidProblem(f"{_NAME}: target is None, wants an array of int64 or int32, [BT]")
+    flags = {
+        "skip_ignored": skip_ignored, "return_lse": return_lse, "return_z_loss": return_z_loss, "return_accuracy": return_accuracy,
+        "return_predicted": return_predicted,
+    }  # fmt: skip
+    gradients = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}
+    wanted = {name: bool(each) if isinstance(each, np.bool_) else each for name, each in gradients.items() if each is not None}
     options = (
         reduction, ignore_index, label_smoothing, lse_square_scale, softcap, logit_scale, chunk, max_workspace_bytes, accumulate_grad_weight,
         grad_weight_accum,
     )  # fmt: skip
-    made = _plan_of(x, w, options)
-    problem, handle = made.descriptor, streams.stream_handle(stream, x)
+    made = _plan_of(x, w, options, flags)
+    if accumulate_grad_weight and isinstance(wanted.get("grad_weight", False), bool):
+        raise InvalidProblem(f"{_NAME}: accumulate_grad_weight adds to grad_weight, which is {grad_weight!r}, wants an array")
+    problem, handle = made.descriptor, streams.stream_handle(stream, x, _NAME)
     given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
     inputs = {name: each for name, each in given.items() if each is not None}
 
@@ -125,12 +138,10 @@ def fused_linear_cross_entropy(
 
     total, wide = problem.row_shape if problem.each else (), problem.accumulator
     results = {"out": empty(total, wide) if out is None else out}
-    for name, each, shape in (
-        ("grad_input", grad_input, problem.input_shape), ("grad_weight", grad_weight, problem.weight_shape),
-        ("grad_bias", grad_bias, problem.class_shape),
-    ):  # fmt: skip
-        if each is not None and each is not False:
-            results[name] = empty(shape, x.element) if each is True else each
+    shapes = {"grad_input": problem.input_shape, "grad_weight": problem.weight_shape, "grad_bias": problem.class_shape}
+    for name, each in wanted.items():
+        if each is not False:
+            results[name] = empty(shapes[name], x.element) if each is True else each
     for name, asked, shape, element in (
         ("lse", return_lse, problem.row_shape, wide), ("z_loss", return_z_loss, total, wide), ("accuracy", return_accuracy, total, wide),
         ("predicted", return_predicted, problem.row_shape, "i64"),
@@ -145,25 +156,24 @@ def fused_linear_cross_entropy(
 
         def run(inputs: dict[str, Any], results: dict[str, Any]) -> None:
             kept_x = _read(inputs["input"], _NAME, "input")
-            inner = _plan_of(kept_x, w, options)
+            inner = _plan_of(kept_x, w, options, flags)
             inner.execute(_operands(inner, kept_x, w, inputs | results), handle, None)
 
         compact.run_kept(compact.Kept(_NAME, views[2], problem.ignore_index, handle), run, inputs, results, problem.each)
     else:
         made.execute(_operands(made, x, w, inputs | results), handle, workspace)
-    if True in (return_lse, return_z_loss, return_accuracy, return_predicted) or any(each is True for each in (grad_input, grad_weight, grad_bias)):
+    if True in (return_lse, return_z_loss, return_accuracy, return_predicted) or any(each is True for each in wanted.values()):
         loss = results.pop("out")
         return FusedLinearCrossEntropyResult(loss, **results)
     return results["out"]
 
 
-def _plan_of(x: View, w: View, options: tuple[Any, ...]) -> plan.Plan:
-    key = (x.shape, w.shape, x.element, x.device, *options)
-    try:
-        made = _calls.get(key)
-    except TypeError:  # what has no hash is no option either, as the descriptor says
-        made = None
+def _plan_of(x: View, w: View, options: tuple[Any, ...], flags: dict[str, Any]) -> plan.Plan:
+    key = (x.shape, w.shape, x.element, x.device, key_of(*options, *flags.values()))
+    made = _calls.get(key)
     if made is None:
+        for name, given in flags.items():
+            flag(_NAME, name, given)
         (rows, width), classes = x.shape, w.shape[0]
         descriptor = FusedLinearCrossEntropyDescriptor(rows, width, classes, x.element, *options)
         made = remember(_calls, key, plan.select(descriptor, device=x.device))
@@ -172,7 +182,7 @@ def _plan_of(x: View, w: View, options: tuple[Any, ...]) -> plan.Plan:
 
 def _operand(given: Any, made: plan.Plan, name: str) -> View:
     """An array, or a number where the operand may be one."""
-    return made.read_operand(given, name) if isinstance(given, numbers.Real) else _read(given, made.op.name, name)
+    return made.read_operand(given, name) if isinstance(given, numbers.Real) and not isinstance(given, bool) else _read(given, made.op.name, name)
 
 
 def _operands(made: plan.Plan, x: View, w: View, given: dict[str, Any]) -> list[View]:
@@ -180,6 +190,7 @@ def _operands(made: plan.Plan, x: View, w: View, given: dict[str, Any]) -> list[
     return [x, w, *[_operand(given[operand.name], made, operand.name) for operand in made.op.operands[2:] if operand.name in given]]
 
 
+@guarded
 def fused_linear_cross_entropy_backward(
     dy_scalar: Any, grad_input: Any = None, grad_weight: Any = None, *, grad_bias: Any = None, stream: Any = None, workspace: Any = None
 ) -> None:
@@ -205,4 +216,4 @@ def fused_linear_cross_entropy_backward(
     width = rows.shape[1] if rows else classes.shape[1] if classes and len(classes.shape) == 2 else 1
     descriptor = FusedLinearCrossEntropyBackwardDescriptor(rows.shape[0] if rows else 0, width, classes.shape[0] if classes else 1, first.element)
     made = plan.select(descriptor, device=first.device)
-    made.execute([*views.values(), _operand(dy_scalar, made, "dy_scalar")], streams.stream_handle(stream, first), workspace)
+    made.execute([*views.values(), _operand(dy_scalar, made, "dy_scalar")], streams.stream_handle(stream, first, op), workspace)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
-import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem, Unsupported
+from ..errors import InvalidProblem
 from ..op import Layout, Op, contiguous
+from ..options import Described, check_element, flag, held, number, refusal, whole
 from ..vocabulary import LossKind, LossReduction
 from .chunking import GEMM_BYTES, SLAB_BYTES, pick_chunk_size, rows_of_chunk
 
@@ -22,20 +20,8 @@ _NAME = "fused_linear_cross_entropy"
 _CHUNKS = ("auto", "lean", "liger")
 
 
-def _whole(name: str, what: str, given: Any) -> int:
-    if not isinstance(given, numbers.Integral) or isinstance(given, bool):
-        raise InvalidProblem(f"{name}: {what} is {given!r}, wants a whole number")
-    return int(given)
-
-
-def _number(name: str, what: str, given: Any) -> float:
-    if not isinstance(given, numbers.Real) or isinstance(given, bool) or not math.isfinite(given):
-        raise InvalidProblem(f"{name}: {what} is {given!r}, wants a finite number")
-    return float(given)
-
-
-@dataclass(frozen=True)
-class _Layer:
+@dataclass(frozen=True, eq=False)
+class _Layer(Described):
     """A linear layer: ``bt`` rows of ``h`` numbers, ``v`` classes."""
 
     bt: int
@@ -44,13 +30,14 @@ class _Layer:
     element: str = "f32"
     kind = LossKind.FUSED_LINEAR_CROSS_ENTROPY
     op_name = _NAME
+    family = "loss"
     indexed = ""
     index_name = ""
 
     def __post_init__(self) -> None:
         for name in ("bt", "h", "v"):
-            object.__setattr__(self, name, _whole(self.op_name, name, getattr(self, name)))
-        object.__setattr__(self, "element", element(self.element).name)
+            object.__setattr__(self, name, whole(self.op_name, name, getattr(self, name)))
+        object.__setattr__(self, "element", element(self.element, self.op_name).name)
 
     @property
     def element_name(self) -> str:
@@ -89,8 +76,7 @@ class _Layer:
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
-        if self.element not in op.elements:
-            raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
+        check_element(op, self.element)
         for name, least in (("bt", 0), ("h", 1), ("v", 1)):
             extent = getattr(self, name)
             if not least <= extent < 1 << 31:
@@ -108,7 +94,7 @@ class _Layer:
         yield {name: layout for name, layout in everything.items() if name not in ("lse", "predicted")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FusedLinearCrossEntropyDescriptor(_Layer):
     """The cross entropy of a linear layer: ``bt`` rows of ``h`` numbers, ``v`` classes.
 
@@ -132,19 +118,22 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
     def __post_init__(self) -> None:
         super().__post_init__()
         settle = object.__setattr__
-        settle(self, "ignore_index", _whole(_NAME, "ignore_index", self.ignore_index))
+        settle(self, "ignore_index", whole(_NAME, "ignore_index", self.ignore_index))
         for name in ("label_smoothing", "lse_square_scale", "logit_scale"):
-            settle(self, name, _number(_NAME, name, getattr(self, name)))
-        settle(self, "softcap", None if self.softcap is None else _number(_NAME, "softcap", self.softcap))
-        settle(self, "reduction", LossReduction.parse(self.reduction))
-        if self.chunk not in _CHUNKS:
-            if isinstance(self.chunk, str):
-                raise InvalidProblem(f"{_NAME}: chunk is {self.chunk!r}, wants a whole number or one of {', '.join(_CHUNKS)}")
-            settle(self, "chunk", _whole(_NAME, "chunk", self.chunk))
+            settle(self, name, number(_NAME, name, getattr(self, name)))
+        settle(self, "softcap", None if self.softcap is None else number(_NAME, "softcap", self.softcap, "a finite number or None"))
+        try:
+            settle(self, "reduction", LossReduction.parse(self.reduction))
+        except InvalidProblem as error:
+            raise InvalidProblem(f"{_NAME}: reduction: {error}") from None
+        if not (isinstance(self.chunk, str) and self.chunk in _CHUNKS):
+            wants = f"a whole number or one of {', '.join(_CHUNKS)}"
+            settle(self, "chunk", whole(_NAME, "chunk", self.chunk, wants=wants))
         if self.max_workspace_bytes is not None:
-            settle(self, "max_workspace_bytes", _whole(_NAME, "max_workspace_bytes", self.max_workspace_bytes))
-        settle(self, "accumulate_grad_weight", bool(self.accumulate_grad_weight))
-        settle(self, "grad_weight_accum", element(self.grad_weight_accum or self.element).name)
+            settle(self, "max_workspace_bytes", whole(_NAME, "max_workspace_bytes", self.max_workspace_bytes, 0))
+        settle(self, "accumulate_grad_weight", flag(_NAME, "accumulate_grad_weight", self.accumulate_grad_weight))
+        accum = self.element if self.grad_weight_accum is None else self.grad_weight_accum
+        settle(self, "grad_weight_accum", element(accum, _NAME, "grad_weight_accum").name)
 
     def with_reduction(self, reduction: LossReduction | str | int) -> FusedLinearCrossEntropyDescriptor:
         """The same problem with another reduction."""
@@ -196,6 +185,10 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
             raise InvalidProblem(f"{op.name}: chunk is {self.chunk}, wants 1 or more rows")
         if not 0 <= self.label_smoothing <= 1:
             raise InvalidProblem(f"{op.name}: label_smoothing is {self.label_smoothing}, wants a number from 0 to 1")
+        if self.lse_square_scale < 0:
+            raise refusal(op.name, "lse_square_scale", self.lse_square_scale, "a number of 0 or more")
+        for name in ("lse_square_scale", "logit_scale"):
+            held(op.name, name, getattr(self, name), self.accumulator, "a number")
         if self.softcap is not None and self.softcap <= 0:
             raise InvalidProblem(f"{op.name}: softcap is {self.softcap}, wants a number above 0")
         if self.grad_weight_accum not in (self.element, self.accumulator):
@@ -209,7 +202,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         return replace(op, operands=tuple(replace(operand, updated=operand.updated or operand.name in updated) for operand in op.operands))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FusedLinearCrossEntropyBackwardDescriptor(_Layer):
     """Gradients that are to be multiplied by the upstream gradient of a loss: of ``bt`` rows, ``h`` numbers each, and ``v`` classes."""
 

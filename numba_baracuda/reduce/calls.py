@@ -10,18 +10,15 @@ from ..binding import Bound
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem
 from ..op import Op
-from ..signatures import CALL, NEEDED, dressed, function_of, signature_of
+from ..options import axes as reduced_axes
+from ..options import flag, key_of, shape
+from ..signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from ..views import Form, View, remember
-from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor, reduced_axes
+from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
 _calls: dict[Any, Any] = {}
 _FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
-
-
-def _key(axis: Any) -> Any:
-    """An ``axis`` that can be looked up."""
-    return tuple(axis) if isinstance(axis, list) else axis
 
 
 def _with_ones(view: View, axes: tuple[int, ...]) -> View:
@@ -42,12 +39,12 @@ def forward_function(op: Op) -> Callable[..., Any]:
     """``f(x, axis, keepdims=True)`` of a reduction."""
     x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
     defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
-    usual = tuple(defaults.values())
+    usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
     calls: dict[Any, tuple[plan.Plan, Bound]] = {}
 
-    def planned(view: View, axis: Any, named: dict[str, Any]) -> plan.Plan:
-        key = (op.name, view.form, _key(axis), *named.values())
+    def planned(view: View, axis: Any, named: dict[str, Any], chosen: Any) -> plan.Plan:
+        key = (op.name, view.form, chosen)
         made = _calls.get(key)
         if made is None:
             settings = {_FIELDS.get(name, name): setting for name, setting in named.items()}
@@ -55,8 +52,8 @@ def forward_function(op: Op) -> Callable[..., Any]:
             remember(_calls, key, made)
         return made
 
-    def bound(view: View, y: View, axis: Any, keepdims: bool, named: dict[str, Any]) -> tuple[plan.Plan, Bound]:
-        made = planned(view, axis, named)
+    def bound(view: View, y: View, axis: Any, keepdims: bool, named: dict[str, Any], chosen: Any) -> tuple[plan.Plan, Bound]:
+        made = planned(view, axis, named, chosen)
         if not keepdims:
             wanted = _without(view.shape, made.descriptor.axes)
             if tuple(y.shape) != wanted:
@@ -65,29 +62,32 @@ def forward_function(op: Op) -> Callable[..., Any]:
         return made, made.bind([view, y])
 
     def run(x: Any, axis: Any, keepdims: bool = True, *, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
-        named, given = defaults, usual
+        named, chosen = defaults, usual
+        if keepdims is not True and keepdims is not False:
+            keepdims = flag(op.name, "keepdims", keepdims)
         if settings:
             named = defaults | settings
-            given = tuple(named.values())
+            chosen = key_of(*named.values())
             if len(named) > len(defaults):
                 signature.bind(x, axis, **settings)  # raises what names the first that is unknown
+        chosen = (axis if type(axis) is int else key_of(axis), chosen)
         view = arrays.read(x, x_place)
         if out is None:
-            made = planned(view, axis, named)
-            shape = made.descriptor.output_shape if keepdims else _without(view.shape, made.descriptor.axes)
-            stream = streams.stream_handle(stream, view)
-            out = allocation.empty(view, shape, made.descriptor.result or view.element, stream)
+            made = planned(view, axis, named, chosen)
+            wanted = made.descriptor.output_shape if keepdims else _without(view.shape, made.descriptor.axes)
+            stream = streams.stream_handle(stream, view, op.name)
+            out = allocation.empty(view, wanted, made.descriptor.result or view.element, stream)
         y = arrays.read(out, y_place)
         pointers = [view.ptr, y.ptr]
-        key = (view.form, y.form, pointers[0] & 15, pointers[1] & 15, keepdims, axis if type(axis) is int else _key(axis), given)
+        key = (view.form, y.form, pointers[0] & 15, pointers[1] & 15, keepdims, chosen)
         found = calls.get(key)
         if found is None:
-            found = remember(calls, key, bound(view, y, axis, keepdims, named))
+            found = remember(calls, key, bound(view, y, axis, keepdims, named, chosen))
         found[1].check_aliasing(pointers)
         found[0].queue(found[1], [view, y], pointers, stream, workspace)
         return out
 
-    return dressed(run, op, signature, _doc(op, _FORWARD))
+    return guarded(dressed(run, op, signature, _doc(op, _FORWARD)))
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
@@ -95,33 +95,36 @@ def backward_function(op: Op) -> Callable[..., Any]:
     names = [operand.name for operand in op.operands[:-1]]
     places = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
 
-    def call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        given = dict(zip(("dy", "x", "y"), arguments, strict=True))
-        x = given["x"]
-        for name in names:
-            if given[name] is None:
-                raise InvalidProblem(f"{op.name}: {name} is missing, wants {', '.join(names)}")
-        views = {name: arrays.read(given[name], places[name]) for name in names}
-        shape, settings = options["input_shape"], {name: options[name] for name in op.traits["keywords"]}
-        if x is not None:
-            seen = tuple((views.get("x") or arrays.read(x, places["x"])).shape)
-            if shape is not None and tuple(shape) != seen:
-                raise InvalidProblem(f"{op.name}: input_shape is {list(shape)}, wants {list(seen)}, which is that of x")
-            shape = seen
-        if shape is None:
-            raise InvalidProblem(f"{op.name}: input_shape is missing, wants the shape of the reduced array, or x")
-        first = views["dy"]
-        axes = reduced_axes(op.name, options["axis"], len(shape))
-        views = {name: _with_ones(view, axes) if name != "x" and len(view.shape) == len(shape) - len(axes) else view for name, view in views.items()}
+    def shape_of(x: View | None, given: Any) -> tuple[int, ...]:
+        """The shape of what was reduced: that of x, or what stands in for it."""
+        wanted = None if given is None else shape(op.name, "input_shape", given)
+        if x is None and wanted is None:
+            missing, wants = ("x", ", ".join(names)) if "x" in names else ("input_shape", "the shape of the reduced array, or x")
+            raise InvalidProblem(f"{op.name}: {missing} is missing, wants {wants}")
+        if x is not None and wanted not in (None, tuple(x.shape)):
+            raise InvalidProblem(f"{op.name}: input_shape is {list(wanted or ())}, wants {list(x.shape)}, which is that of x")
+        return tuple(x.shape) if x is not None else wanted or ()
 
-        key = (op.name, tuple(shape), axes, first.element, first.device, *settings.values())
+    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
+        given = dict(zip(("dy", "x", "y"), arguments, strict=True))
+        views = {name: arrays.read(given[name], places[name]) for name in names if name == "dy" or given[name] is not None}
+        first, x = views["dy"], views.get("x")
+        whole = shape_of(x if x or given["x"] is None else arrays.read(given["x"], places["x"]), options["input_shape"])
+        axes = reduced_axes(op.name, options["axis"], len(whole))
+        views = {name: _with_ones(view, axes) if name != "x" and len(view.shape) == len(whole) - len(axes) else view for name, view in views.items()}
+
+        key = (op.name, whole, first.element, first.device, chosen)
         made = _calls.get(key)
         if made is None:
-            descriptor = ReduceBackwardDescriptor(op.kind, tuple(shape), axes, first.element, **settings)
+            settings = {name: options[name] for name in op.traits["keywords"]}
+            descriptor = ReduceBackwardDescriptor(op.kind, whole, axes, first.element, **settings)
             made = remember(_calls, key, plan.select(descriptor, device=first.device))
-        handle, out = streams.stream_handle(options["stream"], first), options["out"]
+        handle, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
+        if len(views) < len(names):
+            missing = made.missing(views if out is None else views | {"dx": arrays.read(out, places["dx"])}, "dx")
+            raise InvalidProblem(f"{op.name}: {missing} is missing, wants {', '.join(names)}")
         if out is None:
-            out = allocation.empty(first, tuple(shape), first.element, handle)
+            out = allocation.empty(first, whole, first.element, handle)
         made.execute([*views.values(), arrays.read(out, places["dx"])], handle, options["workspace"])
         return out
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Layout, Op, typical_layouts
+from ..options import Described, check_element, choice, shape, whole
+from ..options import axes as reduced_axes
 from ..vocabulary import ReduceKind
 
 TIES = ("first", "all", "even")
@@ -26,26 +27,8 @@ def op_name(kind: Any) -> str:
     return f"reduce_{_NAMES.get(known, known.name.lower())}"
 
 
-def reduced_axes(where: str, given: Any, rank: int) -> tuple[int, ...]:
-    """The axes that an ``axis`` names, in ascending order: a number, several, or None for all; negative ones count from the end."""
-    if given is None:
-        return tuple(range(rank))
-    several = list(given) if isinstance(given, Sequence) else [given]
-    found = set()
-    for axis in several:
-        if not isinstance(axis, numbers.Integral) or isinstance(axis, bool):
-            raise InvalidProblem(f"{where}: axis is {given!r}, wants a whole number, several, or None")
-        number = int(axis)
-        if not -rank <= number < rank:
-            raise InvalidProblem(f"{where}: axis is {given!r}, wants numbers from {-rank} to {rank - 1} for {rank} axes")
-        if number % rank in found:
-            raise InvalidProblem(f"{where}: axis is {given!r}, wants each axis once")
-        found.add(number % rank)
-    return tuple(sorted(found))
-
-
-@dataclass(frozen=True)
-class ReduceDescriptor:
+@dataclass(frozen=True, eq=False)
+class ReduceDescriptor(Described):
     """A reduction: ``kind`` is a :class:`ReduceKind`, its name or number; ``reduce_axis`` a number, several, or None for all axes.
 
     The result has the shape of the input with 1 for every reduced axis, ``output_shape``. ``correction`` is what var and std take from the count,
@@ -60,6 +43,7 @@ class ReduceDescriptor:
     result: str = ""
     op_name: str = field(init=False)
     axes: tuple[int, ...] = field(init=False)
+    family = "reduce"
     indexed = ""
 
     def __post_init__(self) -> None:
@@ -69,15 +53,15 @@ class ReduceDescriptor:
         set_field = object.__setattr__
         set_field(self, "op_name", name)
         set_field(self, "kind", ReduceKind.parse(self.kind))
-        set_field(self, "element", element(self.element).name)
-        set_field(self, "result", element(self.result).name if self.result else RESULTS.get(ReduceKind.parse(self.kind), ("",))[0])
-        for each in (*self.input_shape, self.correction):
-            if not isinstance(each, numbers.Integral) or isinstance(each, bool):
-                raise InvalidProblem(f"{name}: got {each!r} as an extent or the correction, wants whole numbers")
-        set_field(self, "input_shape", tuple(map(int, self.input_shape)))
-        set_field(self, "correction", int(self.correction))
+        set_field(self, "input_shape", shape(name, "input_shape", self.input_shape))
         set_field(self, "axes", reduced_axes(name, self.reduce_axis, len(self.input_shape)))
         set_field(self, "reduce_axis", self.axes)
+        if min(self.input_shape, default=0) < 0:
+            raise InvalidProblem(f"{name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
+        set_field(self, "element", element(self.element, name).name)
+        usual = self.result is None or (isinstance(self.result, str) and not self.result)
+        set_field(self, "result", RESULTS.get(ReduceKind.parse(self.kind), ("",))[0] if usual else element(self.result, name, "dtype").name)
+        set_field(self, "correction", whole(name, "correction", self.correction, 0))
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -105,15 +89,9 @@ class ReduceDescriptor:
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
-        for extent in self.input_shape:
-            if extent < 0:
-                raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
-        if self.correction < 0:
-            raise InvalidProblem(f"{op.name}: correction is {self.correction}, wants a whole number, 0 or more")
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
-        if self.element not in op.elements:
-            raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
+        check_element(op, self.element)
         if self.result not in (op.indices or ("",)):
             raise Unsupported(f"{op.name}: the dtype of the result is {self.result}, wants one of {', '.join(op.indices) or op.elements}")
         if self.kind in _ARG and not self.extent:
@@ -128,7 +106,7 @@ class ReduceDescriptor:
         return typical_layouts({operand.name: getattr(self, operand.axes[0]) for operand in op.operands})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReduceBackwardDescriptor(ReduceDescriptor):
     """The gradient of a reduction: ``input_shape`` is that of x and dx, ``dy_shape`` that of dy and y. ``ties`` is the rule of max and min."""
 
@@ -145,5 +123,4 @@ class ReduceBackwardDescriptor(ReduceDescriptor):
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
         super().check(op)
-        if self.ties not in TIES:
-            raise InvalidProblem(f"{op.name}: ties is {self.ties!r}, wants one of {', '.join(map(repr, TIES))}")
+        choice(op.name, "ties", self.ties, TIES)

@@ -131,7 +131,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
         return OPS.add(
             Op(
                 name, kind, OpCategory.REDUCTION, "reduce", formula, operands, (variant,), elements, results, backward=back, traits=traits | more,
-                samples=_samples,
+                samples=_samples, checked_first=("dx",),
             )
         )  # fmt: skip
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from .. import allocation, arrays, plan, streams
 from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem
+from ..errors import InvalidProblem, Unsupported
 from ..op import Op
+from ..options import flag, key_of
 from ..plan import PlanPreference
 from ..signatures import CALL, NEEDED, function_of
 from ..views import remember
@@ -19,31 +20,36 @@ _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministi
 _PLACED = {"return_indices": False, "index_dtype": "int64"}
 
 
-def _plan_of(op: Op, made: Any, view: Any, axis: Any, options: dict[str, Any], index: str = "") -> plan.Plan:
-    """The plan for arrays of this view's shape and dtype."""
-    reverse, exclusive, initial, deterministic = (options[name] for name in _OPTIONS)
-    key = (op.name, view.shape, view.element, view.device, axis, reverse, exclusive, initial, deterministic, index)
-    try:
-        found = _calls.get(key)
-    except TypeError:  # what has no hash is no option either, as the descriptor says
-        found = None
+def _plan_of(op: Op, made: Any, view: Any, axis: Any, options: dict[str, Any], chosen: Any) -> plan.Plan:
+    """The plan for arrays of this view's shape and dtype; ``chosen`` is a key of the options."""
+    key = (op.name, view.shape, view.element, view.device, axis if type(axis) is int else key_of(axis), chosen)
+    found = _calls.get(key)
     if found is None:
+        reverse, exclusive, initial, deterministic = (options[name] for name in _OPTIONS)
+        index = _index(op, options) if op.indices else ""
         descriptor = made(op.kind, view.shape, axis, reverse, view.element, exclusive, initial, index)
-        preference = PlanPreference(deterministic=deterministic)
+        preference = PlanPreference(deterministic=flag(op.name, "deterministic", deterministic))
         found = remember(_calls, key, plan.select(descriptor, preference, device=view.device))
     return found
+
+
+def _index(op: Op, options: dict[str, Any]) -> str:
+    """The dtype of a second result, "" without one."""
+    wanted = element(options["index_dtype"], op.name, "index_dtype").name
+    if wanted not in op.indices:
+        raise Unsupported(f"{op.name}: index is {wanted}, wants one of {', '.join(op.indices)} as index_dtype")
+    return wanted if flag(op.name, "return_indices", options["return_indices"]) else ""
 
 
 def forward_function(op: Op) -> Callable[..., Any]:
     """``f(x, axis=-1)`` of a scan."""
     x_place, y_place, indices_place = [(op.name, name, "") for name in ("x", "y", "indices")]
 
-    def call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
         view, given = arrays.read(x, x_place), options["out"]
-        index = element(options["index_dtype"]).name if options.get("return_indices") else ""
-        made = _plan_of(op, ScanDescriptor, view, axis, options, index)
-        stream = streams.stream_handle(options["stream"], view)
+        made = _plan_of(op, ScanDescriptor, view, axis, options, chosen)
+        index, stream = made.descriptor.index, streams.stream_handle(options["stream"], view, op.name)
         if given is None:
             out = tuple(allocation.empty(view, tuple(view.shape), each, stream) for each in filter(None, (view.element, index)))
         else:
@@ -62,12 +68,12 @@ def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that it wants."""
     places = [(op.name, operand.name, "") for operand in op.operands]
 
-    def call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         *saved, axis = arguments
         views = [arrays.read(each, place) for each, place in zip(saved, places, strict=False)]
         first = views[0]
-        made = _plan_of(op, ScanBackwardDescriptor, first, axis, options)
-        stream, out = streams.stream_handle(options["stream"], first), options["out"]
+        made = _plan_of(op, ScanBackwardDescriptor, first, axis, options, chosen)
+        stream, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
         if out is None:
             out = allocation.empty(first, tuple(first.shape), first.element, stream)
         made.execute([*views, arrays.read(out, places[-1])], stream, options["workspace"])

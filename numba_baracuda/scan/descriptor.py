@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Layout, Op, Operand, typical_layouts
+from ..options import Described, axis, check_element, flag, held, shape
 from ..vocabulary import ScanKind
 
 _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
@@ -29,19 +29,8 @@ def op_name(kind: Any) -> str:
     return _NAMES.get(known, known.name.lower())
 
 
-def scanned_axis(where: str, given: Any, rank: int) -> int:
-    """The axis that an ``axis`` names; negative ones count from the end."""
-    if not isinstance(given, numbers.Integral) or isinstance(given, bool):
-        raise InvalidProblem(f"{where}: axis is {given!r}, wants a whole number")
-    axis = int(given)
-    if not -rank <= axis < rank:
-        wants = f"wants a number from {-rank} to {rank - 1} for {rank} axes" if rank else "wants an array of at least one axis"
-        raise InvalidProblem(f"{where}: axis is {axis}, {wants}")
-    return axis % rank
-
-
-@dataclass(frozen=True)
-class ScanDescriptor:
+@dataclass(frozen=True, eq=False)
+class ScanDescriptor(Described):
     """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it goes, ``reverse`` from its end.
 
     ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, int64 or int32, cummax and
@@ -57,6 +46,7 @@ class ScanDescriptor:
     initial: float | None = None
     index: str = ""
     op_name: str = field(init=False)
+    family = "scan"
     indexed = ""
 
     def __post_init__(self) -> None:
@@ -66,25 +56,19 @@ class ScanDescriptor:
         set_field = object.__setattr__
         set_field(self, "op_name", name)
         set_field(self, "kind", ScanKind.parse(self.kind))
-        set_field(self, "element", element(self.element).name)
-        set_field(self, "index", element(self.index).name if self.index else "")
-        for extent in self.input_shape:
-            if not isinstance(extent, numbers.Integral) or isinstance(extent, bool):
-                raise InvalidProblem(f"{name}: input_shape is {self.input_shape!r}, wants whole numbers")
-        set_field(self, "input_shape", tuple(map(int, self.input_shape)))
-        set_field(self, "scan_axis", scanned_axis(name, self.scan_axis, len(self.input_shape)))
-        for flag in ("reverse", "exclusive"):
-            if not isinstance(getattr(self, flag), bool):
-                raise InvalidProblem(f"{name}: {flag} is {getattr(self, flag)!r}, wants True or False")
-        if self.initial is not None:
-            if not isinstance(self.initial, numbers.Real) or isinstance(self.initial, bool):
-                raise InvalidProblem(f"{name}: initial is {self.initial!r}, wants a number or None")
-            set_field(self, "initial", float(self.initial))
+        set_field(self, "input_shape", shape(name, "input_shape", self.input_shape))
+        set_field(self, "scan_axis", axis(name, self.scan_axis, len(self.input_shape)))
+        if min(self.input_shape, default=0) < 0:
+            raise InvalidProblem(f"{name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
+        set_field(self, "element", element(self.element, name).name)
+        set_field(self, "index", "" if isinstance(self.index, str) and not self.index else element(self.index, name, "index").name)
+        for each in ("reverse", "exclusive"):
+            set_field(self, each, flag(name, each, getattr(self, each)))
 
     @property
     def beginning(self) -> float:
         """What stands before the first element."""
-        return BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else self.initial
+        return BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else float(self.initial)
 
     @property
     def extent(self) -> int:
@@ -103,13 +87,11 @@ class ScanDescriptor:
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
-        if self.element not in op.elements:
-            raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
-        for extent in self.input_shape:
-            if extent < 0:
-                raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
+        check_element(op, self.element)
+        if self.initial is not None:
+            held(op.name, "initial", self.initial, self.element, "a number or None")
         if self.index and (self.kind not in PLACED or self.index not in INDICES):
             wants = f"wants one of {', '.join(INDICES)}" if self.kind in PLACED else "wants none: its results are no elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")
@@ -123,7 +105,7 @@ class ScanDescriptor:
         return typical_layouts({operand.name: self.input_shape for operand in op.operands})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScanBackwardDescriptor(ScanDescriptor):
     """The gradient of a scan, described as that is."""
 

@@ -101,7 +101,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
         return OPS.add(
             Op(
                 name, kind, OpCategory.SCAN, "scan", formula, operands, FORWARD if back else BACKWARD, FLOATS, indices, backward=back,
-                traits=traits, samples=_samples,
+                traits=traits, samples=_samples, checked_first=("dy", "dx"),
             )
         )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +9,10 @@ from .. import allocation, arrays, plan, signatures, streams
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Op
+from ..options import flag, whole
 from ..plan import PlanPreference
-from ..views import Bundle, View, remember
-from .descriptor import SegmentDescriptor, whole
+from ..views import Bundle, View, remember, spell
+from .descriptor import SegmentDescriptor, needs_segments
 
 _plans: dict[Any, plan.Plan] = {}
 
@@ -32,7 +32,7 @@ def _rows(view: View, op: Op) -> tuple[int, int]:
 def _number_of_segments(op: Op, given: Any, index: Bundle | None) -> Any:
     """The number that the caller gave, or that of the index; they may not differ."""
     if given is not None and type(given) is not int:
-        given = whole(op.name, "num_segments", given)
+        given = whole(op.name, "num_segments", given, 0)
     if index is None:
         return given
     if given is not None and given != index.num_segments:
@@ -43,34 +43,38 @@ def _number_of_segments(op: Op, given: Any, index: Bundle | None) -> Any:
 def _describe(op: Op, views: Sequence[View], segments: int | None, index: Bundle | None, options: dict[str, Any]) -> SegmentDescriptor:
     first, ids = views[0], views[-1]
     extent, columns = _rows(first, op)
-    rows = _rows(ids, op)[0]
+    counted = [view for operand, view in zip(op.operands, views, strict=False) if operand.axes[0] == "num_inputs"]
+    rows = _rows(counted[0] if index is None else ids, op)[0]
+    bounded = segments is not None or needs_segments(op)
     if segments is None:
-        segments = extent  # of a gradient that has a row for each segment
-    named = {name: options[name] for name in ("empty", "correction", "ties") if name in options}
+        if bounded and op.operands[0].axes[0] != "num_segments":
+            way = "wants the number of segments; finding it in segment_ids would wait for the device"
+            raise InvalidProblem(f"{op.name}: num_segments is None, {way}")
+        segments = extent
+    if first.element in op.elements and ids.element not in op.indices:
+        got, wants = spell(BY_NAME[ids.element].numpy_name, ids.shape), " or ".join(BY_NAME[name].numpy_name for name in op.indices)
+        raise Unsupported(f"{op.name}: segment_ids is {got}, wants {wants}")
+    named: dict[str, Any] = {name: options[name] for name in ("empty", "correction", "ties") if name in options}
     form = index.descriptor_form if index is not None else ""
-    return SegmentDescriptor(op.name, rows, columns, segments, first.element, ids.element, check_ids=options["check_ids"], indexed=form, **named)
+    named |= {"check_ids": options["check_ids"], "indexed": form, "bounded": bounded}
+    return SegmentDescriptor(op.name, rows, columns, segments, first.element, ids.element, **named)
 
 
-def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any]) -> Any:
-    """Views, plan, output, run."""
+def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
+    """Views, plan, output, run. ``chosen`` is a key of the options."""
     index = given[-1] if isinstance(given[-1], Bundle) else None
     views = [arrays.read(array, at) for array, at in zip(given[:-1], places, strict=False)]
     views.append(index.view_of("segment_ids") if index is not None else arrays.read(given[-1], places[len(given) - 1]))
     first, output = views[0], op.operands[-1]
     segments = _number_of_segments(op, num_segments, index)
-    if segments is None and "num_segments" not in (op.operands[0].axes[0], op.operands[1].axes[0]):
-        raise InvalidProblem(f"{op.name}: num_segments is None, wants the number of segments; finding it in segment_ids would wait for the device")
     form = "" if index is None else index.descriptor_form
-    variations = options.get("empty"), options.get("ties"), options.get("correction")
-    if not (variations[0] is None or isinstance(variations[0], (str, numbers.Real))):
-        raise InvalidProblem(f"{op.name}: empty is of type {type(variations[0]).__name__}, wants a number, 'identity' or None")
-    key = (op.name, first.form, views[-1].form, segments, form, variations, options["check_ids"], options["deterministic"])
+    key = (op.name, *[view.form for view in views], segments, form, chosen)
     made = _plans.get(key)
     if made is None:
         descriptor = _describe(op, views, segments, index, options)
-        preference = PlanPreference(deterministic=options["deterministic"])
+        preference = PlanPreference(deterministic=flag(op.name, "deterministic", options["deterministic"]))
         made = remember(_plans, key, plan.select(descriptor, preference, device=first.device))
-    handle = streams.stream_handle(options["stream"], first)
+    handle = streams.stream_handle(options["stream"], first, op.name)
     out = options["out"]
     if out is None:
         out = allocation.empty(first, (getattr(made.descriptor, output.axes[0]), *first.shape[1:]), first.element, handle)
@@ -92,8 +96,8 @@ def function_of(op: Op) -> Callable[..., Any]:
     keywords |= {name: {"correction": 1, "ties": "first"}[name] for name in op.traits["keywords"]}
     most = len(inputs)
 
-    def run(given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        return call(op, places, given[:most], None if told else given[most], options)
+    def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
+        return call(op, places, given[:most], None if told else given[most], options, chosen)
 
     return signatures.function_of(op, run, positional, signatures.CALL | keywords, _doc(op))
 
@@ -117,4 +121,5 @@ def _doc(op: Op) -> str:
     indices = ", ".join(BY_NAME[name].numpy_name for name in op.indices)
     shapes = ", ".join(f"``{operand.name}`` [{', '.join(_AXES[axis] for axis in operand.axes)}]" for operand in op.operands)
     variants = "; ".join(f"``{variant.name}``{'' if variant.deterministic else ' with ``deterministic=False``'}" for variant in op.variants)
-    return _DOC.format(formula=op.formula, shapes=shapes, values=values, indices=indices, notes=op.traits["notes"], variants=variants)
+    notes = op.traits["notes"] + ("" if needs_segments(op) else " Without ``num_segments`` every id of 0 or more is in range.")
+    return _DOC.format(formula=op.formula, shapes=shapes, values=values, indices=indices, notes=notes, variants=variants)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ from ..algebra import Monoid, monoid_of
 from ..dtypes import BY_NAME, element
 from ..errors import InvalidProblem, Unsupported
 from ..op import Layout, Op, Operand
+from ..options import Described, check_element, choice, flag, held, whole
 from ..views import c_strides
 from ..vocabulary import SegmentKind
 
@@ -20,21 +20,15 @@ _TIES, _INDEXED = ("first", "all", "even"), ("", "sorted", "permuted")
 Refusal = Callable[[Op, Any], "str | None"]
 
 
-def whole(where: str, name: str, given: Any) -> int:
-    """An extent as int; an array or a tensor of one element is refused, as reading it may wait for the device."""
-    if isinstance(given, numbers.Integral) and not isinstance(given, bool):
-        return int(given)
-    raise InvalidProblem(f"{where}: {name} is {given!r}, wants a whole number, 0 or more")
-
-
-@dataclass(frozen=True)
-class SegmentDescriptor:
+@dataclass(frozen=True, eq=False)
+class SegmentDescriptor(Described):
     """A segment problem: ``num_inputs`` rows of ``embedding_dim`` elements, ids below ``num_segments``.
 
     ``op_name`` is the name in ``OPS``, or the :class:`SegmentKind`; ``element`` and ``index`` are the dtypes of values and ids, by name or kind.
     ``empty`` is the value of empty segments: None for the op's own, a number, or ``"identity"``. ``check_ids`` makes every run wait for a check of
     the ids. ``indexed`` says that ids come as a :class:`SegmentIndex`: its ``descriptor_form``, ``"sorted"`` or ``"permuted"``. ``ties`` is the
-    rule of gradients of max and min, ``correction`` what var and std take from the count.
+    rule of gradients of max and min, ``correction`` what var and std take from the count. ``bounded=False`` puts every id of 0 or more in range, for
+    gradients that have no row for each segment; ``num_segments`` is then ``num_inputs``, as there are no more.
     """
 
     op_name: str
@@ -48,14 +42,19 @@ class SegmentDescriptor:
     indexed: str = ""
     ties: str = "first"
     correction: int = 1
+    bounded: bool = True
+    family = "segment"
+    extents = ("num_segments",)
 
     def __post_init__(self) -> None:
         if isinstance(self.op_name, SegmentKind):
             object.__setattr__(self, "op_name", self.op_name.name.lower())
         for name in (*_EXTENTS, "correction"):
-            object.__setattr__(self, name, whole(self.op_name, name, getattr(self, name)))
-        object.__setattr__(self, "element", element(self.element).name)
-        object.__setattr__(self, "index", element(self.index).name)
+            object.__setattr__(self, name, whole(self.op_name, name, getattr(self, name), 0))
+        object.__setattr__(self, "element", element(self.element, self.op_name).name)
+        object.__setattr__(self, "index", element(self.index, self.op_name, "index").name)
+        for name in ("check_ids", "bounded"):
+            object.__setattr__(self, name, flag(self.op_name, name, getattr(self, name)))
 
     @property
     def element_name(self) -> str:
@@ -78,7 +77,12 @@ class SegmentDescriptor:
     @property
     def key_type(self) -> str:
         """An integer that holds an id, or the number of segments in its stead."""
-        return "i32" if self.num_segments < (1 << 31) - 1 else "i64"
+        return "i32" if self.limit < (1 << 31) - 1 else "i64"
+
+    @property
+    def limit(self) -> int:
+        """Ids from 0 up to this one are in range; where they are not bounded, all but the greatest two of their type."""
+        return self.num_segments if self.bounded else int(BY_NAME[self.index].limits[1]) - 1
 
     @property
     def row_size(self) -> int:
@@ -120,27 +124,16 @@ class SegmentDescriptor:
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
-        for name in (*_EXTENTS, "correction"):
-            if getattr(self, name) < 0:
-                raise InvalidProblem(f"{op.name}: {name} is {getattr(self, name)!r}, wants a whole number, 0 or more")
-        if self.element not in op.elements:
-            raise Unsupported(f"{op.name}: element is {self.element}, wants one of {', '.join(op.elements)}")
+        if not self.bounded and (needs_segments(op) or self.indexed or self.num_segments != self.num_inputs):
+            wants = f"no index and num_segments = {self.num_inputs}, the rows" if not needs_segments(op) else "True: the op must know num_segments"
+            raise InvalidProblem(f"{op.name}: bounded is False, wants {wants}")
+        check_element(op, self.element)
         if self.index not in op.indices:
             raise Unsupported(f"{op.name}: index is {self.index}, wants one of {', '.join(op.indices)}")
-        for name, wanted in (("ties", _TIES), ("indexed", _INDEXED)):
-            if getattr(self, name) not in wanted:
-                raise InvalidProblem(f"{op.name}: {name} is {getattr(self, name)!r}, wants one of {', '.join(map(repr, wanted))}")
-        if self.empty is not None and self.empty != "identity":
-            self._check_empty(op, self.empty)
-
-    def _check_empty(self, op: Op, given: Any) -> None:
-        kind = BY_NAME[self.element]
-        if not isinstance(given, numbers.Real):
-            raise InvalidProblem(f"{op.name}: empty is {given!r}, wants a number, 'identity' or None")
-        empty: Any = given
-        outside = (kind.whole or math.isfinite(empty)) and not kind.limits[0] <= empty <= kind.limits[1]
-        if outside or (kind.whole and empty != int(empty)):
-            raise InvalidProblem(f"{op.name}: empty is {empty!r}, wants a number that {self.element} holds")
+        choice(op.name, "ties", self.ties, _TIES)
+        choice(op.name, "indexed", self.indexed, _INDEXED)
+        if self.empty is not None and not (isinstance(self.empty, str) and self.empty == "identity"):
+            held(op.name, "empty", self.empty, self.element, "a number, 'identity' or None")
 
     def specialise(self, op: Op) -> Op:
         """The op with what an index brings along among its operands."""
@@ -157,6 +150,11 @@ class SegmentDescriptor:
         """Contiguous operands at every alignment, which together need the largest workspace that any layout needs."""
         for address in (0, 8, 4, 2):
             yield {operand.name: contiguous(operand, self, address) for operand in op.operands}
+
+
+def needs_segments(op: Op) -> bool:
+    """Whether the number of segments must be known: by all ops but gradients that have no row for each segment."""
+    return not op.traits["backward"] or any("num_segments" in operand.axes for operand in op.operands)
 
 
 def contiguous(operand: Operand, descriptor: SegmentDescriptor, address: int = 0) -> Layout:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,10 @@ from .. import allocation, arrays, plan, streams
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
 from ..op import NULL, Launch, Layout, Recipe, Slot
+from ..options import flag, whole
 from ..runtime import driver
 from ..views import Bundle, View
-from .descriptor import SegmentDescriptor, whole
+from .descriptor import SegmentDescriptor
 from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
 from .recipes.order import keys, scratch_slot, sort
 from .tiling import Tiling
@@ -64,10 +66,10 @@ class SegmentIndex(Bundle):
 
     def __init__(self, segment_ids: Any, num_segments: int, is_sorted: bool | None = None, *, stream: Any = None) -> None:
         ids = _numbers(segment_ids, "SegmentIndex", "segment_ids")
-        segments, rows = _extent("SegmentIndex", "num_segments", num_segments), ids.shape[0]
-        if not (is_sorted is None or isinstance(is_sorted, bool)):
-            raise InvalidProblem(f"SegmentIndex: is_sorted is {is_sorted!r}, wants True, False or None")
-        handle = streams.stream_handle(stream, ids)
+        segments, rows = whole("SegmentIndex", "num_segments", num_segments, 0), ids.shape[0]
+        if is_sorted is not None:
+            is_sorted = flag("SegmentIndex", "is_sorted", is_sorted, "True, False or None")
+        handle = streams.stream_handle(stream, ids, "SegmentIndex")
         descriptor = SegmentDescriptor("SegmentIndex", rows, 1, segments, index=ids.element)
         if is_sorted is None:
             is_sorted = rows == 0 or _ascend(descriptor, ids, handle)
@@ -77,21 +79,27 @@ class SegmentIndex(Bundle):
         self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")  # its producer has been waited for
 
     @classmethod
-    def from_offsets(cls, offsets: Any, num_inputs: int | None = None, *, stream: Any = None) -> SegmentIndex:
+    def from_offsets(cls, offsets: Any, num_inputs: int | None = None, *, check: bool = False, stream: Any = None) -> SegmentIndex:
         """The index of rows that lie segment by segment, from the S + 1 places where segments begin and the last one ends (CSR).
 
         ``offsets`` int32 or int64, ascending. ``num_inputs`` is the number of rows, by default the last offset, which is read from the device: that
         waits. Rows before the first offset or from the last one on belong to no segment.
+
+        Where offsets descend, which segment a row belongs to is unspecified, but each belongs to one or none, those of a segment lie together, and
+        nothing outside the arrays is touched. ``check=True`` waits for the device and raises ``InvalidProblem`` at the first offset that is less
+        than the one before, or outside [0, num_inputs].
         """
         where = "SegmentIndex.from_offsets"
         ends = _numbers(offsets, where, "offsets")
         ends.name = "bounds"
         if not ends.shape[0]:
             raise InvalidProblem(f"{where}: offsets has shape [0], wants one more than there are segments")
-        handle = streams.stream_handle(stream, ends)
+        check, handle = flag(where, "check", check), streams.stream_handle(stream, ends, where)
         streams.follow([ends], handle, ends.device)
-        rows = _last(ends, handle) if num_inputs is None else num_inputs
-        descriptor = SegmentDescriptor(where, _extent(where, "num_inputs", rows), 1, ends.shape[0] - 1, index=ends.element)
+        rows = whole(where, "num_inputs", _last(ends, handle) if num_inputs is None else num_inputs, 0)
+        descriptor = SegmentDescriptor(where, rows, 1, ends.shape[0] - 1, index=ends.element)
+        if check:
+            _check_offsets(where, ends, rows, handle)
         self = cls.__new__(cls)
         self._describe(descriptor, True)
         self._keep(_expand(descriptor, ends.strides[0]), descriptor, ends, [], handle)
@@ -158,13 +166,6 @@ class SegmentIndex(Bundle):
         return self._views[name]
 
 
-def _extent(where: str, name: str, given: Any) -> int:
-    extent = whole(where, name, given)
-    if extent < 0:
-        raise InvalidProblem(f"{where}: {name} is {extent}, wants a whole number, 0 or more")
-    return extent
-
-
 def _numbers(given: Any, where: str, name: str) -> View:
     """Ids or offsets as a view."""
     seen = arrays.view(given, where, name, _WANTS)
@@ -184,6 +185,21 @@ def _ascend(descriptor: SegmentDescriptor, ids: View, handle: int) -> bool:
     except Unsupported as error:
         raise Unsupported(f"SegmentIndex: finding out whether ids ascend waits for the device; is_sorted= tells it ({error})") from error
     return True
+
+
+def _check_offsets(where: str, ends: View, rows: int, handle: int) -> None:
+    """Raises for the first offset that is out of order or out of range, which waits for the device."""
+    descriptor = SegmentDescriptor(where, ends.shape[0], 1, rows + 1, index=ends.element)
+
+    def judge(fault: Sequence[int]) -> None:
+        outside, descent = fault
+        if descent < NO_FAULT:
+            raise InvalidProblem(f"{where}: offsets[{descent}] is less than offsets[{descent - 1}], wants offsets in ascending order")
+        if outside < NO_FAULT:
+            raise InvalidProblem(f"{where}: offsets[{outside}] is outside [0, {rows}], wants every offset inside")
+
+    offsets = View(ends.ptr, ends.form, ends.owner, "segment_ids")
+    plan.queue(where, Recipe(tuple(faults(descriptor, ends.strides[0], True, judge)), (FAULT,)), [offsets], handle)
 
 
 def _last(bounds: View, handle: int) -> int:

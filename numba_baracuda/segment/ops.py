@@ -13,7 +13,7 @@ from ..registry import OPS
 from ..vocabulary import OpCategory, SegmentKind
 from . import recipes
 from .calls import function_of
-from .descriptor import SegmentDescriptor, contiguous, out_of_order, unless_any_order
+from .descriptor import SegmentDescriptor, contiguous, needs_segments, out_of_order, unless_any_order
 
 INPUT = Operand("input", ("num_inputs", "embedding_dim"))
 IDS = Operand("segment_ids", ("num_inputs",), index=True)
@@ -126,6 +126,9 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
     yield descriptor, {operand.name: contiguous(operand, descriptor) for operand in descriptor.specialise(op).operands}
     descriptor = SegmentDescriptor(op.name, 1 << 20, 40, 1 << 14)
     yield descriptor, {operand.name: _transposed(operand, descriptor) for operand in op.operands}
+    for index in op.indices if not needs_segments(op) else ():
+        descriptor = SegmentDescriptor(op.name, 1 << 20, 16, 1 << 20, index=index, bounded=False)
+        yield descriptor, {operand.name: contiguous(operand, descriptor) for operand in op.operands}
 
 
 def _transposed(operand: Operand, descriptor: SegmentDescriptor) -> Layout:

@@ -153,3 +153,25 @@ def expand_offsets(*, offset: str, index: str) -> Any:
             ids[row] = index_type(first_at_least(offsets, offsets_step, 0, segments + 1, row + 1) - 1)
 
     return expand_offsets, _ids_launch
+
+
+@jit.kernel
+def first_rows(*, index: str, place: str) -> Any:
+    """``firsts[r]`` = the first row that has the id of row r, for ids in order; −1 where that is below 0, ``rows`` where it is ``limit`` or more.
+
+    A binary search each. Bytes: rows · (index + place).
+    """
+    place_type = jit.SCALARS[place]
+
+    def first_rows(ids: Any, firsts: Any, rows: Any, limit: Any, ids_step: Any) -> None:
+        row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if row < rows:
+            identifier = int64(ids[row * ids_step])
+            first = first_at_least(ids, ids_step, 0, row, identifier)
+            if identifier < 0:
+                first = int64(-1)
+            elif identifier >= limit:
+                first = int64(rows)
+            firsts[row] = place_type(first)
+
+    return first_rows, _ids_launch

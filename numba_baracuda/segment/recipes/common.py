@@ -116,7 +116,7 @@ FAULT = Slot("fault", "i64", 2)  #: the first row whose id is outside, and the f
 def faults(descriptor: SegmentDescriptor, step: int, ordered: bool, judge: Callable[[Sequence[int]], None]) -> list[Step]:
     """One pass over the ids, ``step`` elements apart, and a wait for the verdict of ``judge`` on what it found."""
     spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=ordered)
-    scalars = (descriptor.num_inputs, descriptor.num_segments, step)
+    scalars = (descriptor.num_inputs, descriptor.limit, step)
     launch = Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, ("segment_ids", FAULT.name), scalars)
     return [Clear(FAULT.name, 0x7F), launch, Verify(FAULT.name, judge)]
 
@@ -127,7 +127,7 @@ def check_slots(descriptor: SegmentDescriptor) -> list[Slot]:
 
 def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
     """``check_ids``: nothing, or an error that names the position."""
-    segments = descriptor.num_segments
+    limit = descriptor.limit
     if not check_slots(descriptor):
         return []
 
@@ -135,7 +135,7 @@ def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) ->
         outside, descent = fault
         if outside < NO_FAULT:
             raise InvalidProblem(
-                f"{op.name}: segment_ids[{outside}] is outside [0, {segments}), wants every id inside; the first such position is named"
+                f"{op.name}: segment_ids[{outside}] is outside [0, {limit}), wants every id inside; the first such position is named"
             )
         if descent < NO_FAULT:
             raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...axes import ceil_div
@@ -37,15 +37,31 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], 
     if descriptor.indexed == "permuted":
         aligned = packed(layouts["sorted_ids"]) and packed(layouts["permutation"])
         return Order("sorted_ids", key, 1, aligned, "permutation", place)
-    if descriptor.in_order(op):
-        return as_given(descriptor, layouts)
-    rows = descriptor.num_inputs
+    if not descriptor.bounded:
+        return _by_first_row(op, descriptor, layouts, target)
+    return as_given(descriptor, layouts) if descriptor.in_order(op) else _sorted(descriptor, layouts, target)
+
+
+def _sorted(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
+    """The ids and the places of their rows, put in order by a sort."""
+    rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
     slots, steps = [*key_slots(descriptor), Slot("places", place, rows), Slot("permutation", place, rows)], list[Step]()
     if rows:
         by_id = sort(descriptor, "places", BY_NAME[place].itemsize, "permutation")
         slots.append(scratch_slot(by_id, target))
         steps += [keys(descriptor, layouts, place), by_id]
     return Order("sorted_ids", key, 1, True, "permutation", place, tuple(steps), tuple(slots))
+
+
+def _by_first_row(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
+    """Segments numbered by the first of their rows in order, where nobody knows how many ids there may be: fewer than rows."""
+    order = as_given(descriptor, layouts) if descriptor.in_order(op) else _sorted(descriptor, layouts, target)
+    rows, place = descriptor.num_inputs, descriptor.place_type
+    spec = kernel_spec("first_rows", f"*{order.index} *{place} i64 i64 i64", index=order.index, place=place)
+    launch = Launch(spec, Tiling.of_ids(rows).launch, (order.ids, "first_rows"), (rows, descriptor.limit, order.step))
+    return replace(
+        order, ids="first_rows", index=place, step=1, packed=True, steps=(*order.steps, launch), slots=(*order.slots, Slot("first_rows", place, rows))
+    )
 
 
 def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
@@ -61,7 +77,7 @@ def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, 
     spec = kernel_spec(
         "sort_keys", f"*{index} *{key} *{place or 'i32'} i64 i64 i64", index=index, key=key, place=place, ordered=ordered, vector=vector
     )
-    scalars = (descriptor.num_inputs, descriptor.num_segments, ids_step(layouts))
+    scalars = (descriptor.num_inputs, descriptor.limit, ids_step(layouts))
     return Launch(spec, Tiling.of_ids(ceil_div(descriptor.num_inputs, vector)).launch, ("segment_ids", "keys", "places" if place else NULL), scalars)
 
 
@@ -79,9 +95,9 @@ def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:
 def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_values: str) -> Sort:
     """Sorts ``keys`` into ``sorted_ids``, and the values along with them.
 
-    Keys need only the bits of the number of segments, which is the greatest.
+    Keys need only the bits of the limit of ids, which is the greatest.
     """
-    key_size, bits = BY_NAME[descriptor.key_type].itemsize, max(1, descriptor.num_segments.bit_length())
+    key_size, bits = BY_NAME[descriptor.key_type].itemsize, max(1, descriptor.limit.bit_length())
     return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits)
 
 

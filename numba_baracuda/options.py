@@ -1,0 +1,169 @@
+"""Options of ops: each in its one form, or an error that names op and option; and keys by which what was made for them is found again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .dtypes import BY_NAME
+from .errors import InvalidProblem, Unsupported
+from .op import Op
+
+_PLAIN = frozenset((int, str, bool, type(None)))
+_BEYOND = 1 << 63  #: the first whole number that int64 does not hold
+
+
+def key_of(*given: Any) -> tuple[Any, ...]:
+    """A key that options share only if they are of the same types and bits: True, 1 and 1.0 are three, −0.0 and 0.0 two, and NaN is found again."""
+    kinds = tuple(map(type, given))
+    return kinds, given if _PLAIN.issuperset(kinds) else tuple(map(_bits, given))
+
+
+def _bits(given: Any) -> Any:
+    """What stands for an option in a key; what has no hash is found by what it holds, or never."""
+    if type(given) is float:
+        return repr(given)
+    if isinstance(given, list | tuple):
+        return key_of(*given)
+    if isinstance(given, np.ndarray | np.generic):
+        return given.dtype.str, given.shape, given.tobytes()
+    try:
+        hash(given)
+    except TypeError:
+        return object()
+    return given
+
+
+class Described:
+    """What descriptors, frozen dataclasses, have in common: they are equal where their fields are of the same types and bits."""
+
+    op_name: Any
+    family = ""  #: of the ops that they describe
+    extents: tuple[str, ...] = ()  #: fields that are extents of what no operand may have
+
+    @functools.cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return key_of(*[getattr(self, each.name) for each in dataclasses.fields(self)])  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+def refusal(where: str, name: str, given: Any, wants: str) -> InvalidProblem:
+    """The error for an option; what was given is cut short where it is long."""
+    told = f"of type {type(given).__name__}" if getattr(given, "shape", ()) else repr(given)
+    return InvalidProblem(f"{where}: {name} is {told if len(told) <= 100 else told[:97] + '...'}, wants {wants}")
+
+
+def flag(where: str, name: str, given: Any, wants: str = "True or False") -> bool:
+    """A bool, of Python or NumPy."""
+    if isinstance(given, bool | np.bool_):
+        return bool(given)
+    raise refusal(where, name, given, wants)
+
+
+def whole(where: str, name: str, given: Any, least: int | None = None, wants: str = "") -> int:
+    """A whole number that int64 holds; an array or a tensor of one element is refused, as reading it may wait for the device."""
+    wants = wants or ("a whole number" if least is None else f"a whole number, {least} or more")
+    if not _is_whole(given):
+        raise refusal(where, name, given, f"{wants}, which int64 holds" if isinstance(given, int) and not isinstance(given, bool) else wants)
+    found = int(given)
+    if least is not None and found < least:
+        raise refusal(where, name, given, wants)
+    return found
+
+
+def _is_whole(given: Any) -> bool:
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool) and -_BEYOND <= int(given) < _BEYOND
+
+
+def number(where: str, name: str, given: Any, wants: str = "a finite number") -> float:
+    """A finite number."""
+    found = _float(given)
+    if found is None or not math.isfinite(found):
+        raise refusal(where, name, given, wants)
+    return found
+
+
+def _float(given: Any) -> float | None:
+    """A number, infinite where float64 holds nothing as large; None for what is no number."""
+    if not isinstance(given, numbers.Real) or isinstance(given, bool):
+        return None
+    with contextlib.suppress(OverflowError):
+        return float(given)
+    return math.inf
+
+
+def held(where: str, name: str, given: Any, element: str, wants: str) -> float:
+    """A number that an element holds: an int for elements that are integers; of others, infinities and NaN are numbers, too."""
+    kind, found = BY_NAME[element], _float(given)
+    if found is None:
+        raise refusal(where, name, given, wants)
+    fits = kind.limits[0] <= given <= kind.limits[1]
+    if not (fits and given == int(given) if kind.whole else fits or given != given or given in (math.inf, -math.inf)):
+        raise refusal(where, name, given, f"a number that {element} holds")
+    return int(given) if kind.whole else found
+
+
+def choice(where: str, name: str, given: Any, among: Sequence[str]) -> str:
+    """One of some names."""
+    if isinstance(given, str) and given in among:
+        return str(given)
+    raise refusal(where, name, given, f"one of {', '.join(map(repr, among))}")
+
+
+def shape(where: str, name: str, given: Any) -> tuple[int, ...]:
+    """Extents, of any sign: which of them an op takes is said later."""
+    several = given.tolist() if isinstance(given, np.ndarray) else given
+    if not isinstance(several, Sequence) or isinstance(several, str | bytes | bytearray):
+        raise refusal(where, name, given, "a tuple of whole numbers")
+    for each in several:
+        if not _is_whole(each):
+            raise refusal(where, name, given, "whole numbers, which int64 holds")
+    return tuple(map(int, several))
+
+
+def axis(where: str, given: Any, rank: int) -> int:
+    """An axis, counted from the front; an array without axes in host memory is a number, too."""
+    within = f"a number from {-rank} to {rank - 1} for {rank} axes" if rank else "an array of at least one axis"
+    return _axis(where, given, given, rank, "a whole number", within)
+
+
+def axes(where: str, given: Any, rank: int) -> tuple[int, ...]:
+    """Axes in ascending order: a number, several, or None for all; negative ones count from the end."""
+    if given is None:
+        return tuple(range(rank))
+    several = (isinstance(given, Sequence) and not isinstance(given, str | bytes | bytearray)) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    wants, within = "a whole number, several, or None", f"numbers from {-rank} to {rank - 1} for {rank} axes"
+    found = {_axis(where, each, given, rank, wants, within) for each in (given if several else [given])}
+    if several and len(found) < len(given):
+        raise refusal(where, "axis", given, "each axis once")
+    return tuple(sorted(found))
+
+
+def _axis(where: str, one: Any, given: Any, rank: int, wants: str, within: str) -> int:
+    """One of the axes that were given."""
+    named = one[()] if isinstance(one, np.ndarray) and not one.shape else one
+    if not _is_whole(named):
+        raise refusal(where, "axis", given, wants)
+    found = int(named)
+    if not -rank <= found < rank:
+        raise refusal(where, "axis", given, within)
+    return found % rank
+
+
+def check_element(op: Op, name: str) -> None:
+    """Raises :class:`~numba_baracuda.errors.Unsupported` for an element that an op does not have."""
+    if name not in op.elements:
+        operands = " and ".join(operand.name for operand in op.operands if not (operand.index or operand.element or operand.optional))
+        raise Unsupported(f"{op.name}: element is {name}, wants one of {', '.join(op.elements)} for {operands}")
