@@ -61,6 +61,7 @@ def sorted_cases() -> Iterator[Case]:
     yield from _rows(op, KINDS, [HALF], element="f64")
     yield from _rows(op, ["logsumexp", "var"], [WIDE])
     yield from _rows(op, ["softmax"], [HEADS_4, HEADS_8])
+    yield from _rows(op, ["log_softmax"], [HEADS_8])
 
 
 def unsorted_cases() -> Iterator[Case]:
@@ -71,7 +72,7 @@ def unsorted_cases() -> Iterator[Case]:
     yield from _rows(op, ["sum", "mean", "prod"], EVERY, deterministic=False)
     yield from _rows(op, ["max", "min"], UNIFORM, variant="atomic_exact")
     yield from _rows(op, INDEXED, UNIFORM, indexed=True)
-    yield from _rows(op, ["softmax"], [HEADS_8])
+    yield from _rows(op, ["softmax", "log_softmax"], [HEADS_8])
     yield from _rows(op, ["sum", "max"], [FEW_SINGLE])
     yield from _rows(op, ["sum"], [FEW_NARROW])
 
@@ -80,7 +81,7 @@ def gradient_cases() -> Iterator[Case]:
     """Backward ops; the small one has a peer that looks at all rows for every element."""
     op = "segment_{}_backward"
     yield from _rows(op, KINDS, UNIFORM)
-    yield from _rows(op, ["softmax"], [HEADS_8])
+    yield from _rows(op, ["softmax", "log_softmax"], [HEADS_8])
     yield from _rows(f"unsorted_{op}", ["sum", "mean"], UNIFORM)
     yield from _rows(f"unsorted_{op}", ["max"], [WIDE, SMALL])
     yield from _rows(f"unsorted_{op}", KINDS, [WIDE, NARROW], indexed=True)

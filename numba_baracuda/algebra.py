@@ -124,6 +124,10 @@ def _greatest_and_share(state: Any, count: Any, one: Any) -> Any:
     return state[0], one / state[1] + (state[0] - state[0])
 
 
+def _greatest_and_log(state: Any, count: Any, one: Any) -> Any:
+    return state[0], math.log(state[1]) + (state[0] - state[0])
+
+
 def _product(x: Any, other: Any, one: Any) -> Any:
     return x * other
 
@@ -142,6 +146,8 @@ LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_share, results=2)
+#: the greatest element m and log Σ exp(x − m), NaN where m is infinite
+LOG_SOFTMAX = Monoid("log_softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_log, results=2)
 #: Σ of the products of two arrays
 DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
 
@@ -290,8 +296,8 @@ COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 _MONOIDS = {
     monoid.name: monoid
     for monoid in (
-        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, DOT, HYPOT,
-        TRIED_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, LOG_SOFTMAX,
+        DOT, HYPOT, TRIED_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

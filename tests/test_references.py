@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import references
-from references import FLOATS, INTEGERS, REFERENCES, WITH_INTEGERS, stem, truth
+from references import BY_ROW, FLOATS, INTEGERS, REFERENCES, WITH_INTEGERS, stem, truth
 from tolerance import assert_close
 
 from numba_baracuda.dtypes import numpy_dtype
@@ -46,17 +46,18 @@ PLAIN: dict[str, Callable[[list[float], int], Any]] = {
     "var": _variance,
     "std": lambda x, correction: math.sqrt(_variance(x, correction)),
     "softmax": lambda x, correction: [math.exp(each - _log_sum_exp(x)) for each in x],
+    "log_softmax": lambda x, correction: [each - _log_sum_exp(x) for each in x],
 }
 
 
 def _slice_by_slice(name: str, x: np.ndarray, ids: np.ndarray, segments: int, empty: float, correction: int) -> np.ndarray:
-    softmax = stem(name) == "softmax"
-    out = np.full((len(x) if softmax else segments, *x.shape[1:]), 0.0 if softmax else float(empty))
+    by_row = stem(name) in BY_ROW
+    out = np.full((len(x) if by_row else segments, *x.shape[1:]), 0.0 if by_row else float(empty))
     for segment in range(segments):
         rows = [row for row in range(len(ids)) if ids[row] == segment]
         for column in np.ndindex(x.shape[1:]) if rows else ():
             made = PLAIN[stem(name)]([float(x[(row, *column)]) for row in rows], correction)
-            for place, value in zip(rows, made, strict=True) if softmax else [(segment, made)]:
+            for place, value in zip(rows, made, strict=True) if by_row else [(segment, made)]:
                 out[(place, *column)] = value
     return out
 
@@ -87,6 +88,9 @@ def test_softmax_of_values_that_are_not_finite(x: list[float], share: list[float
     made = truth("segment_softmax", {"input": np.array([*x, 5]), "segment_ids": np.array([0, 0, 1])}, 1)
     np.testing.assert_array_equal(made.value, [*share, 0])
     assert_close(made.value, made, "f64", "segment_softmax")
+    with np.errstate(divide="ignore"):
+        logs = truth("segment_log_softmax", {"input": np.array([*x, 5]), "segment_ids": np.array([0, 0, 1])}, 1).value
+        np.testing.assert_array_equal(logs, [*np.log(share), 0])
 
 
 def test_variance_of_equal_and_of_large_values() -> None:
@@ -146,7 +150,7 @@ def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ..
     weights = rng.standard_normal(output.shape)
 
     def loss(x: np.ndarray) -> float:
-        empty = None if stem(name) == "softmax" else 0
+        empty = None if stem(name) in BY_ROW else 0
         return float((truth(name, {**given, "input": x}, segments, empty, correction=correction).value * weights).sum())
 
     slopes = np.empty_like(x)
@@ -159,7 +163,7 @@ def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ..
     for ties in ("first", "all", "even"):
         made = truth(f"{name}_backward", saved, segments, ties=ties, correction=correction)
         np.testing.assert_allclose(made.value, slopes, rtol=1e-6, atol=1e-7)
-        assert (made.value[[0, 13]] == 0).all() and (made.value[7] == 0).all() == (stem(name) in ("var", "std", "softmax"))
+        assert (made.value[[0, 13]] == 0).all() and (made.value[7] == 0).all() == (stem(name) in ("var", "std", *BY_ROW))
 
 
 def test_gradient_of_a_product_at_zeros() -> None:
