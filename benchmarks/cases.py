@@ -121,9 +121,12 @@ TALL: tuple[Along, ...] = (((1 << 22, 24), 0), ((1 << 25, 3), 0))
 SCANS: tuple[Along, ...] = (
     ROWS, ((1 << 20, 256), 1), ((32, 2048, 4096), 2), COLUMNS, ((64, 8192, 512), 1), ((32, 2048, 4096), 1), *ENDLESS, *TALL,
 )  # fmt: skip
+#: counts of which CSR wants offsets
+OFFSETS: Along = (((1 << 27) + 3,), 0)
 #: what is scanned in other elements than float32, forward and backward
 _HALVES = (ROWS, COLUMNS, ENDLESS[0])
 FORWARD: dict[str, tuple[Along, ...]] = {"bf16": _HALVES, "f16": _HALVES, "f64": (((8192, 16384), 1), ((8192, 16384), 0))}
+WHOLE: dict[str, tuple[str, ...]] = {"cumsum": ("i32", "i64", "bool"), "cummax": ("i32",)}
 BACKWARD: dict[str, tuple[Along, ...]] = {"bf16": (ROWS, COLUMNS)}
 
 
@@ -140,6 +143,9 @@ def scan_cases() -> Iterator[Case]:
                 yield ScanCase(name, shape, axis, deterministic=False)
         for element, problems in (BACKWARD if backward else FORWARD).items():
             for shape, axis in problems:
+                yield ScanCase(name, shape, axis, element)
+        for element in WHOLE.get(name, ()):
+            for shape, axis in (*_HALVES, OFFSETS):
                 yield ScanCase(name, shape, axis, element)
     yield ScanCase("cumsum", *ROWS, reverse=True)
 

@@ -17,18 +17,20 @@ from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 _calls: dict[Any, plan.Plan] = {}
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
 _PLACED = {"return_indices": False, "index_dtype": "int64"}
+_WIDENED = {"dtype": None}
 
 
 def _plan_of(op: Op, made: Any, view: Any, axis: Any, options: dict[str, Any], index: str = "") -> plan.Plan:
     """The plan for arrays of this view's shape and dtype."""
     reverse, exclusive, initial, deterministic = (options[name] for name in _OPTIONS)
-    key = (op.name, view.shape, view.element, view.device, axis, reverse, exclusive, initial, deterministic, index)
+    result = options.get("dtype")
+    key = (op.name, view.shape, view.element, view.device, axis, reverse, exclusive, initial, deterministic, index, result)
     try:
         found = _calls.get(key)
     except TypeError:  # what has no hash is no option either, as the descriptor says
         found = None
     if found is None:
-        descriptor = made(op.kind, view.shape, axis, reverse, view.element, exclusive, initial, index)
+        descriptor = made(op.kind, view.shape, axis, reverse, view.element, exclusive, initial, index, result or "")
         preference = PlanPreference(deterministic=deterministic)
         found = remember(_calls, key, plan.select(descriptor, preference, device=view.device))
     return found
@@ -45,7 +47,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
         made = _plan_of(op, ScanDescriptor, view, axis, options, index)
         stream = streams.stream_handle(options["stream"], view)
         if given is None:
-            out = tuple(allocation.empty(view, tuple(view.shape), each, stream) for each in filter(None, (view.element, index)))
+            out = tuple(allocation.empty(view, tuple(view.shape), each, stream) for each in filter(None, (made.descriptor.result, index)))
         else:
             out = tuple(given) if index and isinstance(given, tuple | list) else (given,)
         if len(out) != 1 + bool(index):
@@ -54,7 +56,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
         made.execute([view, *views], stream, options["workspace"])
         return given if given is not None else out if index else out[0]
 
-    options = _OPTIONS | (_PLACED if op.traits["placed"] else {})
+    options = _OPTIONS | (_PLACED if op.traits["placed"] else {}) | (_WIDENED if op.traits["widened"] else {})
     return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..dtypes import element
+from ..dtypes import BY_NAME, element
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Layout, Op, Operand, typical_layouts
 from ..vocabulary import ScanKind
@@ -18,9 +18,12 @@ _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
 BEGINNING = {
     ScanKind.CUMSUM: 0.0, ScanKind.CUMPROD: 1.0, ScanKind.CUMMAX: -math.inf, ScanKind.CUMMIN: math.inf, ScanKind.LOG_CUMSUM_EXP: -math.inf,
 }  # fmt: skip
-#: kinds whose results are elements, so that there are places of them, and the dtypes of these
+#: kinds whose results are elements, so that there are places of them, and the dtypes of these, or of sums and products of integers
 PLACED, INDICES = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
 PLACES = Operand("indices", ("input_shape",), index=True, output=True)
+#: kinds whose results of integers and truth values are wider, and the dtypes of these, the first by default
+WIDENED = (ScanKind.CUMSUM, ScanKind.CUMPROD)
+RESULTS = {"i64": ("i64",), "i32": ("i64", "i32"), "bool": ("i64", "i32")}
 
 
 def op_name(kind: Any) -> str:
@@ -40,12 +43,31 @@ def scanned_axis(where: str, given: Any, rank: int) -> int:
     return axis % rank
 
 
+def results_of(kind: Any, value: str) -> tuple[str, ...]:
+    """Short names of the dtypes that results may have, the first by default."""
+    return RESULTS.get(value, (value,)) if kind in WIDENED else (value,)
+
+
+def initial_number(where: str, given: Any, result: str) -> float:
+    """What stands before the first element, as a number of the result's type."""
+    if not isinstance(given, numbers.Real) or isinstance(given, bool):
+        raise InvalidProblem(f"{where}: initial is {given!r}, wants a number or None")
+    kind: Any = BY_NAME[result]
+    if not kind.whole:
+        return float(given)
+    number: Any = given
+    if not (kind.limits[0] <= number <= kind.limits[1] and number == int(number)):
+        raise InvalidProblem(f"{where}: initial is {given!r}, wants a whole number that {kind.numpy_name}, the dtype of the result, holds")
+    return int(number)
+
+
 @dataclass(frozen=True)
 class ScanDescriptor:
     """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it goes, ``reverse`` from its end.
 
     ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, int64 or int32, cummax and
-    cummin have a second result, ``indices``.
+    cummin have a second result, ``indices``. ``result`` is the dtype of the result where there is a choice: that of cumsum and cumprod of integers
+    and truth values, int64 by default, may be int32, but not for int64.
     """
 
     kind: ScanKind | str | int
@@ -56,6 +78,7 @@ class ScanDescriptor:
     exclusive: bool = False
     initial: float | None = None
     index: str = ""
+    result: str = ""
     op_name: str = field(init=False)
     indexed = ""
 
@@ -76,15 +99,18 @@ class ScanDescriptor:
         for flag in ("reverse", "exclusive"):
             if not isinstance(getattr(self, flag), bool):
                 raise InvalidProblem(f"{name}: {flag} is {getattr(self, flag)!r}, wants True or False")
+        set_field(self, "result", element(self.result).name if self.result else results_of(self.kind, self.element)[0])
         if self.initial is not None:
-            if not isinstance(self.initial, numbers.Real) or isinstance(self.initial, bool):
-                raise InvalidProblem(f"{name}: initial is {self.initial!r}, wants a number or None")
-            set_field(self, "initial", float(self.initial))
+            set_field(self, "initial", initial_number(name, self.initial, self.result))
 
     @property
     def beginning(self) -> float:
         """What stands before the first element."""
-        return BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else self.initial
+        start: Any = BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else self.initial
+        if not BY_NAME[self.result].whole:
+            return float(start)
+        least, greatest = BY_NAME[self.result].limits
+        return least if start == -math.inf else greatest if start == math.inf else int(start)
 
     @property
     def extent(self) -> int:
@@ -98,8 +124,13 @@ class ScanDescriptor:
 
     @property
     def index_name(self) -> str:
-        """Short name of the dtype of indices, "" without them."""
-        return self.index
+        """Short name of the dtype of indices, else of results that are no elements, else ""."""
+        return self.index or (self.result if self.result != self.element else "")
+
+    @property
+    def accumulator(self) -> str:
+        """Short name of the type that states are kept in."""
+        return BY_NAME[self.result].accumulator
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
@@ -110,12 +141,18 @@ class ScanDescriptor:
                 raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
+        if self.result not in results_of(self.kind, self.element):
+            wants = " or ".join(BY_NAME[name].numpy_name for name in results_of(self.kind, self.element))
+            got, value = BY_NAME[self.result].numpy_name, BY_NAME[self.element].numpy_name
+            raise Unsupported(f"{op.name}: dtype is {got}, wants {wants} for a scan of {value}")
         if self.index and (self.kind not in PLACED or self.index not in INDICES):
             wants = f"wants one of {', '.join(INDICES)}" if self.kind in PLACED else "wants none: its results are no elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")
 
     def specialise(self, op: Op) -> Op:
-        """The op, with a second result where there are indices."""
+        """The op, with the dtype of its result where that is another, and with a second result where there are indices."""
+        if self.result != self.element:
+            op = replace(op, operands=tuple(replace(each, element=self.result) if each.output else each for each in op.operands))
         return replace(op, operands=(*op.operands, PLACES)) if self.index else op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
