@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 from typing import Any
@@ -232,7 +231,7 @@ def _deviation(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the variance and its root; where nothing is left of the count, they are 0
-_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True}
+_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True, "corrected": True}
 VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
 STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
 
@@ -270,7 +269,7 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
 #: the mean, and 1 / count, 0 where nothing is left of that
 MOMENTS = Monoid(
     "moments", (0.0, 0.0), _join_means, _one_mean, _mean_and_share, results=2, counts=True,
-    about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True,
+    about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True, corrected=True,
 )  # fmt: skip
 
 # ---------------------------------------------------------------- truth
@@ -302,10 +301,6 @@ _MONOIDS = {
 }  # fmt: skip
 
 
-@functools.cache
 def monoid_of(name: str) -> Monoid:
-    """The monoid of a name, which may end in a correction: ``"var1"`` divides by count − 1."""
-    if name in _MONOIDS:
-        return _MONOIDS[name]
-    word = name.rstrip("0123456789")
-    return replace(_MONOIDS[word], name=name, correction=int(name[len(word) :]))
+    """The monoid of a name."""
+    return _MONOIDS[name]

@@ -8,9 +8,13 @@ and ``&`` and ``|`` instead of words that branch.
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from .errors import InvalidProblem
 
 
 class ByType(str):
@@ -33,6 +37,14 @@ def _unmoved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) 
     return first, second
 
 
+def correction_of(where: str, given: Any) -> float:
+    """What a caller wants taken from counts, as a float; of no count is anything left by more than 2⁶⁴."""
+    number: Any = given
+    if not isinstance(given, numbers.Real) or isinstance(given, bool) or not 0 <= number < math.inf:
+        raise InvalidProblem(f"{where}: correction is {given!r}, wants a finite number, 0 or more")
+    return float(min(number, 1 << 64)) + 0.0  # −0 is 0
+
+
 @dataclass(frozen=True)
 class Monoid:
     """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
@@ -42,8 +54,8 @@ class Monoid:
     given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are
     that integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies
     behind all of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish``
-    is given the count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of
-    one scalar is otherwise its own result.
+    is given the count, of a ``corrected`` monoid less the correction that a caller chose, and with several ``results`` gives a tuple; ``counts`` says
+    that it looks at the count, and an identity of one scalar is otherwise its own result.
 
     Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
     new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
@@ -70,7 +82,7 @@ class Monoid:
     shifts: bool = False
     pairs: bool = False
     results: int = 1
-    correction: int = 0
+    corrected: bool = False
     counts: bool = False
 
     @property

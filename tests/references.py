@@ -36,7 +36,7 @@ class Asked:
     segments: int
     empty: float = 0
     ties: str = "first"
-    correction: int = 1
+    correction: float = 1
 
 
 class Runs:
@@ -248,7 +248,7 @@ def _var(input: Array, ids: Array, asked: Asked) -> Truth:
     runs = Runs(ids, asked.segments)
     mean, _, squares = _moments(runs, input)
     counts, left = _column(runs.counts, input), _column(runs.counts - asked.correction, input)
-    value = np.where(left > 0, squares / np.maximum(left, 1), 0.0)
+    value = np.where(left > 0, squares / np.where(left > 0, left, 1), 0.0)
     ratio = np.sqrt(counts * mean * mean / np.where(squares > 0, squares, np.inf))
     return _rounded(runs.or_empty(value, asked.empty), _finite((np.sqrt(counts) + 1 + ratio) ** 2))
 
@@ -350,7 +350,9 @@ def empty_of(name: str, dtype: Any, empty: float | str | None = None) -> float:
     return {-np.inf: least, np.inf: most}.get(IDENTITY.get(kind, 0), IDENTITY.get(kind, 0)) if is_whole(dtype) else IDENTITY.get(kind, 0)
 
 
-def truth(name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *, ties: str = "first", correction: int = 1) -> Truth:
+def truth(
+    name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *, ties: str = "first", correction: float = 1
+) -> Truth:
     """The truth for inputs of the op's own dtype, and options as the op takes them. What is too large for that dtype is an infinity."""
     dtype = next(array.dtype for operand, array in given.items() if operand != "segment_ids")
     work = np.int64 if is_whole(dtype) else np.float64

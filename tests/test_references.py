@@ -25,7 +25,7 @@ def _log_sum_exp(x: list[float]) -> float:
     return max(x) + math.log(sum(math.exp(each - max(x)) for each in x)) if math.isfinite(max(x)) else max(x)
 
 
-def _variance(x: list[float], correction: int) -> float:
+def _variance(x: list[float], correction: float) -> float:
     middle = statistics.fmean(x)
     return math.fsum((each - middle) ** 2 for each in x) / (len(x) - correction) if len(x) > correction else 0.0
 
@@ -35,7 +35,7 @@ def _greatest(x: list[float]) -> float:
 
 
 #: what a slice with at least one element gives
-PLAIN: dict[str, Callable[[list[float], int], Any]] = {
+PLAIN: dict[str, Callable[[list[float], float], Any]] = {
     "sum": lambda x, correction: math.fsum(x),
     "mean": lambda x, correction: statistics.fmean(x),
     "max": lambda x, correction: _greatest(x),
@@ -50,7 +50,7 @@ PLAIN: dict[str, Callable[[list[float], int], Any]] = {
 }
 
 
-def _slice_by_slice(name: str, x: np.ndarray, ids: np.ndarray, segments: int, empty: float, correction: int) -> np.ndarray:
+def _slice_by_slice(name: str, x: np.ndarray, ids: np.ndarray, segments: int, empty: float, correction: float) -> np.ndarray:
     by_row = stem(name) in BY_ROW
     out = np.full((len(x) if by_row else segments, *x.shape[1:]), 0.0 if by_row else float(empty))
     for segment in range(segments):
@@ -62,12 +62,12 @@ def _slice_by_slice(name: str, x: np.ndarray, ids: np.ndarray, segments: int, em
     return out
 
 
-@pytest.mark.parametrize("correction", [0, 1, 3])
+@pytest.mark.parametrize("correction", [0, 1, 1.5, 3])
 @pytest.mark.parametrize("trailing", [(), (2, 2)], ids=str)
 @pytest.mark.parametrize("name", FORWARD)
-def test_forward(name: str, trailing: tuple[int, ...], correction: int) -> None:
+def test_forward(name: str, trailing: tuple[int, ...], correction: float) -> None:
     """Segments of 0 to a dozen rows, ids below and above the range."""
-    rng = np.random.default_rng(len(name) + correction)
+    rng = np.random.default_rng([len(name), int(4 * correction)])
     ids, segments = rng.integers(-2, 12, 40) // 2 * 2, 11
     x = rng.standard_normal((40, *trailing)) * 2 + 1
     for empty in (None, 2.5, NAN, "identity"):
@@ -137,10 +137,10 @@ def test_what_an_element_cannot_hold_is_infinite(element: str) -> None:
     assert made.value[0] == INF and math.isfinite(made.value[1])
 
 
-@pytest.mark.parametrize("correction", [0, 1, 2])
+@pytest.mark.parametrize("correction", [0, 0.5, 1, 2])
 @pytest.mark.parametrize("trailing", [(), (3,)], ids=str)
 @pytest.mark.parametrize("name", FORWARD)
-def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ...], correction: int) -> None:
+def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ...], correction: float) -> None:
     """Among segments of 0, 1, 2 and more rows."""
     rng = np.random.default_rng(len(name))
     ids, segments, step = np.array([-1, 0, 0, 0, 0, 1, 1, 3, 4, 4, 4, 4, 4, 5]), 5, 1e-6

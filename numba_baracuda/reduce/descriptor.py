@@ -10,6 +10,7 @@ from typing import Any
 
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
+from ..monoid import Monoid, correction_of
 from ..op import MAX_RANK, Layout, Op, typical_layouts
 from ..vocabulary import ReduceKind
 
@@ -56,7 +57,7 @@ class ReduceDescriptor:
     input_shape: tuple[int, ...]
     reduce_axis: Any
     element: str = "f32"
-    correction: int = 1
+    correction: float = 1
     result: str = ""
     op_name: str = field(init=False)
     axes: tuple[int, ...] = field(init=False)
@@ -71,11 +72,11 @@ class ReduceDescriptor:
         set_field(self, "kind", ReduceKind.parse(self.kind))
         set_field(self, "element", element(self.element).name)
         set_field(self, "result", element(self.result).name if self.result else RESULTS.get(ReduceKind.parse(self.kind), ("",))[0])
-        for each in (*self.input_shape, self.correction):
+        for each in self.input_shape:
             if not isinstance(each, numbers.Integral) or isinstance(each, bool):
-                raise InvalidProblem(f"{name}: got {each!r} as an extent or the correction, wants whole numbers")
+                raise InvalidProblem(f"{name}: got {each!r} as an extent, wants whole numbers")
         set_field(self, "input_shape", tuple(map(int, self.input_shape)))
-        set_field(self, "correction", int(self.correction))
+        set_field(self, "correction", correction_of(name, self.correction))
         set_field(self, "axes", reduced_axes(name, self.reduce_axis, len(self.input_shape)))
         set_field(self, "reduce_axis", self.axes)
 
@@ -99,17 +100,15 @@ class ReduceDescriptor:
         """Short name of the dtype of a result that is no element, else ""."""
         return self.result
 
-    def corrected(self, name: str) -> str:
-        """A monoid by name; one of moments takes the correction from the count."""
-        return f"{name}{self.correction}" if name in ("var", "std", "moments") else name
+    def left(self, monoid: Monoid) -> float:
+        """What a monoid's finish is given as the count, 0 where it does not look at that."""
+        return self.extent - (self.correction if monoid.corrected else 0) if monoid.counts else 0
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
         for extent in self.input_shape:
             if extent < 0:
                 raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
-        if self.correction < 0:
-            raise InvalidProblem(f"{op.name}: correction is {self.correction}, wants a whole number, 0 or more")
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
         if self.element not in op.elements:

@@ -45,7 +45,9 @@ _TIES = (
     "NaN, to elements that are NaN."
 )
 _ORDERED = "NaN wins and −0 < +0, whatever the order; infinities are values; of nothing it is {0}. " + _TIES
-_CORRECTED = "``correction`` (1 by default) is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+_CORRECTED = (
+    "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+)
 _PLACES = (
     "Places count from 0 in C order over the reduced axes. Of equal elements the first counts; NaN is the {0}. ``dtype`` is int64 or int32. Of none "
     "there is no such place, which is an error."

@@ -11,6 +11,7 @@ from typing import Any
 from ..algebra import Monoid, monoid_of
 from ..dtypes import BY_NAME, element
 from ..errors import InvalidProblem, Unsupported
+from ..monoid import correction_of
 from ..op import Layout, Op, Operand
 from ..views import c_strides
 from ..vocabulary import SegmentKind
@@ -47,13 +48,14 @@ class SegmentDescriptor:
     check_ids: bool = False
     indexed: str = ""
     ties: str = "first"
-    correction: int = 1
+    correction: float = 1
 
     def __post_init__(self) -> None:
         if isinstance(self.op_name, SegmentKind):
             object.__setattr__(self, "op_name", self.op_name.name.lower())
-        for name in (*_EXTENTS, "correction"):
+        for name in _EXTENTS:
             object.__setattr__(self, name, whole(self.op_name, name, getattr(self, name)))
+        object.__setattr__(self, "correction", correction_of(self.op_name, self.correction))
         object.__setattr__(self, "element", element(self.element).name)
         object.__setattr__(self, "index", element(self.index).name)
 
@@ -87,11 +89,7 @@ class SegmentDescriptor:
 
     def monoid(self, op: Op) -> Monoid:
         """What the op folds by."""
-        return self.corrected(op.traits["narrow"].get(self.element, op.traits["monoid"]))
-
-    def corrected(self, name: str) -> Monoid:
-        """A monoid by name; one of moments takes the correction from the count."""
-        return monoid_of(f"{name}{self.correction}" if name in ("var", "std", "moments") else name)
+        return monoid_of(op.traits["narrow"].get(self.element, op.traits["monoid"]))
 
     def identity(self, op: Op) -> float:
         """What the fold of nothing is, in the element's range if that is one of integers."""
@@ -120,7 +118,7 @@ class SegmentDescriptor:
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
-        for name in (*_EXTENTS, "correction"):
+        for name in _EXTENTS:
             if getattr(self, name) < 0:
                 raise InvalidProblem(f"{op.name}: {name} is {getattr(self, name)!r}, wants a whole number, 0 or more")
         if self.element not in op.elements:

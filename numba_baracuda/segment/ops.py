@@ -56,7 +56,9 @@ class Row:
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
 _ORDERED = "NaN wins and −0 < +0, whatever the order of the rows; infinities are values."
-_CORRECTED = "``correction`` (1 by default) is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+_CORRECTED = (
+    "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+)
 _WINNER = (
     'The gradient goes to the first row that holds the {0}, to every such row with ``ties="all"``, in equal parts with ``"even"``; where that is '
     "NaN, to rows that are NaN."
