@@ -101,7 +101,7 @@ def _across(monoid: str, value: str) -> int:
 
 
 def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:
-    """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
+    """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
     placed = rule_of(op, descriptor).places if isinstance(descriptor, ReduceBackwardDescriptor) else monoid_of(op.traits["monoid"]).places
     most = BY_NAME[descriptor.element].places
     return f"tells fewer than {most} elements apart, and there are {descriptor.extent}" if placed and descriptor.extent >= most else None

@@ -9,6 +9,7 @@ from numba import cuda
 from numba.cuda.types import Integer, int64
 
 from ...device.bits import f32_as_i32, f64_as_i64
+from ...dtypes import FLOATS
 from ...kernels.batch import accessors, monoid_on, state_kind, states_on
 from ...kernels.elements import conversions_of, place_of
 from ...kernels.tally import over_lanes
@@ -19,10 +20,10 @@ from .access import lane_of_group
 
 @functools.cache
 def narrow_of(monoid: str, value: str, result: str) -> Any:
-    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the number of its bits, becomes an integer."""
-    found, kind = monoid_on(monoid, value), jit.SCALARS[result]
-    if found.places and isinstance(kind, Integer):
-        bits = f32_as_i32 if state_kind(monoid, value) == "f32" else f64_as_i64
+    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the float of its bits, becomes an integer."""
+    found, kind, state = monoid_on(monoid, value), jit.SCALARS[result], state_kind(monoid, value)
+    if found.places and isinstance(kind, Integer) and state in FLOATS:
+        bits = f32_as_i32 if state == "f32" else f64_as_i64
         return jit.device(lambda x: kind(bits(x)))
     return conversions_of(result)[1]
 

@@ -30,7 +30,7 @@ def rule_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
 
 
 def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
-    """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
+    """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
     most = BY_NAME[descriptor.element].places
     if rule_of(op, descriptor).places and descriptor.num_inputs >= most:
         return f"tells fewer than {most} rows apart, and there are {descriptor.num_inputs}"
