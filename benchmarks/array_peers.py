@@ -82,6 +82,12 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
         _, powers, total = shifted(y, x, ids)
         return powers / take(total, ids)
 
+    def log_softmax(y: Any, x: Any, ids: Any) -> Any:
+        return x - take(logsumexp(y, x, ids), ids)
+
+    def log_softmax_gradient(lengths: Any, dy: Any, y: Any, ids: Any) -> Any:
+        return dy - jnp.exp(y) * take(fold("sum")(lengths, dy, ids), ids)
+
     def softmax_gradient(lengths: Any, dy: Any, y: Any, ids: Any) -> Any:
         return y * (dy - take(fold("sum")(lengths, y * dy, ids), ids))
 
@@ -94,6 +100,7 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
     yield Peer(f"segment_sum twice{ready}", f"{op}var", counted, variance)
     yield Peer("segment_max + segment_sum", f"{op}logsumexp", lambda t: (t.output, t.input, t.segment_ids), logsumexp)
     yield Peer("segment_max + segment_sum", f"{op}softmax", lambda t: (t.lengths, t.input, t.segment_ids), softmax)
+    yield Peer("segment_max + segment_sum", f"{op}log_softmax", lambda t: (t.lengths, t.input, t.segment_ids), log_softmax)
     yield Peer("take", f"{op}sum_backward", lambda t: (t.d_output, t.segment_ids), take)
     yield Peer(f"take{ready}", f"{op}mean_backward", lambda t: (t.d_output, t.segment_ids, t.counts), lambda dy, ids, counts: take(dy / counts, ids))
     for kind in ("max", "min"):
@@ -104,7 +111,9 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
             lambda dy, x, ids, y: jnp.where(x == take(y, ids), take(dy, ids), 0),
         )
     yield Peer("take", f"{op}prod_backward", lambda t: (t.d_output, t.input, t.output, t.segment_ids), lambda dy, x, y, ids: take(dy * y, ids) / x)
-    yield Peer("segment_sum", f"{op}softmax_backward", lambda t: (t.lengths, t.d_output, t.output, t.segment_ids), softmax_gradient)
+    saved: Callable[[Given], tuple[Any, ...]] = lambda t: (t.lengths, t.d_output, t.output, t.segment_ids)  # noqa: E731
+    yield Peer("segment_sum", f"{op}softmax_backward", saved, softmax_gradient)
+    yield Peer("segment_sum", f"{op}log_softmax_backward", saved, log_softmax_gradient)
 
 
 def _jax_indexed(jax: Any) -> Iterator[Peer]:

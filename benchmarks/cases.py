@@ -61,6 +61,7 @@ def sorted_cases() -> Iterator[Case]:
     yield from _rows(op, KINDS, [HALF], element="f64")
     yield from _rows(op, ["logsumexp", "var"], [WIDE])
     yield from _rows(op, ["softmax"], [HEADS_4, HEADS_8])
+    yield from _rows(op, ["log_softmax"], [HEADS_8])
 
 
 def unsorted_cases() -> Iterator[Case]:
@@ -71,7 +72,7 @@ def unsorted_cases() -> Iterator[Case]:
     yield from _rows(op, ["sum", "mean", "prod"], EVERY, deterministic=False)
     yield from _rows(op, ["max", "min"], UNIFORM, variant="atomic_exact")
     yield from _rows(op, INDEXED, UNIFORM, indexed=True)
-    yield from _rows(op, ["softmax"], [HEADS_8])
+    yield from _rows(op, ["softmax", "log_softmax"], [HEADS_8])
     yield from _rows(op, ["sum", "max"], [FEW_SINGLE])
     yield from _rows(op, ["sum"], [FEW_NARROW])
 
@@ -80,7 +81,7 @@ def gradient_cases() -> Iterator[Case]:
     """Backward ops; the small one has a peer that looks at all rows for every element."""
     op = "segment_{}_backward"
     yield from _rows(op, KINDS, UNIFORM)
-    yield from _rows(op, ["softmax"], [HEADS_8])
+    yield from _rows(op, ["softmax", "log_softmax"], [HEADS_8])
     yield from _rows(f"unsorted_{op}", ["sum", "mean"], UNIFORM)
     yield from _rows(f"unsorted_{op}", ["max"], [WIDE, SMALL])
     yield from _rows(f"unsorted_{op}", KINDS, [WIDE, NARROW], indexed=True)
@@ -120,9 +121,12 @@ TALL: tuple[Along, ...] = (((1 << 22, 24), 0), ((1 << 25, 3), 0))
 SCANS: tuple[Along, ...] = (
     ROWS, ((1 << 20, 256), 1), ((32, 2048, 4096), 2), COLUMNS, ((64, 8192, 512), 1), ((32, 2048, 4096), 1), *ENDLESS, *TALL,
 )  # fmt: skip
+#: counts of which CSR wants offsets
+OFFSETS: Along = (((1 << 27) + 3,), 0)
 #: what is scanned in other elements than float32, forward and backward
 _HALVES = (ROWS, COLUMNS, ENDLESS[0])
 FORWARD: dict[str, tuple[Along, ...]] = {"bf16": _HALVES, "f16": _HALVES, "f64": (((8192, 16384), 1), ((8192, 16384), 0))}
+WHOLE: dict[str, tuple[str, ...]] = {"cumsum": ("i32", "i64", "bool"), "cummax": ("i32",)}
 BACKWARD: dict[str, tuple[Along, ...]] = {"bf16": (ROWS, COLUMNS)}
 
 
@@ -139,6 +143,9 @@ def scan_cases() -> Iterator[Case]:
                 yield ScanCase(name, shape, axis, deterministic=False)
         for element, problems in (BACKWARD if backward else FORWARD).items():
             for shape, axis in problems:
+                yield ScanCase(name, shape, axis, element)
+        for element in WHOLE.get(name, ()):
+            for shape, axis in (*_HALVES, OFFSETS):
                 yield ScanCase(name, shape, axis, element)
     yield ScanCase("cumsum", *ROWS, reverse=True)
 

@@ -46,7 +46,8 @@ class ScanCase:
 
     @property
     def specs(self) -> dict[str, Spec]:
-        return {operand.name: Spec(self.shape, self.element, operand.output) for operand in OPS[self.op].operands}
+        result = self._descriptor.result
+        return {operand.name: Spec(self.shape, result if operand.output else self.element, operand.output) for operand in OPS[self.op].operands}
 
     @property
     def moved(self) -> dict[str, Spec]:

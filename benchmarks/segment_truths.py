@@ -107,6 +107,13 @@ def _softmax(runs: Runs, o: Operands, empty: float) -> Truth:
     return Truth(value, value, runs.spread(runs.counts))
 
 
+def _log_softmax(runs: Runs, o: Operands, empty: float) -> Truth:
+    xp = runs.xp
+    top, _, total = _shifted(runs, o["input"])
+    apart, logs = o["input"] - runs.spread(top), runs.spread(xp.log(total))
+    return Truth(apart - logs, 1 + abs(apart) + logs, runs.spread(runs.counts))
+
+
 def _sum_backward(runs: Runs, o: Operands, empty: float) -> Truth:
     return Truth(runs.spread(o["d_output"]))
 
@@ -142,6 +149,12 @@ def _softmax_backward(runs: Runs, o: Operands, empty: float) -> Truth:
     return Truth(value, y * (abs(dy) + runs.spread(runs.fold(xp.add, y * abs(dy)))), runs.spread(runs.counts))
 
 
+def _log_softmax_backward(runs: Runs, o: Operands, empty: float) -> Truth:
+    xp, dy, shares = runs.xp, o["d_output"], runs.xp.exp(o["output"])
+    value = dy - shares * runs.spread(runs.fold(xp.add, dy))
+    return Truth(value, abs(dy) + shares * runs.spread(runs.fold(xp.add, abs(dy))), runs.spread(runs.counts))
+
+
 ROWS: dict[str, Row] = {
     "sum": _sum,
     "mean": _mean,
@@ -151,12 +164,14 @@ ROWS: dict[str, Row] = {
     "logsumexp": _logsumexp,
     "var": _var,
     "softmax": _softmax,
+    "log_softmax": _log_softmax,
     "sum_backward": _sum_backward,
     "mean_backward": _mean_backward,
     "max_backward": _extreme_backward("maximum"),
     "min_backward": _extreme_backward("minimum"),
     "prod_backward": _prod_backward,
     "softmax_backward": _softmax_backward,
+    "log_softmax_backward": _log_softmax_backward,
 }
 
 
@@ -176,7 +191,7 @@ def segment_truth(xp: Any, op: str, operands: Operands) -> Truth:
     backward = kind.endswith("_backward")
     given = {name: operands[name] for name in (("d_output", "input", "output") if backward else ("input",)) if name in operands}
     first, ids = next(iter(given.values())), operands["segment_ids"]
-    segments = 0 if kind.startswith("softmax") else len(operands["d_output" if backward else "output"])
+    segments = 0 if "softmax" in kind else len(operands["d_output" if backward else "output"])
     runs, empty = Runs(xp, ids, segments), empty_of(op, first.dtype)
     tables = {name: array.reshape(len(array), -1) for name, array in given.items()}
     step = max(1, _SLAB // len(ids))

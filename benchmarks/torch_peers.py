@@ -134,6 +134,13 @@ def _softmaxes(torch: Any) -> Iterator[Peer]:
         _, powers, total = shifted(x, ids, *given)
         return powers.div_(total.index_select(0, ids))
 
+    def log_softmax(x: Any, ids: Any, wide: Any, segments: int) -> Any:
+        return x - logsumexp(x, ids, wide, segments).index_select(0, ids)
+
+    def log_gradient(dy: Any, y: Any, ids: Any, segments: int) -> Any:
+        total = y.new_zeros((segments, *y.shape[1:])).index_add_(0, ids, dy)
+        return dy - y.exp().mul_(total.index_select(0, ids))
+
     def gradient(dy: Any, y: Any, ids: Any, segments: int) -> Any:
         shares = y * dy
         total = y.new_zeros((segments, *y.shape[1:])).index_add_(0, ids, shares)
@@ -144,11 +151,14 @@ def _softmaxes(torch: Any) -> Iterator[Peer]:
 
     yield Peer("scatter_reduce_ + index_add_", "*segment_logsumexp", given, logsumexp)
     yield Peer("scatter_reduce_ + index_add_", "*segment_softmax", given, softmax)
+    yield Peer("scatter_reduce_ + index_add_", "*segment_log_softmax", given, log_softmax)
     with contextlib.suppress(ImportError):
         utils: Any = importlib.import_module("torch_geometric.utils")
         geometric = "torch_geometric softmax, 64-bit ids"
         yield Peer(geometric, "*segment_softmax", lambda t: (t.input, t.long_ids, t.segments), lambda x, ids, n: utils.softmax(x, ids, num_nodes=n))
-    yield Peer("index_add_", "*segment_softmax_backward", lambda t: (t.d_output, t.output, t.segment_ids, t.segments), gradient)
+    saved: Callable[[Given], tuple[Any, ...]] = lambda t: (t.d_output, t.output, t.segment_ids, t.segments)  # noqa: E731
+    yield Peer("index_add_", "*segment_softmax_backward", saved, gradient)
+    yield Peer("index_add_", "*segment_log_softmax_backward", saved, log_gradient)
 
 
 def _gradients(torch: Any) -> Iterator[Peer]:

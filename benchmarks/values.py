@@ -44,9 +44,11 @@ def poison(array: Any) -> None:
 
 
 def uniform(xp: Any, rng: Any, shape: tuple[int, ...], element: str) -> Any:
-    """Uniform in [−½, ½), or the whole numbers of [−100, 100)."""
+    """Uniform in [−½, ½), or the whole numbers of [−100, 100), or truth values."""
     values = rng.random(shape, dtype=xp.float64 if element == "f64" else xp.float32)
     values -= 0.5
+    if element == "bool":
+        return values < 0
     return cast(xp, xp.floor(200 * values) if element[0] == "i" else values, element)
 
 

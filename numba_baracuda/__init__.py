@@ -71,6 +71,8 @@ if TYPE_CHECKING:
     from .scan import logcumsumexp_backward as logcumsumexp_backward
     from .scan.descriptor import ScanBackwardDescriptor as ScanBackwardDescriptor
     from .scan.descriptor import ScanDescriptor as ScanDescriptor
+    from .segment import segment_log_softmax as segment_log_softmax
+    from .segment import segment_log_softmax_backward as segment_log_softmax_backward
     from .segment import segment_logsumexp as segment_logsumexp
     from .segment import segment_logsumexp_backward as segment_logsumexp_backward
     from .segment import segment_max as segment_max
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
     from .segment import segment_sum_backward as segment_sum_backward
     from .segment import segment_var as segment_var
     from .segment import segment_var_backward as segment_var_backward
+    from .segment import unsorted_segment_log_softmax as unsorted_segment_log_softmax
+    from .segment import unsorted_segment_log_softmax_backward as unsorted_segment_log_softmax_backward
     from .segment import unsorted_segment_logsumexp as unsorted_segment_logsumexp
     from .segment import unsorted_segment_logsumexp_backward as unsorted_segment_logsumexp_backward
     from .segment import unsorted_segment_max as unsorted_segment_max
@@ -148,7 +152,7 @@ _HOMES = {
     "segment": " ".join(
         f"{order}segment_{fold}{way}"
         for order in ("", "unsorted_")
-        for fold in ["sum", "mean", "max", "min", "prod", "logsumexp", "norm2", "var", "std", "softmax"]
+        for fold in ["sum", "mean", "max", "min", "prod", "logsumexp", "norm2", "var", "std", "softmax", "log_softmax"]
         for way in ("", "_backward")
     ),
     "vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import replace
 from typing import Any
@@ -124,6 +123,10 @@ def _greatest_and_share(state: Any, count: Any, one: Any) -> Any:
     return state[0], one / state[1] + (state[0] - state[0])
 
 
+def _greatest_and_log(state: Any, count: Any, one: Any) -> Any:
+    return state[0], math.log(state[1]) + (state[0] - state[0])
+
+
 def _product(x: Any, other: Any, one: Any) -> Any:
     return x * other
 
@@ -142,6 +145,8 @@ LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, _once, _log_of_
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_share, results=2)
+#: the greatest element m and log Σ exp(x − m), NaN where m is infinite
+LOG_SOFTMAX = Monoid("log_softmax", (-INF, 0.0), _join_exponentials, _once, _greatest_and_log, results=2)
 #: Σ of the products of two arrays
 DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
 
@@ -226,7 +231,7 @@ def _deviation(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the variance and its root; where nothing is left of the count, they are 0
-_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True}
+_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True, "corrected": True}
 VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
 STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
 
@@ -264,7 +269,7 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
 #: the mean, and 1 / count, 0 where nothing is left of that
 MOMENTS = Monoid(
     "moments", (0.0, 0.0), _join_means, _one_mean, _mean_and_share, results=2, counts=True,
-    about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True,
+    about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True, corrected=True,
 )  # fmt: skip
 
 # ---------------------------------------------------------------- truth
@@ -290,16 +295,12 @@ COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 _MONOIDS = {
     monoid.name: monoid
     for monoid in (
-        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, DOT, HYPOT,
-        TRIED_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, LOG_SOFTMAX,
+        DOT, HYPOT, TRIED_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 
 
-@functools.cache
 def monoid_of(name: str) -> Monoid:
-    """The monoid of a name, which may end in a correction: ``"var1"`` divides by count − 1."""
-    if name in _MONOIDS:
-        return _MONOIDS[name]
-    word = name.rstrip("0123456789")
-    return replace(_MONOIDS[word], name=name, correction=int(name[len(word) :]))
+    """The monoid of a name."""
+    return _MONOIDS[name]

@@ -64,8 +64,8 @@ class Element:
 
     @property
     def places(self) -> int:
-        """How many positions can be told apart as the bits of finite numbers of the accumulator's type."""
-        return 0x7F800000 if self.accumulator == "f32" else 0x7FF0000000000000
+        """How many positions can be told apart as numbers of the accumulator's type: as integers, or as the bits of finite floats."""
+        return {"f32": 0x7F800000, "f64": 0x7FF0000000000000, "i32": 0x7FFFFFFF, "i64": 0x7FFFFFFFFFFFFFFF}[self.accumulator]
 
     def tolerance(self, terms: Any) -> Any:
         """What a fold of ``terms`` elements may be off by, as a share of Σ |terms|: 4·eps(accumulator)·√terms + eps. A number or an array."""

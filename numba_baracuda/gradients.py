@@ -125,6 +125,16 @@ def _softmax_gradient(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any)
     return x * (w - p)
 
 
+def _log_softmax(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    """p is the greatest element, q the logarithm of Σ exp(x − p): x − (p + q) would round q away where p is large."""
+    return (x - p) - q
+
+
+def _log_softmax_gradient(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+    """x is the logarithm of the softmax, w its gradient, p the sum of the gradients of the segment."""
+    return w - math.exp(x) * p
+
+
 _BOTH = ("d_output", "output")
 
 SUM = Gradient("sum", _alike)
@@ -145,10 +155,13 @@ STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments", prep
 #: not a gradient, but made of the same parts: the fold's results go back to its rows
 SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
+LOG_SOFTMAX = Gradient("log_softmax", _log_softmax, ("input",), (), fold="log_softmax")
+LOG_SOFTMAX_BACKWARD = Gradient("log_softmax_backward", _log_softmax_gradient, ("output", "d_output"), (), fold="sum", over=("d_output",))
 
 GRADIENTS = {
     gradient.name: gradient
     for gradient in (
         SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX, SOFTMAX_BACKWARD,
+        LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
     )
 }  # fmt: skip

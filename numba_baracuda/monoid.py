@@ -39,11 +39,11 @@ class Monoid:
 
     Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
     integer where states are integers. What needs numba is named as ``"package.module:function"``, or :class:`ByType`. ``lift`` is
-    given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (a float whose bits are
-    that integer, so that floats compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies
-    behind all of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish``
-    is given the count less ``correction``, and with several ``results`` gives a tuple; ``counts`` says that it looks at the count, and an identity of
-    one scalar is otherwise its own result.
+    given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (of floats the one with
+    its bits, so that they compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies behind all
+    of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given
+    the count, of a ``corrected`` monoid less the correction that a caller chose, and with several ``results`` gives a tuple; ``counts`` says that it
+    looks at the count, and an identity of one scalar is otherwise its own result.
 
     Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
     new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
@@ -70,7 +70,7 @@ class Monoid:
     shifts: bool = False
     pairs: bool = False
     results: int = 1
-    correction: int = 0
+    corrected: bool = False
     counts: bool = False
 
     @property

@@ -104,6 +104,14 @@ def _float(given: Any) -> float | None:
     return math.inf
 
 
+def correction(where: str, given: Any) -> float:
+    """What a caller wants taken from counts; of no count is anything left by more than 2⁶⁴."""
+    found = _float(given)
+    if found is None or not 0 <= found < math.inf:
+        raise refusal(where, "correction", given, "a finite number, 0 or more")
+    return min(found, 2.0**64) + 0.0  # −0 is 0
+
+
 def held(where: str, name: str, given: Any, element: str, wants: str) -> float:
     """A number that an element holds: an int for elements that are integers; of others, infinities and NaN are numbers, too."""
     kind, found = BY_NAME[element], _float(given)

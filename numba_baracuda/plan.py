@@ -135,7 +135,8 @@ class Plan:
         """Which type the sums are kept in, and whether every run gives the same bits."""
         element = BY_NAME[self.descriptor.element_name]
         stable = self.variant.deterministic
-        return PrecisionGuarantee(element.math, BY_NAME[element.accumulator].kind, stable, stable, self.op.traits.get("roundings", ""))
+        accumulator = getattr(self.descriptor, "accumulator", element.accumulator)
+        return PrecisionGuarantee(element.math, BY_NAME[accumulator].kind, stable, stable, self.op.traits.get("roundings", ""))
 
     @property
     def sku(self) -> KernelSku:

@@ -36,7 +36,7 @@ class Asked:
     segments: int
     empty: float = 0
     ties: str = "first"
-    correction: int = 1
+    correction: float = 1
 
 
 class Runs:
@@ -199,6 +199,23 @@ def _softmax_backward(d_output: Array, output: Array, ids: Array, asked: Asked) 
     return Truth(value, scale, runs.spread(runs.counts))
 
 
+def _log_softmax(input: Array, ids: Array, asked: Asked) -> Truth:
+    """x − m is rounded once, and the logarithm is off by 4 ulp of the accumulator times 1 + log s: m itself costs nothing."""
+    runs = Runs(ids, asked.segments)
+    apart = input - runs.spread(runs.fold(np.maximum, input, 0.0))
+    logs = runs.spread(np.log(runs.fold(np.add, np.exp(apart), 1.0)))
+    scale = np.where(np.isfinite(apart) & np.isfinite(logs), 1 + abs(apart) + logs, 0.0)
+    return Truth(runs.or_zero(apart - logs), runs.or_zero(scale), np.ones(len(input)))
+
+
+def _log_softmax_backward(d_output: Array, output: Array, ids: Array, asked: Asked) -> Truth:
+    runs = Runs(ids, asked.segments)
+    shares = np.exp(output)
+    value = runs.or_zero(d_output - shares * runs.spread(runs.fold(np.add, d_output, 0.0)))
+    scale = runs.or_zero(abs(d_output) + shares * runs.spread(runs.fold(np.add, abs(d_output), 0.0)))
+    return Truth(value, scale, runs.spread(runs.counts) + 1)
+
+
 def _finite(terms: Array) -> Array:
     return np.where(np.isfinite(terms), terms, 1.0)
 
@@ -237,7 +254,7 @@ def _var(input: Array, ids: Array, asked: Asked) -> Truth:
     runs = Runs(ids, asked.segments)
     mean, _, squares = _moments(runs, input)
     counts, left = _column(runs.counts, input), _column(runs.counts - asked.correction, input)
-    value = np.where(left > 0, squares / np.maximum(left, 1), 0.0)
+    value = np.where(left > 0, squares / np.where(left > 0, left, 1), 0.0)
     ratio = np.sqrt(counts * mean * mean / np.where(squares > 0, squares, np.inf))
     return _rounded(runs.or_empty(value, asked.empty), _finite((np.sqrt(counts) + 1 + ratio) ** 2))
 
@@ -281,6 +298,7 @@ _BY_STEM: dict[str, Callable[..., Truth]] = {
     "var": _var,
     "std": _std,
     "softmax": _softmax,
+    "log_softmax": _log_softmax,
     "sum_backward": _sum_backward,
     "mean_backward": _mean_backward,
     "max_backward": _extreme_backward(np.maximum),
@@ -291,6 +309,7 @@ _BY_STEM: dict[str, Callable[..., Truth]] = {
     "var_backward": _var_backward,
     "std_backward": _std_backward,
     "softmax_backward": _softmax_backward,
+    "log_softmax_backward": _log_softmax_backward,
 }
 REFERENCES = {f"{order}segment_{name}": compute for order in ("", "unsorted_") for name, compute in _BY_STEM.items()}
 
@@ -306,10 +325,13 @@ GRADIENT_INPUTS = {
     "var": ("d_output", "input", "segment_ids"),
     "std": ("d_output", "input", "output", "segment_ids"),
     "softmax": ("d_output", "output", "segment_ids"),
+    "log_softmax": ("d_output", "output", "segment_ids"),
 }
 FLOATS, INTEGERS = ("f16", "bf16", "f32", "f64"), ("i32", "i64")
 #: ops that take integers as well, whose gradients do not
 WITH_INTEGERS = ("sum", "max", "min", "prod")
+#: ops that have a result for each row
+BY_ROW = ("softmax", "log_softmax")
 IDENTITY = {"prod": 1, "max": -np.inf, "min": np.inf, "logsumexp": -np.inf}
 
 
@@ -335,12 +357,14 @@ def empty_of(name: str, dtype: Any, empty: float | str | None = None) -> float:
     return {-np.inf: least, np.inf: most}.get(IDENTITY.get(kind, 0), IDENTITY.get(kind, 0)) if is_whole(dtype) else IDENTITY.get(kind, 0)
 
 
-def truth(name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *, ties: str = "first", correction: int = 1) -> Truth:
+def truth(
+    name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *, ties: str = "first", correction: float = 1
+) -> Truth:
     """The truth for inputs of the op's own dtype, and options as the op takes them. What is too large for that dtype is an infinity."""
     dtype = next(array.dtype for operand, array in given.items() if operand != "segment_ids")
     work = np.int64 if is_whole(dtype) else np.float64
     wide = [array if operand == "segment_ids" else array.astype(work) for operand, array in given.items()]
-    backward = name.endswith("_backward") or stem(name) == "softmax"
+    backward = name.endswith("_backward") or stem(name) in BY_ROW
     with np.errstate(all="ignore"):
         made = REFERENCES[name](*wide, Asked(segments, 0 if backward else empty_of(name, dtype, empty), ties, correction))
         held = made.value.astype(dtype)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import KINDS
-from references import INTEGERS, Array, stem, truth
+from references import BY_ROW, INTEGERS, Array, stem, truth
 from tolerance import assert_close
 
 import numba_baracuda as nb
@@ -424,4 +424,4 @@ def call(op: Op, given: Sequence[Any], segments: int, **keywords: Any) -> Any:
 
 def takes_empty(op: Op) -> bool:
     """Whether an op has a value for empty segments that a caller may choose."""
-    return op in FORWARD and stem(op.name) != "softmax"
+    return op in FORWARD and stem(op.name) not in BY_ROW

@@ -39,7 +39,7 @@ def _chosen(arch: str) -> list[KernelSpec]:
 
 
 def _first(arch: str) -> list[KernelSpec]:
-    """What a run without --full compiles: of every kernel and element the one with most options; on other architectures one element of each kernel."""
+    """What runs without --full: of every kernel and element the one with most options; for other architectures one element of each kernel."""
     fullest = _fullest(SPECS[arch])
     return fullest if arch == "sm_90" else list({spec.factory: spec for spec in fullest}.values())
 

@@ -7,7 +7,7 @@ import pytest
 import references
 import samples
 from kinds import KINDS, Kind
-from references import stem
+from references import BY_ROW, stem
 from samples import FORWARD, OPS, Sample, name_of, represents, variants_of
 from tolerance import assert_close
 
@@ -76,7 +76,7 @@ def test_a_segment_depends_on_its_own_rows_alone(kind: Kind, op: Op, variant: Va
     alone = samples.run(kind, made, given)
     for segment in (0, 1, 5) if sample is SAMPLE else (1,):
         others = given["segment_ids"] != segment
-        mine = ~others if stem(op.name) == "softmax" else segment
+        mine = ~others if stem(op.name) in BY_ROW else segment
         given["input"][others] = np.nan
         np.testing.assert_array_equal(samples.run(kind, made, given)[mine], alone[mine])
         given["input"][others] = 1e30

@@ -84,10 +84,10 @@ FUNCTIONS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str
     ("segment_prod_backward", (x(3, 2), x(5, 2), x(3, 2), IDS), {}, nb.InvalidProblem, r"segment_ids has shape \[4\], wants \[5\]"),
     ("segment_prod_backward", (x(3, 2), x(4, 2), x(4, 2), IDS), {}, nb.InvalidProblem, r"output has shape \[4, 2\], wants \[3, 2\]"),
     ("segment_prod_backward", (x(3, 2), x(4, 2), x(3, 2), IDS), {"out": x(3, 2)}, nb.InvalidProblem, r"d_input has shape \[3, 2\], wants \[4, 2\]"),
-    ("segment_var", (x(4), IDS, 3), {"correction": -1}, nb.InvalidProblem, "correction is -1, wants a whole number, 0 or more"),
-    ("segment_std", (x(4), IDS, 3), {"correction": 1.0}, nb.InvalidProblem, "correction is 1.0, wants a whole number, 0 or more"),
-    ("unsorted_segment_var_backward", (x(3), x(4), IDS), {"correction": True}, nb.InvalidProblem, "correction is True, wants a whole number"),
-    ("segment_std_backward", (x(3), x(4), x(3), IDS), {"correction": None}, nb.InvalidProblem, "correction is None, wants a whole number"),
+    ("segment_var", (x(4), IDS, 3), {"correction": -1}, nb.InvalidProblem, "correction is -1, wants a finite number, 0 or more"),
+    ("segment_std", (x(4), IDS, 3), {"correction": float("nan")}, nb.InvalidProblem, "correction is nan, wants a finite number, 0 or more"),
+    ("unsorted_segment_var_backward", (x(3), x(4), IDS), {"correction": True}, nb.InvalidProblem, "correction is True, wants a finite number"),
+    ("segment_std_backward", (x(3), x(4), x(3), IDS), {"correction": None}, nb.InvalidProblem, "correction is None, wants a finite number"),
 ]
 
 

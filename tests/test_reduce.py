@@ -153,7 +153,7 @@ def test_ties(kind: Kind, op: Op, ties: str) -> None:
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if "correction" in op.traits["keywords"]], ids=name_of)
-@pytest.mark.parametrize("correction", [0, 2, 24, 30])
+@pytest.mark.parametrize("correction", [0, 0.5, 1.75, 2, 24, 30.25])
 def test_corrections(kind: Kind, op: Op, correction: int) -> None:
     check(kind, op, (16, 24), 1, correction=correction)
 
@@ -164,7 +164,7 @@ def _found(op: Op, x: Array, axis: Any) -> Array:
 
 
 @pytest.mark.parametrize("op", OTHER, ids=name_of)
-@pytest.mark.parametrize("element", ["f32", "f16", "bf16", "f64", "i32", "i64", "bool"])
+@pytest.mark.parametrize("element", ["f32", "f16", "bf16", "f64", "i32", "i64", "u8", "bool"])
 def test_what_gives_no_element(kind: Kind, op: Op, element: str) -> None:
     if element not in op.elements:
         with pytest.raises(nb.Unsupported, match=f"element is {element}, wants one of f16"):
@@ -193,6 +193,26 @@ def test_places_over_several_axes(kind: Kind, op: Op) -> None:
         function(op)(kind.array(np.zeros((3, 0), F)), 1)
     with pytest.raises(nb.Unsupported, match="the dtype of the result is f32, wants one of i64, i32"):
         function(op)(kind.array(x), 1, dtype=F)
+
+
+@pytest.mark.parametrize("op", [op for op in OTHER if kind_of(op).startswith("arg")], ids=name_of)
+@pytest.mark.parametrize(("element", "result"), [("i64", "int64"), ("i64", "int32"), ("i32", "int64"), ("u8", "int32")])
+def test_places_of_integers(kind: Kind, op: Op, element: str, result: str) -> None:
+    """Neighbours beyond 2⁵³, which no float64 tells apart, the limits of the type, also alone, and ties: along, across, in parts, in short rows."""
+    limits = np.iinfo(numpy_dtype(element))
+    rng = np.random.default_rng(0)
+    extreme = [limits.max - 1, limits.max] if kind_of(op) == "argmax" else [limits.min + 1, limits.min]
+    for shape, axis in (((5, 300), 1), ((300, 10), 0), ((2, 9001), 1), ((6, 7), 1), ((3, 701), 1), ((9000, 3), 0), ((40, 50), None), ((4, 1), 1)):
+        x = rng.integers(limits.min, limits.max, shape, endpoint=True, dtype=numpy_dtype(element))
+        some = rng.random(shape) < 0.1
+        x[some] = rng.choice(np.array(extreme, x.dtype), int(some.sum()))
+        if element == "i64":
+            near = rng.integers(0, 4, (shape[0], 1)) + (1 << 53)
+            x[:1] = near[:1] + rng.integers(0, 2, x[:1].shape)
+        for array in (x, np.full_like(x, limits.min), np.full_like(x, limits.max)):
+            got = kind.numpy(function(op)(kind.array(array), axis, False, dtype=result))
+            assert got.dtype == result
+            np.testing.assert_array_equal(got, _found(op, array, axis))
 
 
 def test_truth_of_nothing(kind: Kind) -> None:
@@ -477,7 +497,7 @@ X = np.ones((4, 6), F)
         (lambda k: nb.reduce_sum(k(X), 1.5), nb.InvalidProblem, "axis is 1.5, wants a whole number"),
         (lambda k: nb.reduce_mean(k(X.astype(np.int32)), 1), nb.Unsupported, "reduce_mean: element is i32, wants one of f16, bf16, f32, f64"),
         (lambda k: nb.reduce_sum(k(np.ones((1,) * 9, F)), 1), nb.Unsupported, "input_shape has 9 axes, wants at most 8"),
-        (lambda k: nb.reduce_var(k(X), 1, correction=-1), nb.InvalidProblem, "correction is -1, wants a whole number, 0 or more"),
+        (lambda k: nb.reduce_var(k(X), 1, correction=-1), nb.InvalidProblem, "correction is -1, wants a finite number, 0 or more"),
         (lambda k: nb.reduce_sum(k(X), 1, out=k(np.ones((4, 2), F))), nb.InvalidProblem, r"y has shape \[4, 2\], wants \[4, 1\]"),
         (lambda k: nb.reduce_sum(k(X), 1, False, out=k(np.ones((4, 1), F))), nb.InvalidProblem, r"out has shape \[4, 1\], wants \[4\]"),
         (lambda k: nb.reduce_sum(k(X), 1, out=k(np.ones((4, 1)))), nb.InvalidProblem, "y is float64, wants float32"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import references
-from references import FLOATS, INTEGERS, REFERENCES, WITH_INTEGERS, stem, truth
+from references import BY_ROW, FLOATS, INTEGERS, REFERENCES, WITH_INTEGERS, stem, truth
 from tolerance import assert_close
 
 from numba_baracuda.dtypes import numpy_dtype
@@ -25,7 +25,7 @@ def _log_sum_exp(x: list[float]) -> float:
     return max(x) + math.log(sum(math.exp(each - max(x)) for each in x)) if math.isfinite(max(x)) else max(x)
 
 
-def _variance(x: list[float], correction: int) -> float:
+def _variance(x: list[float], correction: float) -> float:
     middle = statistics.fmean(x)
     return math.fsum((each - middle) ** 2 for each in x) / (len(x) - correction) if len(x) > correction else 0.0
 
@@ -35,7 +35,7 @@ def _greatest(x: list[float]) -> float:
 
 
 #: what a slice with at least one element gives
-PLAIN: dict[str, Callable[[list[float], int], Any]] = {
+PLAIN: dict[str, Callable[[list[float], float], Any]] = {
     "sum": lambda x, correction: math.fsum(x),
     "mean": lambda x, correction: statistics.fmean(x),
     "max": lambda x, correction: _greatest(x),
@@ -46,27 +46,28 @@ PLAIN: dict[str, Callable[[list[float], int], Any]] = {
     "var": _variance,
     "std": lambda x, correction: math.sqrt(_variance(x, correction)),
     "softmax": lambda x, correction: [math.exp(each - _log_sum_exp(x)) for each in x],
+    "log_softmax": lambda x, correction: [each - _log_sum_exp(x) for each in x],
 }
 
 
-def _slice_by_slice(name: str, x: np.ndarray, ids: np.ndarray, segments: int, empty: float, correction: int) -> np.ndarray:
-    softmax = stem(name) == "softmax"
-    out = np.full((len(x) if softmax else segments, *x.shape[1:]), 0.0 if softmax else float(empty))
+def _slice_by_slice(name: str, x: np.ndarray, ids: np.ndarray, segments: int, empty: float, correction: float) -> np.ndarray:
+    by_row = stem(name) in BY_ROW
+    out = np.full((len(x) if by_row else segments, *x.shape[1:]), 0.0 if by_row else float(empty))
     for segment in range(segments):
         rows = [row for row in range(len(ids)) if ids[row] == segment]
         for column in np.ndindex(x.shape[1:]) if rows else ():
             made = PLAIN[stem(name)]([float(x[(row, *column)]) for row in rows], correction)
-            for place, value in zip(rows, made, strict=True) if softmax else [(segment, made)]:
+            for place, value in zip(rows, made, strict=True) if by_row else [(segment, made)]:
                 out[(place, *column)] = value
     return out
 
 
-@pytest.mark.parametrize("correction", [0, 1, 3])
+@pytest.mark.parametrize("correction", [0, 1, 1.5, 3])
 @pytest.mark.parametrize("trailing", [(), (2, 2)], ids=str)
 @pytest.mark.parametrize("name", FORWARD)
-def test_forward(name: str, trailing: tuple[int, ...], correction: int) -> None:
+def test_forward(name: str, trailing: tuple[int, ...], correction: float) -> None:
     """Segments of 0 to a dozen rows, ids below and above the range."""
-    rng = np.random.default_rng(len(name) + correction)
+    rng = np.random.default_rng([len(name), int(4 * correction)])
     ids, segments = rng.integers(-2, 12, 40) // 2 * 2, 11
     x = rng.standard_normal((40, *trailing)) * 2 + 1
     for empty in (None, 2.5, NAN, "identity"):
@@ -87,6 +88,9 @@ def test_softmax_of_values_that_are_not_finite(x: list[float], share: list[float
     made = truth("segment_softmax", {"input": np.array([*x, 5]), "segment_ids": np.array([0, 0, 1])}, 1)
     np.testing.assert_array_equal(made.value, [*share, 0])
     assert_close(made.value, made, "f64", "segment_softmax")
+    with np.errstate(divide="ignore"):
+        logs = truth("segment_log_softmax", {"input": np.array([*x, 5]), "segment_ids": np.array([0, 0, 1])}, 1).value
+        np.testing.assert_array_equal(logs, [*np.log(share), 0])
 
 
 def test_variance_of_equal_and_of_large_values() -> None:
@@ -133,10 +137,10 @@ def test_what_an_element_cannot_hold_is_infinite(element: str) -> None:
     assert made.value[0] == INF and math.isfinite(made.value[1])
 
 
-@pytest.mark.parametrize("correction", [0, 1, 2])
+@pytest.mark.parametrize("correction", [0, 0.5, 1, 2])
 @pytest.mark.parametrize("trailing", [(), (3,)], ids=str)
 @pytest.mark.parametrize("name", FORWARD)
-def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ...], correction: int) -> None:
+def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ...], correction: float) -> None:
     """Among segments of 0, 1, 2 and more rows."""
     rng = np.random.default_rng(len(name))
     ids, segments, step = np.array([-1, 0, 0, 0, 0, 1, 1, 3, 4, 4, 4, 4, 4, 5]), 5, 1e-6
@@ -146,7 +150,7 @@ def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ..
     weights = rng.standard_normal(output.shape)
 
     def loss(x: np.ndarray) -> float:
-        empty = None if stem(name) == "softmax" else 0
+        empty = None if stem(name) in BY_ROW else 0
         return float((truth(name, {**given, "input": x}, segments, empty, correction=correction).value * weights).sum())
 
     slopes = np.empty_like(x)
@@ -159,7 +163,7 @@ def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ..
     for ties in ("first", "all", "even"):
         made = truth(f"{name}_backward", saved, segments, ties=ties, correction=correction)
         np.testing.assert_allclose(made.value, slopes, rtol=1e-6, atol=1e-7)
-        assert (made.value[[0, 13]] == 0).all() and (made.value[7] == 0).all() == (stem(name) in ("var", "std", "softmax"))
+        assert (made.value[[0, 13]] == 0).all() and (made.value[7] == 0).all() == (stem(name) in ("var", "std", *BY_ROW))
 
 
 def test_gradient_of_a_product_at_zeros() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_scan_integers as integers
 from kinds import KINDS, Kind, Numba
 from on_device import check_graph, check_only_the_result_is_written
 from samples import name_of
@@ -120,6 +121,19 @@ def test_beside_a_busy_stream(name: str, deterministic: bool, shape: tuple[int, 
             assert bool((y.view(np.int32) == alone.view(np.int32)).all())
         else:
             np.testing.assert_allclose(cupy.asnumpy(y), cupy.asnumpy(alone), rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin"])
+@pytest.mark.parametrize("dtype", ["i32", "i64", "bool"])
+def test_integers_of_larger_shapes(name: str, dtype: str) -> None:
+    if dtype == "bool" and name in ("cummax", "cummin"):
+        pytest.skip("has no truth values")
+    for shape, axis in (*SHAPES, ((1, (1 << 24) + 3), 1), ((5, 1_000_003), 1)):
+        x = integers.numbers(name, shape, dtype)
+        for options in ({}, {"reverse": True}, {"exclusive": True, "initial": 3}):
+            integers.check(KINDS["cupy"], name, x, axis, **options)
+        if name == "cumsum" and dtype != "i64":
+            integers.check(KINDS["cupy"], name, x, axis, dtype="int32")
 
 
 @EVERY

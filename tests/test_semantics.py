@@ -12,7 +12,7 @@ import pytest
 import references
 import samples
 from kinds import Kind
-from references import INTEGERS, WITH_INTEGERS, stem
+from references import BY_ROW, INTEGERS, WITH_INTEGERS, stem
 from samples import BACKWARD, FORWARD, OPS, Sample, check, name_of, takes_empty, variants_of
 from tolerance import assert_close
 
@@ -188,23 +188,24 @@ def test_gradient_of_products_out_of_the_range(kind: Kind, op: Op, variant: Vari
 # ---------------------------------------------------------------- exponentials
 
 
-@of("logsumexp", "softmax")
+@of("logsumexp", *BY_ROW)
 def test_large_magnitudes(kind: Kind, op: Op, variant: Variant) -> None:
     """exp(±10 000) is far outside of float32, its logarithm is not."""
     slices = [[1e4, 1e4, 9990.0], [-1e4, -1e4, -10_010.0], [1e4, -1e4], [-1e4], [1e30, 1e30], [-1e30, 0.0], [88.8, 88.9]]
     x, ids = columns(*slices)
     got = run(kind, op, variant, "f32", len(slices), {"input": x, "segment_ids": ids})
     assert np.isfinite(got).all()
-    if stem(op.name) == "softmax":
-        np.testing.assert_allclose(references.Runs(ids, len(slices)).fold(np.add, got.astype(np.float64), 0), 1, rtol=1e-6)
+    if stem(op.name) in BY_ROW:
+        shares = np.exp(got.astype(np.float64)) if stem(op.name) == "log_softmax" else got.astype(np.float64)
+        np.testing.assert_allclose(references.Runs(ids, len(slices)).fold(np.add, shares, 0), 1, rtol=1e-6)
 
 
-@of("logsumexp", "softmax")
+@of("logsumexp", *BY_ROW)
 def test_exponentials_of_what_is_not_finite(kind: Kind, op: Op, variant: Variant) -> None:
     slices = [[-INF, -INF], [-INF], [-INF, 3.0], [INF, 3.0], [INF, INF, -INF], [NAN, 3.0], [3.0, NAN, INF], [1.0, 2.0]]
     x, ids = columns(*slices)
     got = run(kind, op, variant, "f32", len(slices), {"input": x, "segment_ids": ids})
-    if stem(op.name) == "softmax":
+    if stem(op.name) in BY_ROW:
         assert np.isnan(got[ids == 0]).all() and np.isnan(got[ids == 5]).all() and np.isfinite(got[ids == 7]).all()
     else:
         np.testing.assert_allclose(got[:, 0], [-INF, -INF, 3, INF, INF, NAN, NAN, 2.3132617], rtol=1e-6)
@@ -216,6 +217,24 @@ def test_gradient_of_logsumexp_of_what_is_not_finite(kind: Kind, op: Op, variant
     output = references.truth("segment_logsumexp", {"input": x, "segment_ids": ids}, 4).value
     got = run(kind, op, variant, "f32", 4, {"d_output": np.ones((4, 3)), "input": x, "output": output, "segment_ids": ids})
     np.testing.assert_allclose(got[:, 0], [0, 0, 0, 1, NAN, 0, 0.5, 0.5], rtol=2e-3)
+
+
+@of("log_softmax")
+def test_log_softmax_of_what_a_large_offset_or_a_small_share_would_spoil(kind: Kind, op: Op, variant: Variant) -> None:
+    """Neither x − (m + log s), which keeps no digit of log s at 10⁵, nor the logarithm of a share, which is −∞ where that is too small."""
+    slices = [[1e5 + 0.5, 1e5, 1e5 - 0.25], [-1e5, -1e5 - 1.0], [0.0, -300.0, -1e5], [3e7, 3e7 - 2.0]]
+    x, ids = columns(*slices)
+    got = run(kind, op, variant, "f32", len(slices), {"input": x, "segment_ids": ids})
+    wanted = [each - max(x) - np.log(np.sum(np.exp(np.array(x) - max(x)))) for x in slices for each in x]
+    np.testing.assert_allclose(got[:, 0], wanted, rtol=1e-6, atol=1e-7)
+
+
+@of("log_softmax", ops=BACKWARD)
+def test_gradient_of_log_softmax_where_shares_vanish(kind: Kind, op: Op, variant: Variant) -> None:
+    ids = np.repeat(np.arange(2), 3)
+    output = np.repeat(np.array([[-INF, 0.0, -INF, NAN, NAN, NAN]]).T, 3, 1)
+    got = run(kind, op, variant, "f32", 2, {"d_output": np.tile(np.array([[1.0, 2, 3, 4, 5, 6]]).T, (1, 3)), "output": output, "segment_ids": ids})
+    np.testing.assert_array_equal(got[:, 1], [1, -4, 3, NAN, NAN, NAN])
 
 
 @of("softmax")
@@ -236,11 +255,11 @@ def test_rows_of_softmax_outside_every_segment(kind: Kind, op: Op, variant: Vari
         (*pair, correction)
         for pair in variants_of(FORWARD + BACKWARD)
         if stem(pair[0].name) in ("var", "std")
-        for correction in ((0, 2, 5) if pair[0].traits["ordered"] and stem(pair[0].name) == "var" else (3,))
+        for correction in ((0, 1.5, 2, 4.75) if pair[0].traits["ordered"] and stem(pair[0].name) == "var" else (2.5,))
     ],
     ids=name_of,
 )
-def test_correction(kind: Kind, op: Op, variant: Variant, correction: int) -> None:
+def test_correction(kind: Kind, op: Op, variant: Variant, correction: float) -> None:
     """Segments of 1 to 7 rows: where no more rows are left than the correction takes, results and gradients are 0."""
     sample = Sample("corrected", 28, (3,), 9, lambda rng, rows, segments: np.repeat(np.arange(7), np.arange(1, 8)))
     given = samples.operands(op, sample, correction=correction)

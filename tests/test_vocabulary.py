@@ -15,7 +15,8 @@ SEGMENT = (
     " SegmentLogsumexp SegmentLogsumexpBackward SegmentNorm2 SegmentNorm2Backward SegmentVar SegmentVarBackward SegmentStd SegmentStdBackward"
     " SegmentSoftmax SegmentSoftmaxBackward UnsortedSegmentLogsumexp UnsortedSegmentLogsumexpBackward UnsortedSegmentNorm2"
     " UnsortedSegmentNorm2Backward UnsortedSegmentVar UnsortedSegmentVarBackward UnsortedSegmentStd UnsortedSegmentStdBackward"
-    " UnsortedSegmentSoftmax UnsortedSegmentSoftmaxBackward"
+    " UnsortedSegmentSoftmax UnsortedSegmentSoftmaxBackward SegmentLogSoftmax SegmentLogSoftmaxBackward UnsortedSegmentLogSoftmax"
+    " UnsortedSegmentLogSoftmaxBackward"
 )
 #: in the order of their numbers, from 0
 ORDERS = {

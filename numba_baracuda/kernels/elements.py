@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from numba.cuda.types import float64, int32, int64
+from numba.cuda.types import Integer, float64, int32, int64
 
 from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
 from ..dtypes import BY_NAME
@@ -56,8 +56,11 @@ def origin_of(value: str) -> Any:
 
 @functools.cache
 def as_number_of(value: str) -> Any:
-    """``as_number(position)``: a number of the accumulator's type whose bits are the position, so that numbers compare as positions do."""
-    if accumulator_of(value) == float64:
+    """``as_number(position)``: a number of the accumulator's type; of floats that of its bits. They compare as positions do."""
+    wide = accumulator_of(value)
+    if isinstance(wide, Integer):
+        return jit.device(lambda position: wide(position))
+    if wide == float64:
         return jit.device(lambda position: i64_as_f64(int64(position)))
     return jit.device(lambda position: i32_as_f32(int32(position)))
 

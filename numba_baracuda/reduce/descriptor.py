@@ -9,8 +9,9 @@ from typing import Any
 
 from ..dtypes import element
 from ..errors import InvalidProblem, Unsupported
+from ..monoid import Monoid
 from ..op import MAX_RANK, Layout, Op, typical_layouts
-from ..options import Described, check_element, choice, shape, whole
+from ..options import Described, check_element, choice, correction, shape
 from ..options import axes as reduced_axes
 from ..vocabulary import ReduceKind
 
@@ -39,7 +40,7 @@ class ReduceDescriptor(Described):
     input_shape: tuple[int, ...]
     reduce_axis: Any
     element: str = "f32"
-    correction: int = 1
+    correction: float = 1
     result: str = ""
     op_name: str = field(init=False)
     axes: tuple[int, ...] = field(init=False)
@@ -61,7 +62,7 @@ class ReduceDescriptor(Described):
         set_field(self, "element", element(self.element, name).name)
         usual = self.result is None or (isinstance(self.result, str) and not self.result)
         set_field(self, "result", RESULTS.get(ReduceKind.parse(self.kind), ("",))[0] if usual else element(self.result, name, "dtype").name)
-        set_field(self, "correction", whole(name, "correction", self.correction, 0))
+        set_field(self, "correction", correction(name, self.correction))
 
     @property
     def output_shape(self) -> tuple[int, ...]:
@@ -83,9 +84,9 @@ class ReduceDescriptor(Described):
         """Short name of the dtype of a result that is no element, else ""."""
         return self.result
 
-    def corrected(self, name: str) -> str:
-        """A monoid by name; one of moments takes the correction from the count."""
-        return f"{name}{self.correction}" if name in ("var", "std", "moments") else name
+    def left(self, monoid: Monoid) -> float:
+        """What a monoid's finish is given as the count, 0 where it does not look at that."""
+        return self.extent - (self.correction if monoid.corrected else 0) if monoid.counts else 0
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""

@@ -21,7 +21,7 @@ Y, SAVED, DY = Operand("y", ("output_shape",), output=True), Operand("y", ("outp
 PLACE = Operand("y", ("output_shape",), index=True, output=True)
 
 FOLD, SPREAD = Variant("fold", True, recipes.fold, recipes.too_many), Variant("spread", True, recipes.spread, recipes.too_many)
-ANYTHING = (*NUMBERS, "bool")
+ANYTHING, PLACED = (*NUMBERS, "bool"), (*NUMBERS, "u8")
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,12 @@ _TIES = (
     "NaN, to elements that are NaN."
 )
 _ORDERED = "NaN wins and −0 < +0, whatever the order; infinities are values; of nothing it is {0}. " + _TIES
-_CORRECTED = "``correction`` (1 by default) is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+_CORRECTED = (
+    "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+)
 _PLACES = (
-    "Places count from 0 in C order over the reduced axes. Of equal elements the first counts; NaN is the {0}. ``dtype`` is int64 or int32. Of none "
-    "there is no such place, which is an error."
+    "Places count from 0 in C order over the reduced axes. Of equal elements the first counts; NaN is the {0}. Integers are compared as they are. "
+    "``dtype`` is int64 or int32. Of none there is no such place, which is an error; truth values may be viewed as uint8."
 )
 _TRUTH = "NaN is not zero, −0 is."
 _SAVED = (DY, X, SAVED)
@@ -82,8 +84,8 @@ TABLE = (
         "std", "y = √(Σ (x − mean)² / (n − correction))", "dx = dy · (x − mean) / ((n − correction) · y)", _SAVED,
         f"{_IEEE} {_CORRECTED} The gradient of elements that are all alike is 0.", keywords=("correction",),
     ),
-    Row("argmax", "y = the place of max x", "", (), _PLACES.format("greatest"), "first_max", keywords=("dtype",)),
-    Row("argmin", "y = the place of min x", "", (), _PLACES.format("least"), "first_min", keywords=("dtype",)),
+    Row("argmax", "y = the place of max x", "", (), _PLACES.format("greatest"), "first_max", elements=PLACED, keywords=("dtype",)),
+    Row("argmin", "y = the place of min x", "", (), _PLACES.format("least"), "first_min", elements=PLACED, keywords=("dtype",)),
     Row("any", "y = whether any x ≠ 0", "", (), f"{_TRUTH} Of nothing it is false.", elements=ANYTHING),
     Row("all", "y = whether all x ≠ 0", "", (), f"{_TRUTH} Of nothing it is true.", elements=ANYTHING),
     Row("count_nonzero", "y = how many x ≠ 0", "", (), f"{_TRUTH} The result is int64.", elements=ANYTHING),

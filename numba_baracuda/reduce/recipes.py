@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..algebra import Monoid, monoid_of
+from ..algebra import monoid_of
 from ..axes import ceil_div
 from ..dtypes import BY_NAME
 from ..gradients import GRADIENTS, Gradient
@@ -53,38 +53,38 @@ def fold_steps(
     state = found.kind or BY_NAME[value].accumulator
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
-        return [_fold_staged(problem, constants, found, (source, guard, output), state)], []
+        return [_fold_staged(problem, constants, descriptor.left(found), (source, guard, output), state)], []
     geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
-    scalars, parts = (*extents, found.correction), NULL if geometry.splits == 1 else "parts"
-    signature = f"*{value} *i32 *{result} *{state} {' '.join(['i64'] * len(scalars))} {_tuples(problem, 3, 2)}"
+    scalars, parts = (*extents, descriptor.left(found)), NULL if geometry.splits == 1 else "parts"
+    signature = f"*{value} *i32 *{result} *{state} {' '.join(['i64'] * len(extents))} {state} {_tuples(problem, 3, 2)}"
     strides = (problem.kept_shape, problem.full_kept[0], problem.kept_strides[0], problem.shape, problem.full_reduced[0])
     spec = _spec(kernel, signature, **constants, **dealt)
     steps: list[Step] = [Launch(spec, (blocks, THREADS, 0), (source, guard, output, parts), (*scalars, *strides))]
     if not parts:
         return steps, []
-    signature = f"*i32 *{state} *{result} i64 i64 i64 i64 {_tuples(problem, 2, 0)}"
-    numbers = (problem.rows, geometry.splits, problem.extent, found.correction)
+    signature = f"*i32 *{state} *{result} i64 i64 {state} {_tuples(problem, 2, 0)}"
+    numbers = (problem.rows, geometry.splits, descriptor.left(found))
     lanes = join_lanes(geometry.splits)
     spec, launch = _spec("join_parts", signature, **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
     steps.append(Launch(spec, launch, (guard, parts, output), (*numbers, problem.kept_shape, problem.kept_strides[0])))
     return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]
 
 
-def _fold_staged(problem: Problem, constants: dict[str, Any], found: Monoid, pointers: tuple[str, str, str], state: str) -> Launch:
+def _fold_staged(problem: Problem, constants: dict[str, Any], left: float, pointers: tuple[str, str, str], state: str) -> Launch:
     """The launch for rows without gaps that go through shared memory."""
     value, row_bytes = constants["value"], problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
     rows = THREADS // lanes
-    signature = f"*{value} *i32 *{constants['result']} *{state} i64 i64 i64 {_tuples(problem, 2, 0)}"
+    signature = f"*{value} *i32 *{constants['result']} *{state} i64 i64 {state} {_tuples(problem, 2, 0)}"
     spec = _spec("fold_staged_rows", signature, **constants, vector=problem.vector, lanes=lanes)
     launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
-    return Launch(spec, launch, (*pointers, NULL), (problem.rows, problem.extent, found.correction, problem.kept_shape, problem.kept_strides[0]))
+    return Launch(spec, launch, (*pointers, NULL), (problem.rows, problem.extent, left, problem.kept_shape, problem.kept_strides[0]))
 
 
 def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """A forward op."""
-    monoid = descriptor.corrected(op.traits["narrow"].get(descriptor.element, op.traits["monoid"]))
+    monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
     ordered = monoid_of(monoid).places
@@ -101,7 +101,7 @@ def _across(monoid: str, value: str) -> int:
 
 
 def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:
-    """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
+    """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
     placed = rule_of(op, descriptor).places if isinstance(descriptor, ReduceBackwardDescriptor) else monoid_of(op.traits["monoid"]).places
     most = BY_NAME[descriptor.element].places
     return f"tells fewer than {most} elements apart, and there are {descriptor.extent}" if placed and descriptor.extent >= most else None
@@ -126,7 +126,7 @@ def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layo
     if not rule.fold:
         return Recipe((_back(descriptor, whole, given, rule, NULL),))
     geometry = Geometry.of(whole, target.multiprocessors, value)
-    monoid, state, steps = descriptor.corrected(rule.fold), BY_NAME[value].accumulator, list[Step]()
+    monoid, state, steps = rule.fold, BY_NAME[value].accumulator, list[Step]()
     if whole.along and geometry.splits == 1:
         return Recipe((_back(descriptor, whole, given if rule.guarded else geometry, rule, NULL, monoid),))
     problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True, across=_across(monoid, value))
@@ -154,9 +154,9 @@ def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geom
     x_name, y_name = "x" if rule.rows or monoid else NULL, "y" if len(rule.segments) > 1 else NULL
     share, along = 1 / problem.extent, (problem.shape, x_reduced, dx_reduced)
     if monoid:
-        signature = f"*{value} *{value} *{value} *{value} i64 i64 i64 i64 i64 {state} {_tuples(problem, 5, 3)}"
+        signature = f"*{value} *{value} *{value} *{value} i64 i64 i64 i64 {state} {state} {_tuples(problem, 5, 3)}"
         spec = _spec("fold_and_spread_rows", signature, monoid=monoid, **constants)
-        scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, monoid_of(monoid).correction, share)
+        scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, descriptor.left(monoid_of(monoid)), share)
         return Launch(spec, geometry.launch, (x_name, "dy", y_name, "dx"), (*scalars, problem.kept_shape, x_kept, dy, y, dx_kept, *along))
     signature = f"*{value} *{value} *{value} *{state} *{value} i64 i64 i64 i64 {state} {_tuples(problem, 6, 3)}"
     spec = _spec(f"spread_{_form(problem)}", signature, **constants)

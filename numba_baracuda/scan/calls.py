@@ -18,6 +18,7 @@ from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 _calls: dict[Any, plan.Plan] = {}
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
 _PLACED = {"return_indices": False, "index_dtype": "int64"}
+_WIDENED = {"dtype": None}
 
 
 def _plan_of(op: Op, made: Any, view: Any, axis: Any, options: dict[str, Any], chosen: Any) -> plan.Plan:
@@ -26,8 +27,8 @@ def _plan_of(op: Op, made: Any, view: Any, axis: Any, options: dict[str, Any], c
     found = _calls.get(key)
     if found is None:
         reverse, exclusive, initial, deterministic = (options[name] for name in _OPTIONS)
-        index = _index(op, options) if op.indices else ""
-        descriptor = made(op.kind, view.shape, axis, reverse, view.element, exclusive, initial, index)
+        index = _index(op, options) if "return_indices" in options else ""
+        descriptor = made(op.kind, view.shape, axis, reverse, view.element, exclusive, initial, index, options.get("dtype"))
         preference = PlanPreference(deterministic=flag(op.name, "deterministic", deterministic))
         found = remember(_calls, key, plan.select(descriptor, preference, device=view.device))
     return found
@@ -51,7 +52,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
         made = _plan_of(op, ScanDescriptor, view, axis, options, chosen)
         index, stream = made.descriptor.index, streams.stream_handle(options["stream"], view, op.name)
         if given is None:
-            out = tuple(allocation.empty(view, tuple(view.shape), each, stream) for each in filter(None, (view.element, index)))
+            out = tuple(allocation.empty(view, tuple(view.shape), each, stream) for each in filter(None, (made.descriptor.result, index)))
         else:
             out = tuple(given) if index and isinstance(given, tuple | list) else (given,)
         if len(out) != 1 + bool(index):
@@ -60,7 +61,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
         made.execute([view, *views], stream, options["workspace"])
         return given if given is not None else out if index else out[0]
 
-    options = _OPTIONS | (_PLACED if op.traits["placed"] else {})
+    options = _OPTIONS | (_PLACED if op.traits["placed"] else {}) | (_WIDENED if op.traits["widened"] else {})
     return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
 
 

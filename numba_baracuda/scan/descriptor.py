@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..dtypes import element
+from ..dtypes import BY_NAME, element
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Layout, Op, Operand, typical_layouts
 from ..options import Described, axis, check_element, flag, held, shape
@@ -18,9 +18,12 @@ _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
 BEGINNING = {
     ScanKind.CUMSUM: 0.0, ScanKind.CUMPROD: 1.0, ScanKind.CUMMAX: -math.inf, ScanKind.CUMMIN: math.inf, ScanKind.LOG_CUMSUM_EXP: -math.inf,
 }  # fmt: skip
-#: kinds whose results are elements, so that there are places of them, and the dtypes of these
+#: kinds whose results are elements, so that there are places of them, and the dtypes of these, or of sums and products of integers
 PLACED, INDICES = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
 PLACES = Operand("indices", ("input_shape",), index=True, output=True)
+#: kinds whose results of integers and truth values are wider, and the dtypes of these, the first by default
+WIDENED = (ScanKind.CUMSUM, ScanKind.CUMPROD)
+RESULTS = {"i64": ("i64",), "i32": ("i64", "i32"), "bool": ("i64", "i32")}
 
 
 def op_name(kind: Any) -> str:
@@ -29,12 +32,18 @@ def op_name(kind: Any) -> str:
     return _NAMES.get(known, known.name.lower())
 
 
+def results_of(kind: Any, value: str) -> tuple[str, ...]:
+    """Short names of the dtypes that results may have, the first by default."""
+    return RESULTS.get(value, (value,)) if kind in WIDENED else (value,)
+
+
 @dataclass(frozen=True, eq=False)
 class ScanDescriptor(Described):
     """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it goes, ``reverse`` from its end.
 
     ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, int64 or int32, cummax and
-    cummin have a second result, ``indices``.
+    cummin have a second result, ``indices``. ``result`` is the dtype of the result where there is a choice: that of cumsum and cumprod of integers
+    and truth values, int64 by default, may be int32, but not for int64.
     """
 
     kind: ScanKind | str | int
@@ -45,6 +54,7 @@ class ScanDescriptor(Described):
     exclusive: bool = False
     initial: float | None = None
     index: str = ""
+    result: str = ""
     op_name: str = field(init=False)
     family = "scan"
     indexed = ""
@@ -62,13 +72,19 @@ class ScanDescriptor(Described):
             raise InvalidProblem(f"{name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
         set_field(self, "element", element(self.element, name).name)
         set_field(self, "index", "" if isinstance(self.index, str) and not self.index else element(self.index, name, "index").name)
+        usual = self.result is None or (isinstance(self.result, str) and not self.result)
+        set_field(self, "result", results_of(self.kind, self.element)[0] if usual else element(self.result, name, "dtype").name)
         for each in ("reverse", "exclusive"):
             set_field(self, each, flag(name, each, getattr(self, each)))
 
     @property
     def beginning(self) -> float:
         """What stands before the first element."""
-        return BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else float(self.initial)
+        start: Any = BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else self.initial
+        if not BY_NAME[self.result].whole:
+            return float(start)
+        least, greatest = BY_NAME[self.result].limits
+        return least if start == -math.inf else greatest if start == math.inf else int(start)
 
     @property
     def extent(self) -> int:
@@ -82,22 +98,33 @@ class ScanDescriptor(Described):
 
     @property
     def index_name(self) -> str:
-        """Short name of the dtype of indices, "" without them."""
-        return self.index
+        """Short name of the dtype of indices, else of results that are no elements, else ""."""
+        return self.index or (self.result if self.result != self.element else "")
+
+    @property
+    def accumulator(self) -> str:
+        """Short name of the type that states are kept in."""
+        return BY_NAME[self.result].accumulator
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
         check_element(op, self.element)
+        if self.result not in results_of(self.kind, self.element):
+            wants = " or ".join(BY_NAME[name].numpy_name for name in results_of(self.kind, self.element))
+            got, value = BY_NAME[self.result].numpy_name, BY_NAME[self.element].numpy_name
+            raise Unsupported(f"{op.name}: dtype is {got}, wants {wants} for a scan of {value}")
         if self.initial is not None:
-            held(op.name, "initial", self.initial, self.element, "a number or None")
+            held(op.name, "initial", self.initial, self.result, "a number or None")
         if self.index and (self.kind not in PLACED or self.index not in INDICES):
             wants = f"wants one of {', '.join(INDICES)}" if self.kind in PLACED else "wants none: its results are no elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")
 
     def specialise(self, op: Op) -> Op:
-        """The op, with a second result where there are indices."""
+        """The op, with the dtype of its result where that is another, and with a second result where there are indices."""
+        if self.result != self.element:
+            op = replace(op, operands=tuple(replace(each, element=self.result) if each.output else each for each in op.operands))
         return replace(op, operands=(*op.operands, PLACES)) if self.index else op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:

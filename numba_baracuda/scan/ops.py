@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes import FLOATS
+from ..dtypes import FLOATS, NUMBERS
 from ..gradients import RULE
 from ..op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..registry import OPS
 from ..vocabulary import OpCategory, ScanKind
 from . import recipes
 from .calls import backward_function, forward_function
-from .descriptor import INDICES, PLACED, ScanBackwardDescriptor, ScanDescriptor, op_name
+from .descriptor import INDICES, PLACED, RESULTS, WIDENED, ScanBackwardDescriptor, ScanDescriptor, op_name
 
 
 def _operand(name: str, output: bool = False) -> Operand:
@@ -41,22 +41,30 @@ class Row:
     gradient: str
     given: tuple[Operand, ...]
     notes: str
+    elements: tuple[str, ...] = FLOATS
 
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
 _WINNERS = (
-    "NaN wins and −0 < +0; infinities are values. The gradient goes to the first winner in the order of the scan, where that is NaN to the first "
-    "NaN; ``initial`` gets none."
+    "NaN wins and −0 < +0; infinities are values. Integers keep their dtype. The gradient goes to the first winner in the order of the scan, where "
+    "that is NaN to the first NaN; ``initial`` gets none."
 )
 _PLACES = (
     " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
 )
+_WHOLE = (
+    ' Integers and truth values give int64; int32 and bool give int32 with ``dtype="int32"``. {0} beyond that range wrap around, modulo 2⁶⁴ or 2³². '
+    "``initial`` is then a whole number of that dtype. Integers have no gradient."
+)
 _ENDS = "The gradient is exact where elements are 0, one or many: a zero ends what comes from behind it, ±∞ too."
 TABLE = (
-    Row("cumsum", "y[i] = Σ x[j]", "dx[j] = Σ dy[i]", (DY,), _IEEE),
-    Row("cumprod", "y[i] = Π x[j]", "dx[j] = Σ dy[i] · Π of the elements of y[i] other than x[j]", (DY, X, SAVED), f"{_IEEE} {_ENDS}"),
-    Row("cummax", "y[i] = max x[j]", "dx[j] = Σ dy[i] where x[j] is y[i]", (DY, X), _WINNERS),
-    Row("cummin", "y[i] = min x[j]", "dx[j] = Σ dy[i] where x[j] is y[i]", (DY, X), _WINNERS),
+    Row("cumsum", "y[i] = Σ x[j]", "dx[j] = Σ dy[i]", (DY,), _IEEE + _WHOLE.format("Sums"), (*NUMBERS, "bool")),
+    Row(
+        "cumprod", "y[i] = Π x[j]", "dx[j] = Σ dy[i] · Π of the elements of y[i] other than x[j]", (DY, X, SAVED),
+        f"{_IEEE} {_ENDS}" + _WHOLE.format("Products"), (*NUMBERS, "bool"),
+    ),
+    Row("cummax", "y[i] = max x[j]", "dx[j] = Σ dy[i] where x[j] is y[i]", (DY, X), _WINNERS, NUMBERS),
+    Row("cummin", "y[i] = min x[j]", "dx[j] = Σ dy[i] where x[j] is y[i]", (DY, X), _WINNERS, NUMBERS),
     Row(
         "log_cumsum_exp", "y[i] = log Σ exp x[j]", "dx[j] = Σ dy[i] · exp(x[j] − y[i])", (DY, X, SAVED),
         "NaN propagates; of nothing but −∞ it is −∞, and the gradient 0; from any +∞ on +∞. Off by 4 ulp times 1 + |max x| + log n at most.",
@@ -83,7 +91,12 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
     for element in op.elements:
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, element=element)
-    others: list[dict[str, Any]] = [{"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices]]
+    for element, results in RESULTS.items() if op.traits["widened"] else ():
+        yield problem((1, (1 << 27) + 3), 1, element=element)
+        for result in results[1:]:
+            for axis in (0, 1):
+                yield problem((1 << 14, 1 << 14), axis, element=element, result=result)
+    others: list[dict[str, Any]] = [{"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices if op.traits["placed"]]]
     for options in others:
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, **options)
@@ -93,19 +106,19 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
     """A scan and its gradient."""
     name, kind = op_name(row.kind), ScanKind.parse(row.kind)
-    placed = kind in PLACED
+    placed, widened = kind in PLACED, kind in WIDENED
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], indices: tuple[str, ...], back: str | None) -> Op:
-        notes = row.notes + (_PLACES if indices else "") + ("" if back else f" {RULE}")
-        traits = {"notes": notes, "backward": back is None, "placed": placed}
+        notes = row.notes + (_PLACES if placed and back else "") + ("" if back else f" {RULE}")
+        traits = {"notes": notes, "backward": back is None, "placed": placed, "widened": widened and back is not None}
         return OPS.add(
             Op(
-                name, kind, OpCategory.SCAN, "scan", formula, operands, FORWARD if back else BACKWARD, FLOATS, indices, backward=back,
-                traits=traits, samples=_samples, checked_first=("dy", "dx"),
+                name, kind, OpCategory.SCAN, "scan", formula, operands, FORWARD if back else BACKWARD, row.elements if back else FLOATS, indices,
+                backward=back, traits=traits, samples=_samples, checked_first=("dy", "dx"),
             )
         )  # fmt: skip
 
-    forward = add(name, row.formula, (X, Y), INDICES if placed else (), f"{name}_backward")
+    forward = add(name, row.formula, (X, Y), INDICES if placed or widened else (), f"{name}_backward")
     backward = add(f"{name}_backward", row.gradient, (*row.given, DX), (), None)
     return {name: forward_function(forward), backward.name: backward_function(backward)}
 

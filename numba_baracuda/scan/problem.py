@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..axes import merge_axes
 from ..dtypes import BY_NAME
 from ..op import Layout
-from .tiling import PEELED_BYTES
+from .tiling import ACCESS, PEELED_BYTES
 
 Strides = tuple[int, ...]
 
@@ -18,9 +18,9 @@ Strides = tuple[int, ...]
 class Problem:
     """Operands as rows: the axes that are kept in as few as they are, in the order of the first operand's strides, and ``gaps`` along the rows.
 
-    ``vector`` is the number of elements of the widest access that fits all operands, along the rows or, up to ``across`` bytes, across. Where it
-    only fits the middle of each row, rows are ``peeled``, and ``skew`` is by how many elements the first lies behind a multiple of it, as far as
-    addresses tell.
+    ``vector`` is the number of elements of the widest access that fits all operands, of up to ``along`` bytes of the first along the rows, or
+    ``across`` bytes across. What is wider than 16 bytes for another operand takes several accesses there. Where it only fits the middle of each row,
+    rows are ``peeled``, and ``skew`` is by how many elements the first lies behind a multiple of it, as far as addresses tell.
     """
 
     shape: Strides
@@ -42,7 +42,7 @@ class Problem:
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
     @classmethod
-    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int) -> Problem:
+    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = ACCESS) -> Problem:
         first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
@@ -53,15 +53,18 @@ class Problem:
         plain = cls(shape, kept, gaps, extent, along)
         if any(step != 1 for step in (gaps if along else (strides[-1] for strides in kept))):
             return plain
-        widest = aligned = max(1, (16 if along else across) // sizes[0])
+        widest = aligned = max(1, (along_bytes if along else across) // sizes[0])
         for each, size in zip(operands, sizes, strict=True):
-            while aligned > 1 and each.address % min(16, aligned * size):
+            while aligned > 1 and each.address % min(ACCESS, aligned * size):
                 aligned //= 2
         steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
         others = steps if along else [*gaps, *(step for step in steps if step != 1)]
         vector = math.gcd(aligned, extent if along else shape[-1], *others)
-        skews = {each.address // size % widest for each, size in zip(operands, sizes, strict=True)}
-        alike = len({*sizes}) == len(skews) == 1 and all(len({step % widest for step in steps}) == 1 for steps in zip(*kept, strict=True))
+        skew = first.address // sizes[0] % widest
+        alike = all(
+            (each.address // size - skew) % run == 0 and all((step - other) % run == 0 for step, other in zip(strides, kept[0], strict=True))
+            for each, size, run, strides in zip(operands, sizes, [min(widest, ACCESS // size) for size in sizes], kept, strict=True)
+        )
         if along and vector < widest and alike and extent * sizes[0] > PEELED_BYTES:
-            return cls(shape, kept, gaps, extent, along, widest, True, skews.pop())
+            return cls(shape, kept, gaps, extent, along, widest, True, skew)
         return cls(shape, kept, gaps, extent, along, vector)

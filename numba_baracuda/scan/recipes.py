@@ -14,33 +14,41 @@ from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .problem import Problem
 from .rules import INITIAL, NOTHING, rule_of
 
+#: what kernels read truth values as
+_BYTES = {"bool": "u8"}
+
 
 class _Scan:
     """A scan with its layouts, as its kernels see it."""
 
     def __init__(self, op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> None:
-        name, value, index = op.name, descriptor.element, descriptor.index
+        name, value, index, result = op.name, descriptor.element, descriptor.index, descriptor.result
         output = next(operand.name for operand in op.operands if operand.output and not operand.index)
         name += "_places" if index else ""
         rule = rule_of(name, descriptor.exclusive)
-        self.rule, self.target, self.size = rule, target, BY_NAME[value].itemsize
+        unit, wide = BY_NAME[value].itemsize, BY_NAME[result].itemsize
+        #: bytes of an element, and of the wider of an element and a result
+        self.rule, self.target, self.unit, self.size = rule, target, unit, max(unit, wide)
         self.weight = tiling.WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
         names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if index else output]
-        across = tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes
-        self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], [*[value] * 4, index or value], across)
+        across = unit * ((tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes) // self.size)
+        along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)
+        elements = [*[value] * 3, result, index or result]
+        self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
         #: bytes of an element in shared memory
-        self.held = len(rule.reads) * self.size + (BY_NAME[index].itemsize if index else 0)
-        dims, self._state = len(self.problem.shape), BY_NAME[value].accumulator
+        self.held = len(rule.reads) * unit + (wide if result != value else 0) + (BY_NAME[index].itemsize if index else 0)
+        dims, self._state = len(self.problem.shape), descriptor.accumulator
         self._place = "i32" if self.problem.extent < 1 << 30 else "i64"
         # gradients that sum up what comes later go the other way
         backwards = descriptor.reverse != (isinstance(descriptor, ScanBackwardDescriptor) and not rule.scatters)
         self._constants: dict[str, Any] = {
-            "rule": name, "value": value, "result": index, "vector": self.problem.vector, "reverse": backwards, "exclusive": descriptor.exclusive,
-            "place": self._place, "kept": dims,
+            "rule": name, "value": value, "result": result, "index": index, "vector": self.problem.vector, "reverse": backwards,
+            "exclusive": descriptor.exclusive, "place": self._place, "kept": dims,
         }  # fmt: skip
         self._pointers = tuple(each if k < len(rule.reads) or k == 3 or (k == 4 and index) else NULL for k, each in enumerate(names))
         self._scalars = (self.problem.rows, self.problem.extent, descriptor.beginning, NOTHING if descriptor.initial is None else INITIAL)
-        self._types = [*[f"*{value}"] * 4, f"*{index or value}"], ["i64", "i64", self._state, "i64"], [f"{dims}xi64"] * 6 + ["5xi64"]
+        held = _BYTES.get(value, value)
+        self._types = [*[f"*{held}"] * 3, f"*{result}", f"*{index or result}"], ["i64", "i64", self._state, "i64"], [f"{dims}xi64"] * 6 + ["5xi64"]
 
     @property
     def bits(self) -> list[int]:
@@ -103,7 +111,7 @@ class _Scan:
         tile = threads * steps * problem.vector
         resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
         resident = max(1, resident - (self.target.capability >= (10, 0)))  # for which compilers take more registers
-        longest = problem.extent + (tiling.LINE_BYTES // self.size - 1 if problem.peeled else 0)
+        longest = problem.extent + (tiling.LINE_BYTES // self.unit - 1 if problem.peeled else 0)
         if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or longest <= tiling.LONG_TILES * tile:
             return None
         tiles = ceil_div(longest, tile)

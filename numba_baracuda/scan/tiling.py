@@ -54,6 +54,8 @@ WEIGHTS = {
 }  # fmt: skip
 #: resident blocks that scan long rows, at most, where their tiles are joined as they come, and where elements are doubles
 EARLY_BLOCKS, DOUBLE_BLOCKS = 4, 3
+#: bytes of the widest access along rows, and of the results that it gives
+ACCESS, RESULT_ACCESS = 16, 32
 #: bytes of the widest access across rows of halves
 HALF_ACCESS = 8
 #: threads in a block that walks down columns

@@ -8,6 +8,8 @@ from .index import SegmentIndex
 from .ops import FUNCTIONS
 
 if TYPE_CHECKING:  # the functions are made from the table, which type checkers do not run
+    segment_log_softmax: Callable[..., Any]
+    segment_log_softmax_backward: Callable[..., Any]
     segment_logsumexp: Callable[..., Any]
     segment_logsumexp_backward: Callable[..., Any]
     segment_max: Callable[..., Any]
@@ -28,6 +30,8 @@ if TYPE_CHECKING:  # the functions are made from the table, which type checkers 
     segment_sum_backward: Callable[..., Any]
     segment_var: Callable[..., Any]
     segment_var_backward: Callable[..., Any]
+    unsorted_segment_log_softmax: Callable[..., Any]
+    unsorted_segment_log_softmax_backward: Callable[..., Any]
     unsorted_segment_logsumexp: Callable[..., Any]
     unsorted_segment_logsumexp_backward: Callable[..., Any]
     unsorted_segment_max: Callable[..., Any]

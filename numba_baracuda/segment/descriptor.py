@@ -11,7 +11,7 @@ from ..algebra import Monoid, monoid_of
 from ..dtypes import BY_NAME, element
 from ..errors import InvalidProblem, Unsupported
 from ..op import Layout, Op, Operand
-from ..options import Described, check_element, choice, flag, held, whole
+from ..options import Described, check_element, choice, correction, flag, held, whole
 from ..views import c_strides
 from ..vocabulary import SegmentKind
 
@@ -41,7 +41,7 @@ class SegmentDescriptor(Described):
     check_ids: bool = False
     indexed: str = ""
     ties: str = "first"
-    correction: int = 1
+    correction: float = 1
     bounded: bool = True
     family = "segment"
     extents = ("num_segments",)
@@ -49,8 +49,9 @@ class SegmentDescriptor(Described):
     def __post_init__(self) -> None:
         if isinstance(self.op_name, SegmentKind):
             object.__setattr__(self, "op_name", self.op_name.name.lower())
-        for name in (*_EXTENTS, "correction"):
+        for name in _EXTENTS:
             object.__setattr__(self, name, whole(self.op_name, name, getattr(self, name), 0))
+        object.__setattr__(self, "correction", correction(self.op_name, self.correction))
         object.__setattr__(self, "element", element(self.element, self.op_name).name)
         object.__setattr__(self, "index", element(self.index, self.op_name, "index").name)
         for name in ("check_ids", "bounded"):
@@ -91,11 +92,7 @@ class SegmentDescriptor(Described):
 
     def monoid(self, op: Op) -> Monoid:
         """What the op folds by."""
-        return self.corrected(op.traits["narrow"].get(self.element, op.traits["monoid"]))
-
-    def corrected(self, name: str) -> Monoid:
-        """A monoid by name; one of moments takes the correction from the count."""
-        return monoid_of(f"{name}{self.correction}" if name in ("var", "std", "moments") else name)
+        return monoid_of(op.traits["narrow"].get(self.element, op.traits["monoid"]))
 
     def identity(self, op: Op) -> float:
         """What the fold of nothing is, in the element's range if that is one of integers."""

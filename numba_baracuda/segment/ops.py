@@ -57,7 +57,9 @@ class Row:
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
 _ORDERED = "NaN wins and −0 < +0, whatever the order of the rows; infinities are values."
-_CORRECTED = "``correction`` (1 by default) is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+_CORRECTED = (
+    "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+)
 _WINNER = (
     'The gradient goes to the first row that holds the {0}, to every such row with ``ties="all"``, in equal parts with ``"even"``; where that is '
     "NaN, to rows that are NaN."
@@ -99,6 +101,12 @@ TABLE = (
     Row(
         "softmax", "output[n] = exp(input[n]) / Σ exp input[m]", "d_input[n] = output[n] · (d_output[n] − Σ d_output[m] · output[m])", (D_ROWS, ROWS),
         "Rows whose id is out of range get 0. NaN propagates; rows of nothing but −∞ give NaN.", (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT),
+    ),
+    Row(
+        "log_softmax", "output[n] = input[n] − log Σ exp input[m]", "d_input[n] = d_output[n] − exp(output[n]) · Σ d_output[m]", (D_ROWS, ROWS),
+        "Rows whose id is out of range get 0. NaN propagates; with any +∞, or of nothing but −∞, all rows of the segment are NaN; other rows of −∞ "
+        "stay −∞, and their gradient is d_output. The greatest element is taken off first, so that a large offset costs no digits.",
+        (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT),
     ),
 )  # fmt: skip
 
@@ -143,7 +151,7 @@ def _notes(row: Row, ordered: bool, backward: bool) -> str:
     name = {"least": "the least finite value", "greatest": "the greatest finite value", "-inf": "−∞"}.get(str(empty), empty)
     kept = (
         "Halves are kept in float32 and rounded once."
-        if backward or row.name == "softmax"
+        if backward or ROWS_OUTPUT in row.forward
         else f"Empty segments get {name}, or ``empty=``. Halves are kept in float32 and rounded once."
     )
     return f"{row.rules} {kept} {f'{RULE} Rows whose id is out of range get 0. ' if backward else ''}{order}"
@@ -156,7 +164,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     monoids = {"monoid": row.monoid or row.name, "narrow": dict(row.narrow)}
     traits = {"ordered": ordered, **monoids, "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
     moments, extreme = row.name in ("var", "std"), row.name in ("max", "min")
-    spreads = row.name == "softmax"
+    spreads = ROWS_OUTPUT in row.forward
     if spreads:
         variants: tuple[Variant, ...] = (SPREAD,)
     elif ordered:
@@ -169,7 +177,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
         kind = SegmentKind.parse(name)
         more = {"keywords": keywords + (("ties",) if extreme and backward else ()), "notes": _notes(row, ordered, backward), "backward": backward}
         elements = FLOATS if backward else row.elements
-        gradient = {"gradient": "softmax_backward"} if spreads and backward else {}
+        gradient = {"gradient": f"{row.name}_backward"} if spreads and backward else {}
         return OPS.add(
             Op(
                 name, kind, OpCategory.SEGMENT_OPS, "segment", formula, operands, variants, elements, ("i32", "i64"),

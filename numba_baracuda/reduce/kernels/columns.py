@@ -42,7 +42,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     shared, levels = THREADS * scalars if depth > 1 else 1, depth.bit_length() - 1
 
     def fold_columns(
-        x: Any, guard: Any, y: Any, parts: Any, columns: Any, extent: Any, chunk: Any, splits: Any, correction: Any,
+        x: Any, guard: Any, y: Any, parts: Any, columns: Any, extent: Any, chunk: Any, splits: Any, left: Any,
         kept_shape: Any, x_columns: Any, y_columns: Any, shape: Any, x_strides: Any,
     ) -> None:  # fmt: skip
         met = cuda.shared.array(shared, kind)
@@ -101,6 +101,6 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 if splits > 1:
                     keep(parts, (column + v) * splits + split, get(state, v * width, 1))
                 else:
-                    write(y, column_of(column + v, kept_shape, y_columns), get(state, v * width, 1), extent, correction)
+                    write(y, column_of(column + v, kept_shape, y_columns), get(state, v * width, 1), left)
 
     return fold_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)

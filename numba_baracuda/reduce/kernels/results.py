@@ -9,6 +9,7 @@ from numba import cuda
 from numba.cuda.types import Integer, int64
 
 from ...device.bits import f32_as_i32, f64_as_i64
+from ...dtypes import FLOATS
 from ...kernels.batch import accessors, monoid_on, state_kind, states_on
 from ...kernels.elements import conversions_of, place_of
 from ...kernels.tally import over_lanes
@@ -19,24 +20,27 @@ from .access import lane_of_group
 
 @functools.cache
 def narrow_of(monoid: str, value: str, result: str) -> Any:
-    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the number of its bits, becomes an integer."""
-    found, kind = monoid_on(monoid, value), jit.SCALARS[result]
-    if found.places and isinstance(kind, Integer):
-        bits = f32_as_i32 if state_kind(monoid, value) == "f32" else f64_as_i64
+    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the float of its bits, becomes an integer."""
+    found, kind, state = monoid_on(monoid, value), jit.SCALARS[result], state_kind(monoid, value)
+    if found.places and isinstance(kind, Integer) and state in FLOATS:
+        bits = f32_as_i32 if state == "f32" else f64_as_i64
         return jit.device(lambda x: kind(bits(x)))
     return conversions_of(result)[1]
 
 
 @functools.cache
 def results_of(monoid: str, value: str, result: str) -> tuple[Any, Any]:
-    """``write(y, at, state, extent, correction)`` finishes a row; ``keep(parts, part, state)`` puts its state where a later launch finds it."""
+    """``write(y, at, state, left)`` finishes a row, of so many elements less a correction.
+
+    ``keep(parts, part, state)`` puts its state where a later launch finds it.
+    """
     found, kind = monoid_on(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     finish, narrow, (_, put) = jit.device(found.finish), narrow_of(monoid, value, result), accessors(found.width)
     width, results = found.width, found.results
 
     @jit.device
-    def write(y: Any, at: Any, state: Any, extent: Any, correction: Any) -> None:
-        ended = finish(state, kind(extent - correction), kind(1))
+    def write(y: Any, at: Any, state: Any, left: Any) -> None:
+        ended = finish(state, left, kind(1))
         if results == 1:
             y[at] = narrow(ended)
         else:
@@ -53,7 +57,7 @@ def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: boo
     identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, lanes), accessors(width)
     groups, (write, _), row_of = THREADS // lanes, results_of(monoid, value, result), place_of(kept)
 
-    def join_parts(guard: Any, parts: Any, y: Any, rows: Any, splits: Any, extent: Any, correction: Any, kept_shape: Any, y_rows: Any) -> None:
+    def join_parts(guard: Any, parts: Any, y: Any, rows: Any, splits: Any, left: Any, kept_shape: Any, y_rows: Any) -> None:
         if guarded and guard[0] == 0:
             return
         group, lane = lane_of_group(lanes)
@@ -64,6 +68,6 @@ def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: boo
                 state = combine(state, get(parts, (row * splits + split) * width, 1))
         state = fold(state)
         if lane == 0 and row < rows:
-            write(y, row_of(row, kept_shape, y_rows), state, extent, correction)
+            write(y, row_of(row, kept_shape, y_rows), state, left)
 
     return join_parts, lambda rows: (-(-rows // groups), THREADS, 0)

@@ -75,7 +75,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
 
     def fold_rows(
-        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, chunk: Any, splits: Any, correction: Any,
+        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, chunk: Any, splits: Any, left: Any,
         kept_shape: Any, x_rows: Any, y_rows: Any, shape: Any, x_strides: Any,
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
@@ -95,6 +95,6 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
             if splits > 1:
                 keep(parts, row * splits + split, state)
             else:
-                write(y, row_of(row, kept_shape, y_rows), state, extent, correction)
+                write(y, row_of(row, kept_shape, y_rows), state, left)
 
     return fold_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)

@@ -44,12 +44,12 @@ def fold_short_rows(
         below_of(kept),
     )
     fetch, fetch_some = accesses_of(value, vector, stride, dims, steps)
-    size, rows_a_block, left, place_of_lane = height * row_size, groups * height, max(1, height // lanes), first_place(lanes, height)
+    size, rows_a_block, own_rows, place_of_lane = height * row_size, groups * height, max(1, height // lanes), first_place(lanes, height)
     kind, width, (get, _) = tally.kind, tally.state_width, accessors(tally.state_width)
     scalars = height * width
 
     def fold_short_rows(
-        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, correction: Any,
+        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, left: Any,
         kept_shape: Any, x_rows: Any, y_rows: Any, shape: Any, x_strides: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(size, element)
@@ -74,9 +74,9 @@ def fold_short_rows(
         group = int32(group + place_of_lane(lane) * groups)
         if lane < height and group < here:
             base = row_of(first + group, kept_shape, y_rows)
-            for h in range(left):
+            for h in range(own_rows):
                 if group + h * groups < here:
-                    write(y, below(base, first + group, h * groups, kept_shape, y_rows), get(states, h * width, 1), extent, correction)
+                    write(y, below(base, first + group, h * groups, kept_shape, y_rows), get(states, h * width, 1), left)
 
     return fold_short_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
@@ -93,7 +93,7 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
     take, fold, nothing = tally.batch(STAGED_STEPS, 1, 1, lanes), tally.over(lanes), tally.nothing
     (write, _), row_of = results_of(monoid, value, result), place_of(kept)
 
-    def fold_staged_rows(x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, correction: Any, kept_shape: Any, y_rows: Any) -> None:
+    def fold_staged_rows(x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, left: Any, kept_shape: Any, y_rows: Any) -> None:
         staged = cuda.shared.array(0, element)
         accesses = cuda.local.array(in_flight, element)
         batch = cuda.local.array(STAGED_STEPS, element)
@@ -138,6 +138,6 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
                 origin = first_of(staged[begin])
         state = fold(made, count, origin)
         if lane == 0 and row < rows:
-            write(y, row_of(row, kept_shape, y_rows), state, extent, correction)
+            write(y, row_of(row, kept_shape, y_rows), state, left)
 
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)

@@ -195,18 +195,18 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
     groups, row_of, first_of = THREADS // lanes, place_of(kept), origin_of(value)
 
     @jit.device
-    def fold_whole(x: Any, from_x: Any, there: Any, extent: Any, lane: Any, correction: Any, shape: Any, x_strides: Any) -> Any:
+    def fold_whole(x: Any, from_x: Any, there: Any, extent: Any, lane: Any, left: Any, shape: Any, x_strides: Any) -> Any:
         """(p, q) of a row, if it is there."""
         made, count, origin = nothing(), int32(0), wide(0)
         if there:
             made, count = fold_lane(x, from_x, int64(0), int64(extent), lane, shape, x_strides)
             if shifts:
                 origin = first_of(x[from_x])
-        ended = finish(fold(made, count, origin), wide(extent - correction), wide(1))
+        ended = finish(fold(made, count, origin), wide(left), wide(1))
         return (ended, wide(0)) if results == 1 else ended
 
     def fold_and_spread_rows(
-        x: Any, dy: Any, y: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, correction: Any, share: Any,
+        x: Any, dy: Any, y: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, left: Any, share: Any,
         kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
     ) -> None:  # fmt: skip
         rules = cuda.local.array(RULES, wide)
@@ -219,10 +219,10 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
         if guarded:
             special = not ordinary(widen(y[y_at]))
             if cuda.syncthreads_or(int32(special)):
-                found = fold_whole(x, from_x, row < rows, extent, lane, correction, shape, x_strides)
+                found = fold_whole(x, from_x, row < rows, extent, lane, left, shape, x_strides)
                 both = found if special else both
         else:
-            both = fold_whole(x, from_x, row < rows, extent, lane, correction, shape, x_strides)
+            both = fold_whole(x, from_x, row < rows, extent, lane, left, shape, x_strides)
         if row < rows:
             rules_of(rules, 0, x, dy, y, from_x, row_of(row, kept_shape, dy_rows), y_at, both)
             to_dx, last = row_of(row, kept_shape, dx_rows), min((split + 1) * chunk, int64(extent))

@@ -19,16 +19,17 @@ from .stack import stack_of
 
 @jit.kernel
 def scan_columns(
-    *, rule: str, value: str, result: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool, place: str, kept: int
-) -> Any:
+    *, rule: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
+    place: str, kept: int,
+) -> Any:  # fmt: skip
     """``scan_rows`` where x is not contiguous along the rows: here they are called columns.
 
     A block has ``lanes`` lanes beside each other, ``vector`` columns each, and threads / lanes below each other, which take ``steps`` neighbouring
     places each of a tile. Their folds meet in shared memory, where a thread for each column turns them into what lies before each, and keeps the
     carry of the next tile. Bytes and order as ``scan_rows``.
     """
-    law = law_of(rule, value, exclusive, place)
-    stack, states, wide = stack_of(law, vector, steps, reverse, result, False), law.states, law.wide
+    law = law_of(rule, value, result, exclusive, place)
+    stack, states, wide = stack_of(law, vector, steps, reverse, index, False), law.states, law.wide
     fetch, fold, give, begin, combine, get, put = stack.fetch, stack.fold, stack.give, law.begin, states.combine, law.get, law.put
     depth, columns_a_block, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
     pitch, tile = columns_a_block + (lanes if lanes < 32 else 0), depth * steps
@@ -79,8 +80,8 @@ def scan_columns(
 
 @jit.kernel
 def scan_long_columns(
-    *, rule: str, value: str, result: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool, place: str, kept: int,
-    group: int, times: int, again: bool,
+    *, rule: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
+    place: str, kept: int, group: int, times: int, again: bool,
 ) -> Any:  # fmt: skip
     """``scan_columns`` where there are few columns: a block scans one tile of a strip of them, and learns from other blocks what comes before it.
 
@@ -89,8 +90,8 @@ def scan_long_columns(
     in ``scan_long_rows``. Bytes: every operand once, or, if a tile is more than one batch, twice, the second time from the caches where they hold it;
     and 16 for each piece of a tile's states, written, and read some times.
     """
-    law = law_of(rule, value, exclusive, place)
-    stack, states, wide = stack_of(law, vector, steps, reverse, result, again), law.states, law.wide
+    law = law_of(rule, value, result, exclusive, place)
+    stack, states, wide = stack_of(law, vector, steps, reverse, index, again), law.states, law.wide
     fetch, fold, give, begin, combine, identity, get, put = (
         stack.fetch, stack.fold, stack.give, law.begin, states.combine, states.identity, law.get, law.put,
     )  # fmt: skip

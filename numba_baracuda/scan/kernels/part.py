@@ -21,25 +21,29 @@ class Part:
     """``size`` elements of each of ``lanes`` lanes of a warp, in a part of the row that begins at ``first``; lane l's at first + l · size.
 
     ``read`` brings what the rule reads to ``shared`` memory, where it lies one operand after the other, and gives the element beside the lane's part,
-    if the rule wants it. ``fold`` gives the fold of the lanes below, and of all lanes; ``give`` writes results, by way of the first operand's place,
-    and those of ``places``, the same memory as their type, by way of one behind all. All lanes of the warp call them.
+    if the rule wants it. ``fold`` gives the fold of the lanes below, and of all lanes; ``give`` writes results, by way of the first operand's place
+    or, where they are of another type, of one behind all operands, and places of winners by way of one behind that. ``results`` and ``places`` are
+    the same memory as arrays of their types. All lanes of the warp call them.
     """
 
-    def __init__(self, law: Law, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare: bool, result: str) -> None:
+    def __init__(self, law: Law, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare: bool, index: str) -> None:
         reads = len(law.rule.reads)
         self.size, self._law, self._vector, self._lanes, self._steps = steps * vector, law, vector, min(lanes, 32), steps
-        self._reverse, self._peeled, self._rare, self._placed, self._result = reverse, peeled, rare, result != "", jit.SCALARS[result or "i32"]
+        self._reverse, self._peeled, self._rare, self._placed, self._index = reverse, peeled, rare, index != "", jit.SCALARS[index or "i32"]
         self._sizes = [self.size if k < reads else 1 for k in range(3)]
         held = threads * self.size
         self._accesses = [accesses_of(law.element, vector, self._lanes, steps, reverse, peeled, rare, k * held) for k in range(3)]
+        self._apart_results = law.result != law.element
+        read, given = reads * law.element.bitwidth, self._apart_results * law.result.bitwidth
         #: of shared memory for a block
-        self.nbytes = (reads * law.element.bitwidth + self._placed * self._result.bitwidth) * held // 8
-        self._places_at = reads * held * law.element.bitwidth // self._result.bitwidth
+        self.nbytes = (read + given + self._placed * self._index.bitwidth) * held // 8
+        self._results_at, self._places_at = self._apart_results * read * held // law.result.bitwidth, (read + given) * held // self._index.bitwidth
         #: whether parts at a row's edge go another way, and in how many accesses of the others a lane has places before the row
         self._apart = peeled and rare
         self._masked = int(peeled and not rare)
         #: whether rows are so long that in most accesses of a warp no winner changes
         self._seldom = lanes > 32 or rare
+        self._room = jit.device(lambda shared, results: results) if self._apart_results else jit.device(lambda shared, results: shared)
         self._making = Making(law, vector, steps, reverse, self._accesses)
         self.edge, self.read, self.fold, self.give = self._edge(), self._read(), self._fold(), self._give()
 
@@ -160,41 +164,45 @@ class Part:
         if self._law.rule.scatters:
             return self._give_scattered()
         vector, lanes, steps, placed, rare = self._vector, self._lanes, self._steps, self._placed, self._rare
-        of_places = accesses_of(self._result, vector, lanes, steps, self._reverse, self._peeled, rare, self._places_at)
-        usual, at_edge, apart = self._give_own(self._masked, of_places.put), self._give_own(steps, of_places.put), self._apart
-        write, write_places, bounds = self._accesses[0].write, of_places.write, self._accesses[0].bounds
+        of_results = accesses_of(self._law.result, vector, lanes, steps, self._reverse, self._peeled, rare, self._results_at)
+        of_places = accesses_of(self._index, vector, lanes, steps, self._reverse, self._peeled, rare, self._places_at)
+        puts = of_results.put, of_places.put
+        usual, at_edge, apart = self._give_own(self._masked, *puts), self._give_own(steps, *puts), self._apart
+        write, write_places, bounds, room = of_results.write, of_places.write, self._accesses[0].bounds, self._room
 
         @jit.device
         def give(
             y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, there: Any, first: Any, lane: Any, extent: Any, initial: Any, beside: Any,
-            state: Any, shared: Any, places: Any,
+            state: Any, shared: Any, results: Any, places: Any,
         ) -> None:  # fmt: skip
             _, _, whole = bounds(first, extent)
             if apart and not whole:
-                at_edge(first, lane, extent, initial, beside, state, shared, places)
+                at_edge(first, lane, extent, initial, beside, state, shared, results, places)
             else:
-                usual(first, lane, extent, initial, beside, state, shared, places)
+                usual(first, lane, extent, initial, beside, state, shared, results, places)
             cuda.syncwarp()
             if there:
-                write(y, to_y, y_gap, first, lane, extent, shared)
+                write(y, to_y, y_gap, first, lane, extent, room(shared, results))
                 if placed:
                     write_places(z, to_z, z_gap, first, lane, extent, places)
             # no barrier: what a lane reads here is what it alone overwrites with its accesses to the next tile
 
         return give
 
-    def _give_own(self, masked: int, put_places: Any) -> Any:
+    def _give_own(self, masked: int, put: Any, put_places: Any) -> Any:
         """The results of a lane's own part, put in its place, of whose first ``masked`` accesses some places may lie before the row."""
         law, size, vector, steps, reverse = self._law, self.size, self._vector, self._steps, self._reverse
-        again, ends, lift, put, (made_0, made_1, made_2) = self._making.again, self._making.ends, law.lift, self._accesses[0].put, self._making.sizes
-        combine, emit, narrow, element, wide = law.states.combine, law.emit, law.narrow, law.element, law.wide
-        items, placed, result = law.rule.items, self._placed, self._result
-        reported, size_places, in_row = law.reported(reverse, result), vector if placed else 1, self._in_row(masked)
+        again, ends, lift, room, (made_0, made_1, made_2) = self._making.again, self._making.ends, law.lift, self._room, self._making.sizes
+        combine, emit, narrow, result, wide = law.states.combine, law.emit, law.narrow, law.result, law.wide
+        items, placed, index = law.rule.items, self._placed, self._index
+        reported, size_places, in_row = law.reported(reverse, index), vector if placed else 1, self._in_row(masked)
 
         @jit.device
-        def give_own(first: Any, lane: Any, extent: Any, initial: Any, beside: Any, state: Any, shared: Any, places: Any) -> None:
+        def give_own(
+            first: Any, lane: Any, extent: Any, initial: Any, beside: Any, state: Any, shared: Any, results: Any, places: Any
+        ) -> None:  # fmt: skip
             made = (cuda.local.array(made_0, wide), cuda.local.array(made_1, wide), cuda.local.array(made_2, wide))
-            values, winners, near = cuda.local.array(vector, element), cuda.local.array(size_places, result), cuda.local.array(1, wide)
+            values, winners, near = cuda.local.array(vector, result), cuda.local.array(size_places, index), cuda.local.array(1, wide)
             start, near[0] = first + lane * size, beside
             own = ends(start, extent)
             for s in range(steps):
@@ -207,7 +215,7 @@ class Part:
                         winners[k] = reported(state, after, extent)
                     if in_row(s, int32(s * vector + v), own):
                         state = after
-                put(shared, lane, s, values)
+                put(room(shared, results), lane, s, values)
                 if placed:
                     put_places(places, lane, s, winners)
 
@@ -228,7 +236,7 @@ class Part:
         @jit.device
         def give(
             y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, there: Any, first: Any, lane: Any, extent: Any, initial: Any, beside: Any,
-            state: Any, shared: Any, places: Any,
+            state: Any, shared: Any, results: Any, places: Any,
         ) -> None:  # fmt: skip
             made = (cuda.local.array(made_0, wide), cuda.local.array(made_1, wide), cuda.local.array(made_2, wide))
             zeros = cuda.local.array(vector, element)
@@ -282,6 +290,6 @@ class Part:
 
 
 @functools.cache
-def part_of(law: Law, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare: bool, result: str) -> Part:
+def part_of(law: Law, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare: bool, index: str) -> Part:
     """The one :class:`Part` for these."""
-    return Part(law, vector, lanes, steps, threads, reverse, peeled, rare, result)
+    return Part(law, vector, lanes, steps, threads, reverse, peeled, rare, index)

@@ -21,8 +21,8 @@ from .part import part_of
 
 @jit.kernel
 def scan_rows(
-    *, rule: str, value: str, result: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool,
-    place: str, kept: int,
+    *, rule: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
+    peeled: bool, place: str, kept: int,
 ) -> Any:  # fmt: skip
     """``y[o, r] = emit(initial ⊕ lift(x[o, 0]) ⊕ … ⊕ lift(x[o, r]))``; a, b, c are what the rule reads, z takes the places of winners.
 
@@ -30,19 +30,20 @@ def scan_rows(
     neighbouring elements, the lanes of a warp are scanned by shuffles, and warps through shared memory; the tiles follow each other with a carry.
     The order is fixed by the geometry. Bytes: every operand once.
     """
-    law = law_of(rule, value, exclusive, place)
-    part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, False, result), law.states
+    law = law_of(rule, value, result, exclusive, place)
+    part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, False, index), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element = law.begin, states.combine, law.element
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
     over_warps, row_of, gapless, tile = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
-    kind_of_places = jit.SCALARS[result or "i32"]
+    kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
 
     def scan_rows(
         a: Any, b: Any, c: Any, y: Any, z: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, kept_shape: Any,
         a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
     ) -> None:  # fmt: skip
         shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
+        results = cuda.shared.array(0, kind_of_results, 16)
         thread = uint32(cuda.threadIdx.x)
         lane, warp = int32(thread % uint32(group_lanes)), int32(thread % uint32(lanes) // uint32(32))
         row = int64(cuda.blockIdx.x) * groups + int32(thread // uint32(lanes))
@@ -66,7 +67,7 @@ def scan_rows(
                 own = combine(carry, behind)
             if lane > 0:
                 own = combine(own, below)
-            give(y, z, to_y, to_z, y_gap, z_gap, there, at, lane, end, initial, beside, own, shared, places)
+            give(y, z, to_y, to_z, y_gap, z_gap, there, at, lane, end, initial, beside, own, shared, results, places)
             carry = combine(carry, total)
             first = opaque(first + tile)
 
@@ -75,8 +76,8 @@ def scan_rows(
 
 @jit.kernel
 def scan_long_rows(
-    *, rule: str, value: str, result: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool, place: str,
-    kept: int, group: int,
+    *, rule: str, value: str, result: str, index: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool,
+    place: str, kept: int, group: int,
 ) -> Any:  # fmt: skip
     """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
 
@@ -85,13 +86,13 @@ def scan_long_rows(
     is ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written and read
     some times. Peeled rows begin inside of a line of 128 bytes.
     """
-    law = law_of(rule, value, exclusive, place)
-    part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, result), law.states
+    law = law_of(rule, value, result, exclusive, place)
+    part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, index), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element = law.begin, states.combine, law.element
     over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
     before, get = chain_of(states, group, 1, threads).before, law.get
-    kind_of_places = jit.SCALARS[result or "i32"]
+    kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
     reads, line = len(law.rule.reads), 8 * LINE_BYTES // element.bitwidth
 
@@ -112,6 +113,7 @@ def scan_long_rows(
         kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
     ) -> None:  # fmt: skip
         shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
+        results = cuda.shared.array(0, kind_of_results, 16)
         told = (
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
             cuda.shared.array(size_3, kind_3),
@@ -144,6 +146,6 @@ def scan_long_rows(
         own = combine(get(told, 0), behind)
         if lane > 0:
             own = combine(own, below)
-        give(y, z, to_y, to_z, y_gap, z_gap, True, at, lane, end, initial, beside, own, shared, places)
+        give(y, z, to_y, to_z, y_gap, z_gap, True, at, lane, end, initial, beside, own, shared, results, places)
 
     return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, part.nbytes)

@@ -20,9 +20,9 @@ class Stack:
     leaves the states behind the places in ``before``. Elements that are read ``again`` soon are kept in L1.
     """
 
-    def __init__(self, law: Law, vector: int, steps: int, reverse: bool, result: str, again: bool) -> None:
+    def __init__(self, law: Law, vector: int, steps: int, reverse: bool, index: str, again: bool) -> None:
         self.size = steps * vector
-        self._law, self._vector, self._steps, self._reverse, self._result = law, vector, steps, reverse, result
+        self._law, self._vector, self._steps, self._reverse, self._index = law, vector, steps, reverse, index
         self._load = (LOAD if again else LOAD_STREAM)[vector]
         self._place = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
         self.fetch, self.fold, self.give = self._fetch(), self._fold(), self._give()
@@ -94,15 +94,15 @@ class Stack:
             return self._give_scattered()
         law, vector, steps, reverse, place = self._law, self._vector, self._steps, self._reverse, self._place
         combine, get, put, lift, emit, narrow = law.states.combine, law.get, law.put, law.lift, law.emit, law.narrow
-        element, size, items, placed, store = law.element, self.size, law.rule.items, self._result != "", STORE_STREAM[vector]
-        result = jit.SCALARS[self._result] if placed else element
-        reported, run = law.reported(reverse, result), vector // max(1, vector * result.bitwidth // 128) if placed else vector
-        size_places, store_places = size if placed else 1, STORE_STREAM[run]
+        result, size, items, placed = law.result, self.size, law.rule.items, self._index != ""
+        index = jit.SCALARS[self._index] if placed else result
+        reported, run, run_of_places = law.reported(reverse, index), min(vector, 128 // result.bitwidth), min(vector, 128 // index.bitwidth)
+        size_places, store, store_places = size if placed else 1, STORE_STREAM[run], STORE_STREAM[run_of_places]
 
         @jit.device
         def give(y: Any, z: Any, to_y: Any, to_z: Any, y_gap: Any, z_gap: Any, made: Any, start: Any, extent: Any, before: Any) -> None:
-            values = cuda.local.array(size, element)
-            places = cuda.local.array(size_places, result)
+            values = cuda.local.array(size, result)
+            places = cuda.local.array(size_places, index)
             for v in range(vector):
                 state = get(before, v)
                 for s in range(steps):
@@ -116,9 +116,10 @@ class Stack:
             there, at, at_z = int32(min(extent - start, int64(steps))), to_y + place(start, extent) * y_gap, to_z + place(start, extent) * z_gap
             for s in range(steps):
                 if s < there:
-                    store(y, at, values, s * vector)
+                    for k in range(0, vector, run):
+                        store(y, at + k, values, s * vector + k)
                     if placed:
-                        for k in range(0, vector, run):
+                        for k in range(0, vector, run_of_places):
                             store_places(z, at_z + k, places, s * vector + k)
                 at += -y_gap if reverse else y_gap
                 at_z += -z_gap if reverse else z_gap
@@ -167,6 +168,6 @@ class Stack:
 
 
 @functools.cache
-def stack_of(law: Law, vector: int, steps: int, reverse: bool, result: str, again: bool) -> Stack:
+def stack_of(law: Law, vector: int, steps: int, reverse: bool, index: str, again: bool) -> Stack:
     """The one :class:`Stack` for these."""
-    return Stack(law, vector, steps, reverse, result, again)
+    return Stack(law, vector, steps, reverse, index, again)

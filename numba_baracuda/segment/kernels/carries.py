@@ -86,15 +86,15 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
         return count
 
     @jit.device
-    def write(output: Any, segment: Any, output_row: Any, offset: Any, states: Any, count: Any, empty: Any) -> None:
+    def write(output: Any, segment: Any, output_row: Any, offset: Any, states: Any, count: Any, empty: Any, correction: Any) -> None:
         if blank and count == 0:
             write_empty(output, segment, segment + 1, output_row, offset, empty)
         else:
-            write_run(output, segment * output_row + offset, states, count)
+            write_run(output, segment * output_row + offset, states, count, correction)
 
     def fold_carries(
         carry_ids: Any, carry_counts: Any, carry_states: Any, guard: Any, output: Any,
-        entries: Any, columns: Any, segments: Any, chunks: Any, empty: Any, output_row: Any, shape: Any, output_strides: Any,
+        entries: Any, columns: Any, segments: Any, chunks: Any, empty: Any, correction: Any, output_row: Any, shape: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
@@ -126,7 +126,7 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
                     last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
                     if last - entry <= groups:
                         count = join_span(states, carry_counts, carry_states, entry, last, carry_size, inside)
-                        write(output, current, output_row, offset, states, count, empty)
+                        write(output, current, output_row, offset, states, count, empty, correction)
                     elif lane == 0:
                         long_run[0] = entry
             cuda.syncthreads()
@@ -153,7 +153,7 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 if group == 0 and column < columns:
                     reset(states)
                     count = join_parts(states, part_counts, part_states, lane, 0, bundles)
-                    write(output, carry_ids[first], output_row, offset, states, count, empty)
+                    write(output, carry_ids[first], output_row, offset, states, count, empty, correction)
             if not counted:
                 return
             block = int32(opaque(block + cuda.gridDim.x))

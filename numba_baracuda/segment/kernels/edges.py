@@ -41,7 +41,7 @@ def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int, resu
     def join_edges(
         edge_ids: Any, edge_counts: Any, edge_states: Any, carry_ids: Any, carry_counts: Any, carry_states: Any, states: Any,
         edges: Any, lane: Any, column: Any, columns: Any, segments: Any, row_block: Any, row_blocks: Any,
-        output: Any, output_row: Any, output_offset: Any,
+        output: Any, output_row: Any, output_offset: Any, correction: Any,
     ) -> None:  # fmt: skip
         """One group joins the block's edges in order: runs inside the block are stored, its first and its last run become carries.
 
@@ -55,7 +55,7 @@ def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int, resu
                     park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
                     carry += 1
                 elif 0 <= current < segments:
-                    write(output, current * output_row + output_offset, states, count)
+                    write(output, current * output_row + output_offset, states, count, correction)
                 current, count = edge_ids[edge], int64(0)
                 reset(states)
             count += edge_counts[edge]
@@ -67,6 +67,6 @@ def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int, resu
                 reset(states)
                 park_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, 0, states)
         elif 0 <= current < segments:
-            write(output, current * output_row + output_offset, states, count)
+            write(output, current * output_row + output_offset, states, count, correction)
 
     return park_edge, park_last_edge, join_edges

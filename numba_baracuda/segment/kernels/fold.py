@@ -58,7 +58,7 @@ def fold_tiles(
 
     def fold_tiles(
         input: Any, other: Any, ids: Any, permutation: Any, guard: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, empty: Any, ids_step: Any,
+        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, empty: Any, correction: Any, ids_step: Any,
         input_row: Any, other_row: Any, output_row: Any, shape: Any, input_strides: Any, other_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
@@ -140,7 +140,7 @@ def fold_tiles(
                                 park_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
                                 edge = int32(edge + 1)
                             elif 0 <= current <= last:
-                                write(output, int64(current) * output_row + output_offset, states, count)
+                                write(output, int64(current) * output_row + output_offset, states, count, correction)
                             if not adjoin(current, following):
                                 fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, empty)
                             current, begun = following, int32(position + begin)
@@ -163,7 +163,7 @@ def fold_tiles(
             join_edges(
                 edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, states,
                 int32(uint32(cuda.blockDim.x) // uint32(lanes)) << 1, lane, column, columns, segments, row_block, row_blocks,
-                output, output_row, output_offset,
+                output, output_row, output_offset, correction,
             )  # fmt: skip
 
     def launch_config(rows: int, columns: int, segments: int, tile: int) -> tuple[int, int, int]:

@@ -52,7 +52,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
 
     def fold_narrow(
         input: Any, ids: Any, guard: Any, cleared: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, segments: Any, tile: Any, row_blocks: Any, empty: Any, output_row: Any,
+        rows: Any, segments: Any, tile: Any, row_blocks: Any, empty: Any, correction: Any, output_row: Any,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
@@ -146,7 +146,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
                     if leads:
                         park_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, scratch)
                     elif 0 <= ended <= last:
-                        write(output, int64(ended) * output_row, scratch, count)
+                        write(output, int64(ended) * output_row, scratch, count, correction)
                     if not adjoin(ended, following):
                         fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, empty)
                     begin_run(scratch, row)
@@ -167,6 +167,7 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
             join_edges(
                 edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, carried,
                 cuda.blockDim.x >> 4, 0, 0, columns, segments, block, row_blocks, output, output_row, 0,
+                correction,
             )  # fmt: skip
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:

@@ -112,7 +112,8 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
     def fold_ranges(
         ids: Any, places: Any, input: Any, begins: Any, parts: Any, split: Any, owners: Any, output: Any,
         carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, columns: Any, segments: Any, ranges: Any, part: Any, pieces: Any, empty: Any, ids_step: Any, input_row: Any, output_row: Any,
+        rows: Any, columns: Any, segments: Any, ranges: Any, part: Any, pieces: Any, empty: Any, correction: Any, ids_step: Any, input_row: Any,
+        output_row: Any,
         shape: Any, input_strides: Any, output_strides: Any,
     ) -> None:  # fmt: skip
         pairs = cuda.shared.array(0, uint32)
@@ -229,7 +230,7 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
             elif count == 0:
                 write_empty(output, low + segment, low + segment + 1, output_row, output_offset, empty)
             else:
-                write(output, (low + segment) * output_row + output_offset, states, count)
+                write(output, (low + segment) * output_row + output_offset, states, count, correction)
             segment = int32(opaque(segment + groups))
 
     return fold_ranges

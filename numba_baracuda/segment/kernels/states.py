@@ -26,7 +26,7 @@ class Fold:
         state_type = accumulator_of(value)
         width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
-        identity, correction = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.correction
+        identity, corrected = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.corrected
         paired, placed = monoid.pairs, monoid.places
         append: Any = jit.device(monoid.append) if monoid.append else None
         (widen, _), (_, narrow) = conversions_of(value), conversions_of(result)
@@ -76,11 +76,14 @@ class Fold:
                 put(states, v * width, 1, combine(get(others, v * width, 1), get(states, v * width, 1)))
 
         @jit.device
-        def write(output: Any, at: Any, states: Any, count: Any) -> None:
-            """Stores the results of ``count`` rows; ``at`` counts columns."""
+        def write(output: Any, at: Any, states: Any, count: Any, correction: Any) -> None:
+            """Stores the results of ``count`` rows, from which a corrected monoid takes the correction; ``at`` counts columns."""
             result = cuda.local.array(stored, result_type)
+            left = state_type(count)
+            if corrected:
+                left = state_type(left - correction)
             for v in range(vector):
-                found = finish(get(states, v * width, 1), state_type(count - correction), state_type(1))
+                found = finish(get(states, v * width, 1), left, state_type(1))
                 if results == 1:
                     result[v] = narrow(found)
                 else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...algebra import Monoid
 from ...axes import merge_axes
 from ...dtypes import BY_NAME
 from ...errors import InvalidProblem
@@ -63,6 +64,11 @@ def scratch(descriptor: SegmentDescriptor, like: Layout) -> Layout:
     """A row for each segment in the workspace, of the trailing axes of an operand."""
     shape = (descriptor.num_segments, *like.shape[1:])
     return Layout(shape, c_strides(shape))
+
+
+def taken(descriptor: SegmentDescriptor, monoid: Monoid) -> float:
+    """What a monoid wants taken from counts."""
+    return descriptor.correction if monoid.corrected else 0
 
 
 def over_rows(

@@ -10,7 +10,7 @@ from ...algebra import Monoid
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import Tiling, share_for, unroll_for, vector_for
-from .common import Rows, check_slots, checks, kernel_spec, only_checks
+from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, key_slots, keys, order_of, scratch_slot, sort
 
 if TYPE_CHECKING:
@@ -116,14 +116,14 @@ def join_carries(
     while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > (8 if fold.monoid.heavy else 16):
         rows.vector //= 2  # a block of so many threads has few registers
     joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.heavy)
-    signature = f"*i64 *i64 *{state} *i32 *{result} i64 i64 i64 i64 {state} i64 {rows.tuples} {rows.tuples}"
+    signature = f"*i64 *i64 *{state} *i32 *{result} i64 i64 i64 i64 {state} {state} i64 {rows.tuples} {rows.tuples}"
     counted = count != NULL
     spec = rows.spec(
         "fold_carries", signature, joins, 1,
         monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded, counted=counted,
     )  # fmt: skip
     pointers = ("carry_ids", "carry_counts", "carry_states", count if counted else fold.guard, fold.output)
-    extents = (entries, columns, descriptor.num_segments, joins.chunks, fold.empty, rows.steps[1])
+    extents = (entries, columns, descriptor.num_segments, joins.chunks, fold.empty, taken(descriptor, fold.monoid), rows.steps[1])
     needed, threads, shared = joins.launch
     return Launch(spec, (min(needed, blocks) if counted else needed, threads, shared), pointers, (*extents, rows.shape, rows.strides[1]))
 
@@ -137,7 +137,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Ti
     value, order, monoid = descriptor.element, fold.order, fold.monoid
     state = BY_NAME[value].accumulator
     pointers = f"*{value} *{value} *{order.index} *{order.place or 'i64'} *i32 *{fold.result or value} *i64 *i64 *{state}"
-    signature = f"{pointers} i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 i64 {' '.join([rows.tuples] * 4)}"
+    signature = f"{pointers} i64 i64 i64 i64 i64 i64 {state} {state} i64 i64 i64 i64 {' '.join([rows.tuples] * 4)}"
     spec = rows.spec(
         "fold_tiles", signature, tiling, _tiles_blocks(descriptor, rows, fold, target),
         monoid=monoid.name, value=value, result=fold.result, index=order.index, packed=order.packed, place=order.place, guarded=fold.guarded,
@@ -147,7 +147,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Ti
     extents = (descriptor.num_inputs, rows.columns, descriptor.num_segments, tiling.tile, tiling.row_blocks, tiling.chunks)
     steps = (order.step, rows.steps[0], rows.steps[second], rows.steps[1])
     strides = (rows.shape, rows.strides[0], rows.strides[second], rows.strides[1])
-    return Launch(spec, _launch(tiling, descriptor, fold), names, (*extents, fold.empty, *steps, *strides))
+    return Launch(spec, _launch(tiling, descriptor, fold), names, (*extents, fold.empty, taken(descriptor, monoid), *steps, *strides))
 
 
 def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold, carries: tuple[str, ...]) -> Launch:
@@ -155,7 +155,7 @@ def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: T
     value, index, columns = descriptor.element, fold.order.index, rows.columns
     state, size = BY_NAME[value].accumulator, BY_NAME[value].itemsize
     access = vector_for(size, columns, (rows.addresses[1], (rows.steps[1], 1)))
-    signature = f"*{value} *{index} *i32 *{value} *{fold.result or value} *i64 *i64 *{state} i64 i64 i64 i64 {state} i64"
+    signature = f"*{value} *{index} *i32 *{value} *{fold.result or value} *i64 *i64 *{state} i64 i64 i64 i64 {state} {state} i64"
     spec = kernel_spec(
         "fold_narrow", signature, tiling.threads, _narrow_blocks(descriptor, fold, target),
         monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=_share(descriptor), access=access,
@@ -163,7 +163,7 @@ def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: T
     )  # fmt: skip
     extents = (descriptor.num_inputs, descriptor.num_segments, tiling.tile, tiling.row_blocks)
     pointers = (fold.source, fold.order.ids, fold.guard, fold.cleared, fold.output, *carries)
-    return Launch(spec, _launch(tiling, descriptor, fold), pointers, (*extents, fold.empty, rows.steps[1]))
+    return Launch(spec, _launch(tiling, descriptor, fold), pointers, (*extents, fold.empty, taken(descriptor, fold.monoid), rows.steps[1]))
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

@@ -8,7 +8,7 @@ from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
-from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed
+from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
 from .fold import Fold, carry_slots, join_carries, ragged
 from .order import Order, key_slots, keys, number_rows, scratch_slot
 
@@ -121,12 +121,13 @@ def _fold(
     shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=32)
     pointers = f"*{order.index} *{order.place or 'i32'} *{value} *i32 *i32 *i32 *i32 *{value} *i64 *i64 *{state}"
     spec = rows.spec(
-        "fold_ranges", f"{pointers} i64 i64 i64 i64 i64 i64 {state} i64 i64 i64 {' '.join([rows.tuples] * 3)}", shape,
+        "fold_ranges", f"{pointers} i64 i64 i64 i64 i64 i64 {state} {state} i64 i64 i64 {' '.join([rows.tuples] * 3)}", shape,
         3 if shape.lanes > 1 and size == 4 else 2,
         monoid=monoid.name, value=value, index=order.index, placed=order.place != "", single=split[0] == NULL,
     )  # fmt: skip
     shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size
     carries = ("carry_ids", "carry_counts", "carry_states") if carried else (NULL,) * 3
-    scalars = (descriptor.num_inputs, columns, descriptor.num_segments, *extents, descriptor.empty_value(op), order.step, source[1], rows.steps[1])
+    ends = descriptor.empty_value(op), taken(descriptor, monoid)
+    scalars = (descriptor.num_inputs, columns, descriptor.num_segments, *extents, *ends, order.step, source[1], rows.steps[1])
     names = (order.ids, order.permutation, source[0], *split, "output", *carries)
     return Launch(spec, (extents[2], THREADS, shared), names, (*scalars, rows.shape, *rows.strides))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...algebra import monoid_of
 from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS, Gradient
 from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
@@ -29,7 +30,7 @@ def rule_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
 
 
 def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
-    """Why positions cannot be told apart: they are bits of finite numbers of the accumulator's type."""
+    """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
     most = BY_NAME[descriptor.element].places
     if rule_of(op, descriptor).places and descriptor.num_inputs >= most:
         return f"tells fewer than {most} rows apart, and there are {descriptor.num_inputs}"
@@ -48,7 +49,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps += order.steps
     slots += order.slots
     if rule.fold and segments:
-        state, monoid = BY_NAME[value].accumulator, descriptor.corrected(rule.fold)
+        state, monoid = BY_NAME[value].accumulator, monoid_of(rule.fold)
         first, *others = rule.over
         place, guard = scratch(descriptor, layouts[first]), NULL
         if rule.guarded:
