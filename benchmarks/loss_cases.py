@@ -59,7 +59,7 @@ class LossCase:
         found: dict[int, list[str]] = {}
         for name in ("auto", "1 GiB", "2 GiB", "lean"):
             budget = self.gib * int(name[0]) if name[0].isdigit() else 0
-            rows = rows_of_chunk(self.bt, self.h, self.v, ITEM, budget) if budget else self.descriptor(name).chunk_size
+            rows = rows_of_chunk(self.bt, self.h, self.v, budget // (stride_of_slab(self.v) * ITEM)) if budget else self.descriptor(name).chunk_size
             found.setdefault(rows, []).append(name)
         return found
 

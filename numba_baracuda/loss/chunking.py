@@ -47,9 +47,9 @@ def _filled(rows: int, h: int) -> int:
     return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), _AT_A_TIME) * _AT_A_TIME * high * wide for high, wide in _TILES)
 
 
-def rows_of_chunk(bt: int, h: int, v: int, itemsize: int, budget: int) -> int:
-    """The number of rows, 1 or more, whose logits take at most ``budget`` bytes and whose products cost least; of equals the least."""
-    most = max(budget // (stride_of_slab(v) * itemsize), 1)
+def rows_of_chunk(bt: int, h: int, v: int, most: int) -> int:
+    """The number of rows, from 1 to ``most``, whose products cost least; of equals the least."""
+    most = max(most, 1)
     if most >= bt:
         return max(bt, 1)
     candidates = range(_ROWS, most + 1, _ROWS) if most >= _ROWS else [most]

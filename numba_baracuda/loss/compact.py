@@ -12,7 +12,7 @@ from ..op import Launch, Recipe
 from ..runtime import driver
 from ..views import View
 from .geometry import TOTAL_THREADS
-from .recipes import kernel_spec
+from .launches import kernel_spec
 
 #: rows are as many as count, rounded up to a multiple of this: few plans serve all counts, and products have even extents
 STEP = 128

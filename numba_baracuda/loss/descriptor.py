@@ -11,7 +11,7 @@ from ..errors import InvalidProblem
 from ..op import Layout, Op, contiguous
 from ..options import Described, check_element, flag, held, number, refusal, whole
 from ..vocabulary import LossKind, LossReduction
-from .chunking import GEMM_BYTES, SLAB_BYTES, pick_chunk_size, rows_of_chunk
+from .chunking import GEMM_BYTES, SLAB_BYTES, pick_chunk_size, rows_of_chunk, stride_of_slab
 
 #: a target that is left out of the loss
 FLCE_DEFAULT_IGNORE_INDEX = -100
@@ -88,10 +88,9 @@ class _Layer(Described):
         return replace(op, operands=tuple(replace(operand, element=kinds.get(operand.element, operand.element)) for operand in op.operands))
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """All operands, and all but those in whose place there is scratch: one of the two needs the largest workspace."""
+        """All operands but those in whose place there is scratch, which needs the largest workspace."""
         everything = {operand.name: contiguous(getattr(self, operand.axes[0])) for operand in op.operands}
-        yield everything
-        yield {name: layout for name, layout in everything.items() if name not in ("lse", "predicted")}
+        yield {name: layout for name, layout in everything.items() if name not in ("lse", "predicted", "grad_input")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +163,11 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
             return max(1, min(self.chunk, self.bt))
         if self.chunk == "liger":
             return min(pick_chunk_size(self.bt, self.h, self.v), max(self.bt, 1))
-        budget = SLAB_BYTES if self.max_workspace_bytes is None else self.max_workspace_bytes - self.other_scratch_bytes
-        return rows_of_chunk(self.bt, self.h, self.v, BY_NAME[self.element].itemsize, budget // 2 if self.chunk == "lean" else budget)
+        if self.max_workspace_bytes is None:
+            budget, row = SLAB_BYTES, stride_of_slab(self.v) * BY_NAME[self.element].itemsize
+        else:
+            budget, row = self.max_workspace_bytes - self.other_scratch_bytes, self.row_scratch_bytes
+        return rows_of_chunk(self.bt, self.h, self.v, (budget // 2 if self.chunk == "lean" else budget) // row)
 
     @property
     def conceptual_scratch_bytes(self) -> int:
@@ -173,8 +175,13 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         return self.chunk_size * self.v * BY_NAME[self.element].itemsize + 4 * self.bt + 8
 
     @property
+    def row_scratch_bytes(self) -> int:
+        """At most so many bytes for each row of a chunk: its logits, and a copy of its input."""
+        return (stride_of_slab(self.v) + self.h) * BY_NAME[self.element].itemsize
+
+    @property
     def other_scratch_bytes(self) -> int:
-        """At most so many bytes beside the logits: cuBLAS' own, five numbers and a class for each row, and sums of gradients that are kept apart."""
+        """At most so many bytes beside chunks: cuBLAS' own, five numbers and a class for each row, and sums of gradients that are kept apart."""
         size, classes = BY_NAME[self.accumulator].itemsize, self.v * (1 + self.h * (self.grad_weight_accum != self.element))
         return GEMM_BYTES + (5 * size + 8) * self.bt + size * classes + 512
 
@@ -189,8 +196,10 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
             raise refusal(op.name, "lse_square_scale", self.lse_square_scale, "a number of 0 or more")
         for name in ("lse_square_scale", "logit_scale"):
             held(op.name, name, getattr(self, name), self.accumulator, "a number")
-        if self.softcap is not None and self.softcap <= 0:
-            raise InvalidProblem(f"{op.name}: softcap is {self.softcap}, wants a number above 0")
+        most = BY_NAME[self.accumulator].limits[1]
+        if self.softcap is not None and not 1 / most <= self.softcap <= most:
+            wants = f"a number above 0 that {self.accumulator} holds and whose inverse it holds: {1 / most:.2g} to {most:.2g}"
+            raise refusal(op.name, "softcap", self.softcap, wants)
         if self.grad_weight_accum not in (self.element, self.accumulator):
             wants = " or ".join(dict.fromkeys((self.element, self.accumulator)))
             raise InvalidProblem(f"{op.name}: grad_weight_accum is {self.grad_weight_accum}, wants {wants}")

@@ -8,14 +8,16 @@ from ..axes import power_of_two
 from ..dtypes import BY_NAME
 from ..op import Target
 
-#: places of ``factors``: what to multiply by the gradient of a row, a loss, a share of all targets, the square of a logarithm on its own and beside
-#: a loss; and the sum of the classes' weights
-GRADIENT, LOSS, SHARE, SQUARES, SQUARE, WEIGHTS = range(6)
-FACTORS = 6
+#: places of ``factors``: what to multiply by the gradient of a row, a loss, a share of all targets, and the square of a logarithm on its own; within
+#: a loss, what to multiply by the square and by all else; and the sum of the classes' weights
+GRADIENT, LOSS, SHARE, SQUARES, SQUARE, PLAIN, WEIGHTS = range(7)
+FACTORS = 7
 #: threads of a block that sums over all rows, and of one that assigns; accesses of a lane that assigns
 TOTAL_THREADS, ASSIGN_THREADS, ASSIGN_STEPS = 1024, 256, 4
 #: accesses of a lane in flight where they go to registers, those on their way to shared memory, and those that it has of a row at least
 ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 2, 7
+#: a softcap above which the machine's own tanh, off by 2^-22, is not exact enough
+LARGE_CAP = 1024.0
 #: threads whose registers fill a multiprocessor; no card holds fewer at a time
 _RESIDENT = {"f64": 512}
 _MOST_RESIDENT = 1024

@@ -10,14 +10,12 @@ from ..axes import ceil_div, merge_axes
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
 from ..op import NULL, Gemm, Launch, Layout, Matrix, Op, Recipe, Slot, Step, Target
-from ..runtime.spec import KernelSpec
 from ..vocabulary import LossReduction
 from .chunking import ALIGNMENT, GEMM_BYTES, stride_of_slab
 from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 from .geometry import (
-    ASSIGN_STEPS,
-    ASSIGN_THREADS,
     FACTORS,
+    LARGE_CAP,
     LOSS,
     ROW_AHEAD,
     ROW_STEPS,
@@ -27,15 +25,11 @@ from .geometry import (
     deal_rows,
     deal_whole,
 )
+from .launches import assign, keep, kernel_spec
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
-#: slots: of logits, for cuBLAS, and of the scalars that products read from the device
-_SLAB, _GEMM, _ALPHA, _BETAS = "slab", "gemm", "alpha", ("zero", "one")
-
-
-def kernel_spec(kernel: str, signature: str, max_threads: int, min_blocks: int = 0, **constants: Any) -> KernelSpec:
-    """A kernel of the family."""
-    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads, min_blocks)
+#: slots: of logits, for cuBLAS, of the input's rows that count, and of the scalars that products read from the device
+_SLAB, _GEMM, _KEPT, _ALPHA, _BETAS = "slab", "gemm", "kept", "alpha", ("zero", "one")
 
 
 def _pointers(elements: Iterable[str]) -> str:
@@ -50,35 +44,6 @@ def _row_stride(op: Op, name: str, layout: Layout) -> int:
         wants = "rows that follow one another, their elements side by side"
         raise Unsupported(f"{op.name}: {name} has strides {list(layout.strides)}, wants {wants}; a contiguous copy has them so")
     return row if rows > 1 else columns
-
-
-def _flat(matrix: Matrix) -> Matrix:
-    """A matrix whose rows follow one another as one row."""
-    if matrix.rows == 1 or matrix.stride != matrix.columns:
-        return matrix
-    return replace(matrix, rows=1, columns=matrix.rows * matrix.columns, stride=matrix.rows * matrix.columns)
-
-
-def _assign(y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: str = "", by: str = "", added: bool = False, gap: int = 1) -> Launch:
-    """The launch of ``y = number · factor · x``, plus y where it is added to; elements of y, and of x if that is y, lie ``gap`` apart.
-
-    ``factor`` names an operand, of element type ``by``, or nothing.
-    """
-    if x is None or x.stride == x.columns:
-        y, x = _flat(y), x and _flat(x) if y.stride == y.columns else x
-    sizes = [BY_NAME[each.element].itemsize for each in (x or y, y)]
-    vector = 16 // max(sizes) if gap == 1 else 1
-    while any(
-        each.columns % vector or (each.rows > 1 and each.stride % vector) or each.address % (vector * size)
-        for each, size in zip((x or y, y), sizes, strict=True)
-    ):
-        vector //= 2
-    parts = ceil_div(y.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
-    source, wide = x.element if x else "", BY_NAME[y.element].accumulator
-    signature = f"*{source or y.element} *{by or wide} *{y.element} {wide} i64 i64 i64 i64 i64 i64"
-    spec = kernel_spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
-    scalars = (number, y.columns, parts, x.stride if x else 0, y.stride, gap if x and x.name == y.name else 1, gap)
-    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), (x.name if x else NULL, factor or NULL, y.name), scalars)
 
 
 class _Forward:
@@ -115,6 +80,7 @@ class _Forward:
     def slots(self) -> tuple[Slot, ...]:
         bt, v, h, chunk = self.problem.bt, self.problem.v, self.problem.h, self.problem.chunk_size
         made = [Slot(_SLAB, self.value, chunk * self.stride), Slot(_GEMM, "u8", 16 if self.target.emulated else GEMM_BYTES)]
+        made += [Slot(_KEPT, self.value, chunk * h)] if "grad_weight" in self.gradients and "grad_input" not in self.gradients else []
         made += [Slot("factors", self.wide, FACTORS), Slot("losses", self.wide, bt)]
         made += [Slot(name, self.wide, bt) for name, wanted in (("squares", self.squared), ("hits", self.ranked)) if wanted]
         made += [Slot("lse", self.wide, bt)] if "lse" not in self.layouts else []
@@ -176,7 +142,7 @@ class _Forward:
         spec = kernel_spec(
             "cross_entropy_rows", signature, threads, resident, value=self.value, upstream=upstream, vector=vector, steps=ROW_STEPS, ahead=ROW_AHEAD,
             threads=threads, held=held, gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared,
-            scaled=problem.logit_scale != 1, capped=problem.softcap is not None, biased="bias" in self.layouts,
+            scaled=problem.logit_scale != 1, capped=problem.softcap is not None, sharp=cap > LARGE_CAP, biased="bias" in self.layouts,
             weighted="class_weight" in self.layouts, row_weighted="row_weight" in self.layouts, ranked=self.ranked,
         )  # fmt: skip
         strides = tuple(
@@ -195,17 +161,21 @@ class _Forward:
         weights = [self._matrix("weight", *part) for part in self.parts]
         made: list[Step] = [Gemm(x, weight, slab, transpose_b=True, workspace=_GEMM) for weight, slab in zip(weights, slabs, strict=True)]
         made.append(self.rows(first, rows))
-        if "grad_input" in self.gradients:
-            place = self._matrix("grad_input", first, rows)
-            for k in reversed(range(len(slabs))):  # few classes first: what is rounded between two products is the lesser part
-                made.append(self._product(slabs[k], weights[k], place, again=k < len(slabs) - 1))
         if "grad_weight" in self.gradients:
+            kept = Matrix(_KEPT, self.value, rows, x.columns, x.columns)
+            if "grad_input" in self.gradients:  # whose place is free until it is made
+                kept = self._matrix("grad_input", first, rows)
+            made.append(keep(x, kept, first, self.layouts["target"], self.problem.ignore_index, self.problem.v))
             again = first > 0 or (self.problem.accumulate_grad_weight and "grad_weight" not in self.summed)
             for slab, (column, count) in zip(slabs, self.parts, strict=True):
                 place = self._matrix("grad_weight", column, count)
                 if "grad_weight" in self.summed:
                     place = replace(self._sum_of("grad_weight"), rows=count, offset=column * self.problem.h)
-                made.append(self._product(slab, x, place, transpose_a=True, again=again))
+                made.append(self._product(slab, kept, place, transpose_a=True, again=again))
+        if "grad_input" in self.gradients:
+            place = self._matrix("grad_input", first, rows)
+            for k in reversed(range(len(slabs))):  # few classes first: what is rounded between two products is the lesser part
+                made.append(self._product(slabs[k], weights[k], place, again=k < len(slabs) - 1))
         if "grad_bias" in self.gradients:
             for slab, (column, count) in zip(slabs, self.parts, strict=True):
                 place = replace(self._sum_of("grad_bias"), columns=count, offset=column)
@@ -220,7 +190,7 @@ class _Forward:
                 rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
                 place = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns), address=self.layouts[name].address)
                 added = name == "grad_weight" and self.problem.accumulate_grad_weight
-                made.append(_assign(place, x=self._sum_of(name), added=added))
+                made.append(assign(place, x=self._sum_of(name), added=added))
         for slot, factor, output in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy")):
             if output in self.layouts:
                 made.append(self._fold(slot, factor, output))
@@ -241,7 +211,7 @@ class _Forward:
             if name in self.layouts and 0 not in self.layouts[name].shape and not (name == "grad_weight" and self.problem.accumulate_grad_weight):
                 rows, columns = self.layouts[name].shape if name == "grad_weight" else (1, self.layouts[name].shape[0])
                 element, address = self.layouts[name].element or self.value, self.layouts[name].address
-                made.append(_assign(Matrix(name, element, rows, columns, self.row_strides.get(name, columns), address=address), 0.0))
+                made.append(assign(Matrix(name, element, rows, columns, self.row_strides.get(name, columns), address=address), 0.0))
         return made
 
 
@@ -252,7 +222,7 @@ def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict
         return Recipe(tuple(forward.nothing()))
     steps: list[Step] = [forward.totals()]
     if "grad_bias" in forward.gradients:
-        steps.append(_assign(Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
+        steps.append(assign(Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
     for first in range(0, descriptor.bt, descriptor.chunk_size):
         steps += forward.chunk(first, min(descriptor.chunk_size, descriptor.bt - first))
     return Recipe((*steps, *forward.finish()), forward.slots)
@@ -260,8 +230,8 @@ def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict
 
 def too_large(op: Op, descriptor: FusedLinearCrossEntropyDescriptor) -> str | None:
     """Why a chunk does not fit what the descriptor allows."""
-    most, row = descriptor.max_workspace_bytes, stride_of_slab(descriptor.v) * BY_NAME[descriptor.element].itemsize
-    needed = descriptor.other_scratch_bytes + descriptor.chunk_size * row
+    most = descriptor.max_workspace_bytes
+    needed = descriptor.other_scratch_bytes + descriptor.chunk_size * descriptor.row_scratch_bytes
     return f"needs a workspace of up to {needed} bytes, more than max_workspace_bytes, {most}" if most is not None and needed > most else None
 
 
@@ -278,7 +248,7 @@ def scaled(op: Op, descriptor: FusedLinearCrossEntropyBackwardDescriptor, layout
         if name in layouts and 0 not in layouts[name].shape:
             (rows, columns), (row, column) = _as_matrix(layouts[name])
             whole = Matrix(name, descriptor.element, rows, columns, row, address=layouts[name].address)
-            steps.append(_assign(whole, number, whole, factor=factor, by=by, gap=column))
+            steps.append(assign(whole, number, whole, factor=factor, by=by, gap=column))
     return Recipe(tuple(steps))
 
 

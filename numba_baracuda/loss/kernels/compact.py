@@ -1,4 +1,4 @@
-"""Rows that count, one behind the other."""
+"""Rows that count: which they are, one behind the other, and apart from all others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import Monoid
 from ...device.block import block_scan
+from ...device.vector import LOAD, STORE
+from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
+from ..geometry import ASSIGN_STEPS, ASSIGN_THREADS
 from ..geometry import TOTAL_THREADS as THREADS
+
+
+@jit.device
+def class_of(target: Any, at: Any, ignore: Any, classes: Any) -> Any:
+    """The class that a row is to have, −1 where the row is left out."""
+    which = int64(target[at])
+    return which if which != ignore and 0 <= which < classes else int64(-1)
 
 
 @jit.kernel
@@ -58,3 +68,36 @@ def take_places() -> Any:
             out[row * stride] = values[place] if place >= 0 else int64(-1)
 
     return take_places, lambda rows: (-(-rows // THREADS), THREADS, 0)
+
+
+@jit.kernel
+def keep_rows(*, value: str, vector: int) -> Any:
+    """``y[r] = x[r]`` where a row's target counts, else 0: in a product, a row whose gradient is 0 must not hold NaN or infinities.
+
+    ``parts`` blocks share a row, ``ASSIGN_STEPS`` accesses a lane. Bytes: rows of x that count read, y written.
+    """
+    wide, narrow, kind = accumulator_of(value), conversions_of(value)[1], jit.SCALARS[value]
+    load, store, size, gap = LOAD[vector], STORE[vector], ASSIGN_STEPS * vector, ASSIGN_THREADS * vector
+
+    def keep_rows(
+        x: Any, target: Any, y: Any, columns: Any, parts: Any, x_first: Any, x_row: Any, y_first: Any, y_row: Any, first: Any, stride: Any,
+        ignore: Any, classes: Any,
+    ) -> None:  # fmt: skip
+        raw = cuda.local.array(size, kind)
+        block = int64(cuda.blockIdx.x)
+        row = block // parts
+        column = (block - row * parts) * (ASSIGN_STEPS * gap) + cuda.threadIdx.x * vector
+        for k in range(size):
+            raw[k] = narrow(wide(0))
+        if class_of(target, first + row * stride, ignore, classes) >= 0:
+            for step in range(ASSIGN_STEPS):
+                if column + step * gap < columns:
+                    load(x, x_first + row * x_row + column + step * gap, raw, step * vector)
+        for step in range(ASSIGN_STEPS):
+            if column + step * gap < columns:
+                store(y, y_first + row * y_row + column + step * gap, raw, step * vector)
+
+    def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
+        return rows * -(-columns // (ASSIGN_STEPS * gap)), ASSIGN_THREADS, 0
+
+    return keep_rows, launch_config

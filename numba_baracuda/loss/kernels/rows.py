@@ -8,6 +8,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
+from ...algebra import Monoid
 from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
 from ...device.stage import await_copies, commit_copies, copy_async
@@ -15,9 +16,11 @@ from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefe
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
-from ..geometry import GRADIENT, SQUARE, WEIGHTS
-from .logits import NOWHERE, absorbers_of, logits_of, power_of, sums_of
+from ..geometry import GRADIENT, PLAIN, SQUARE, WEIGHTS
+from .compact import class_of
+from .logits import NOWHERE, absorbers_of, floor_of, logits_of, power_of, sums_of
 
+_SUM = Monoid("sum", (0,), lambda a, b: a + b)
 #: bytes that one instruction brings to L2
 _LINE = 128
 
@@ -25,7 +28,7 @@ _LINE = 128
 @jit.kernel
 def cross_entropy_rows(
     *, value: str, upstream: str, vector: int, steps: int, ahead: int, threads: int, held: int, gradient: bool, smoothed: bool, squared: bool,
-    scaled: bool, capped: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
+    scaled: bool, capped: bool, sharp: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
 ) -> Any:  # fmt: skip
     """``losses[r] = log Σⱼ exp z[r, j] − z[r, target[r]]`` of rows in a slab, and ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
@@ -35,7 +38,7 @@ def cross_entropy_rows(
     last, ``steps`` accesses a lane in flight, and once more right after, while they are in L2. A row whose target is left out, or is no class, has
     loss and gradient 0 and is not read. The element at the target is made in the accumulator's type, by the lane that wrote the elements around it,
     and rounded once like all others. z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and
-    its inverse.
+    its inverse; ``sharp``, by a tanh without an error of its own, which a large cap would multiply.
 
     ``smoothed``: (1 − a) of the loss above and a / classes of Σⱼ wⱼ (log Σ − zⱼ), wⱼ = 1 or the class's weight. ``squared``: plus ``square`` ·
     (log Σ)². ``weighted``: the loss above times its class's weight; ``row_weighted``, all of it times the row's. ``upstream`` is the element type of
@@ -43,9 +46,9 @@ def cross_entropy_rows(
     Bytes: rows · classes · value read once, and those behind ``held`` twice, and written.
     """
     wide, (widen, narrow), element = accumulator_of(value), conversions_of(value), jit.SCALARS[value]
-    monoid, power, (shape, slope) = sums_of(value), power_of(wide), logits_of(value, scaled, capped)
-    lowest, size, gap, line = wide(monoid.identity[0]), steps * vector, threads * vector, _LINE // (vector * BY_NAME[value].itemsize)
-    fold = block_reduce(monoid, (wide, wide, wide, int32), threads)
+    monoid, power, floor, (shape, slope) = sums_of(value, ranked), power_of(wide), floor_of(value), logits_of(value, scaled, capped, sharp)
+    infinite, size, gap, line = wide(math.inf), steps * vector, threads * vector, _LINE // (vector * BY_NAME[value].itemsize)
+    fold, add = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)
     load, load_last, load_kept, store, until_ahead = LOAD[vector], LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector], await_copies(ahead)
     dy_widen = conversions_of(upstream or value)[0]
 
@@ -110,7 +113,7 @@ def cross_entropy_rows(
     ) -> Any:  # fmt: skip
         """Makes the gradient of the held part of one row while the next takes its places; gives the state of a lane's part of the latter."""
         raw = cuda.local.array(vector, element)
-        state = lowest, wide(0), wide(0), int32(NOWHERE)
+        state = -infinite, wide(0), int32(NOWHERE), wide(0), wide(0)
         column, back, soon = int32(cuda.threadIdx.x * vector), int32(cuda.threadIdx.x * vector), int32(0)
         if not taking:
             while giving and column < limit:
@@ -183,6 +186,14 @@ def cross_entropy_rows(
                     store(x, base + column + s * gap, raw, s * vector)
 
     @jit.device
+    def folded(state: Any) -> Any:
+        """The greatest logit of the block's lanes, the sum of their powers and the first class that has it."""
+        if ranked:
+            return fold((state[0], state[1], state[2]))
+        top, total = fold((state[0], state[1]))
+        return top, total, state[2]
+
+    @jit.device
     def clear(x: Any, base: Any, classes: Any) -> None:
         zeros = cuda.local.array(vector, element)
         for k in range(vector):
@@ -194,12 +205,6 @@ def cross_entropy_rows(
             column += gap
         if end + cuda.threadIdx.x < classes:
             x[base + end + cuda.threadIdx.x] = zeros[0]
-
-    @jit.device
-    def class_of(target: Any, at: Any, ignore: Any, classes: Any) -> Any:
-        """The class a row is to have, −1 where the row is left out."""
-        which = int64(target[at])
-        return which if which != ignore and 0 <= which < classes else int64(-1)
 
     def cross_entropy_rows(
         x: Any, target: Any, bias: Any, class_weight: Any, row_weight: Any, dy: Any, factors: Any, losses: Any, squares: Any, hits: Any, lse: Any,
@@ -214,7 +219,7 @@ def cross_entropy_rows(
         while index < (rows + step if gradient else rows):
             row, base = first + index, index * stride
             which = class_of(target, row * strides[0], ignore, classes) if index < rows else int64(-1)
-            state = lowest, wide(0), wide(0), int32(NOWHERE)
+            state = -infinite, wide(0), int32(NOWHERE), wide(0), wide(0)
             following = base + step * stride if index + step < rows else int64(-1)
             if gradient:
                 if goal >= 0:
@@ -223,44 +228,52 @@ def cross_entropy_rows(
                 if goal >= 0 and mine:
                     x[old + goal] = narrow(aimed)
             if which >= 0:
-                state = fold(fold_behind(state, x, base, following, limit, classes, bias, class_weight, scale, cap))
-                top, total = state[0], state[1]
-                even = smoothing / wide(classes) if smoothed else wide(0)
+                state = fold_behind(state, x, base, following, limit, classes, bias, class_weight, scale, cap)
+                top, total, place = folded(state)
+                level = wide(math.log(total))
+                whole = top + level if top < infinite else top
                 pick = weight_of(class_weight, which) * (wide(1) - smoothing if smoothed else wide(1))
+                even = smoothing / wide(classes) if smoothed else wide(0)
+                if weighted:
+                    pick, even = pick * factors[PLAIN], even * factors[PLAIN]
                 factor = row_weight[row * strides[1]] if row_weighted else wide(1)
-                more = square * factors[SQUARE] * (top + wide(math.log(total))) if squared else wide(0)
+                more = square * factors[SQUARE] * whole if squared else wide(0)
+                spread = wide(0)
+                if smoothed:
+                    spread = add(state[4] * level - (state[3] + state[4] * floor(state[0] - floor(top))))
                 mine = lane == (which // vector % threads if which < end else which - end)
                 aim = wide(0)
                 if mine:
                     aim = logit(x[base + which], bias, which, scale, cap)
-                    whole = top + wide(math.log(total))
-                    loss = pick * ((top - aim) + wide(math.log(total)))
+                    loss = pick * ((top - aim) + level)
                     if smoothed:
-                        loss += even * (factors[WEIGHTS] * whole - state[2])
+                        loss += even * spread
                     if squared:
                         loss += more * whole
                         squares[row] = factor * square * whole * whole
                     losses[row] = factor * loss
                     if ranked:
-                        place = int64(state[3]) if state[3] < NOWHERE else int64(0)  # nothing but −∞
-                        hits[row], predicted[row * strides[4]] = wide(int32(place == which)), place
+                        first_place = int64(place) if place < NOWHERE else int64(0)  # nothing but −∞
+                        hits[row], predicted[row * strides[4]] = wide(int32(first_place == which)), first_place
                     lse[row * strides[3]] = whole
                 if gradient:
                     factor *= factors[GRADIENT]
                     if upstream != "":
                         factor *= wide(dy_widen(dy[row * strides[2]]))
-                    share = pick
+                    share, part = pick, factor / total
                     if smoothed:
                         share += even * factors[WEIGHTS]
                     if squared:
                         share += wide(2) * more
-                    share *= factor / total
-                    pull = top, share, factor * even
-                    if mine:
-                        aimed = share * power(aim, top) - factor * pick
+                    pull = top, share * part, factor * even
+                    if mine:  # differences of what is nearly equal come first
+                        own = power(aim, top)
+                        aimed = pick * (own - total)
                         if smoothed:
-                            aimed -= factor * even * weight_of(class_weight, which)
-                        aimed *= slope(aim, cap)
+                            aimed += even * (factors[WEIGHTS] * own - weight_of(class_weight, which) * total)
+                        if squared:
+                            aimed += wide(2) * more * own
+                        aimed *= part * slope(aim, cap)
             elif index < rows:
                 if gradient:
                     clear(x, base, classes)

@@ -12,7 +12,7 @@ from ...algebra import Monoid
 from ...device.block import block_reduce
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
-from ..geometry import GRADIENT, LOSS, SHARE, SQUARE, SQUARES, WEIGHTS
+from ..geometry import GRADIENT, LOSS, PLAIN, SHARE, SQUARE, SQUARES, WEIGHTS
 from ..geometry import TOTAL_THREADS as THREADS
 
 
@@ -29,9 +29,10 @@ def total_targets(*, value: str, upstream: str, mean: bool, weighted: bool, smoo
     """What gradients and losses are to be multiplied by, to ``factors``; nobody is asked but the device.
 
     n = targets that are not ``ignore``; with ``weighted`` their weights, which the mean is taken over, and with ``smoothed`` the sum of all classes'.
-    Nothing is divided by zero: where all targets are left out, every factor is 0. The gradient's factor has ``number`` and what ``upstream``, an
-    element type or "", holds; with ``apart`` it goes to ``alpha`` instead, for products, and ``zero`` and ``one`` are written for them too.
-    One block of 1024 threads. Bytes: rows targets and classes weights.
+    Nothing is divided by zero: where all targets are left out, every factor is 0; where the weights of the others sum to 0, the mean is taken over n,
+    and the factor of all but squares is 0. The gradient's factor has ``number`` and what ``upstream``, an element type or "", holds; with ``apart``
+    it goes to ``alpha`` instead, for products, and ``zero`` and ``one`` are written for them too. One block of 1024 threads.
+    Bytes: rows targets and classes weights.
     """
     wide, held = accumulator_of(value), upstream != ""
     widen = conversions_of(upstream or value)[0]
@@ -57,9 +58,10 @@ def total_targets(*, value: str, upstream: str, mean: bool, weighted: bool, smoo
         count, picked, every = fold((count, picked, every))
         if cuda.threadIdx.x == 0:
             whole = wide(count)
-            divisor = picked if weighted else whole
+            weighs = picked != wide(0) or not (weighted and mean)
+            divisor = picked if weighted and weighs else whole
             share = wide(1) / whole if count > 0 else wide(0)
-            per_loss = (wide(1) / divisor if divisor != wide(0) else wide(0)) if mean else wide(int32(count > 0))
+            per_loss = (wide(1) / divisor if count > 0 else wide(0)) if mean else wide(int32(count > 0))
             gradient = per_loss * wide(number) * wide(scale)
             if held:
                 gradient *= wide(widen(dy[0]))
@@ -68,6 +70,7 @@ def total_targets(*, value: str, upstream: str, mean: bool, weighted: bool, smoo
                 gradient = wide(1)
             factors[GRADIENT], factors[LOSS], factors[SHARE] = gradient, per_loss, share
             factors[SQUARES], factors[SQUARE] = share if mean else wide(1), divisor * share if mean else wide(1)
+            factors[PLAIN] = wide(int32(weighs))
             factors[WEIGHTS] = every if weighted else wide(classes)
 
     return total_targets, lambda: (1, THREADS, 0)

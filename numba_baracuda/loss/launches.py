@@ -1,0 +1,62 @@
+"""Launches of the kernels that move matrices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..axes import ceil_div
+from ..dtypes import BY_NAME
+from ..op import NULL, Launch, Layout, Matrix
+from ..runtime.spec import KernelSpec
+from .geometry import ASSIGN_STEPS, ASSIGN_THREADS
+
+
+def kernel_spec(kernel: str, signature: str, max_threads: int, min_blocks: int = 0, **constants: Any) -> KernelSpec:
+    """A kernel of the family."""
+    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads, min_blocks)
+
+
+def _flat(matrix: Matrix) -> Matrix:
+    """A matrix whose rows follow one another as one row."""
+    if matrix.rows == 1 or matrix.stride != matrix.columns:
+        return matrix
+    return replace(matrix, rows=1, columns=matrix.rows * matrix.columns, stride=matrix.rows * matrix.columns)
+
+
+def _vector_of(*matrices: Matrix) -> int:
+    """Elements of an access that all of these matrices allow, of at most 16 bytes."""
+    sizes = [BY_NAME[each.element].itemsize for each in matrices]
+    vector = 16 // max(sizes)
+    while any(
+        each.columns % vector or (each.rows > 1 and each.stride % vector) or (each.offset * size + each.address) % (vector * size)
+        for each, size in zip(matrices, sizes, strict=True)
+    ):
+        vector //= 2
+    return vector
+
+
+def assign(y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: str = "", by: str = "", added: bool = False, gap: int = 1) -> Launch:
+    """The launch of ``y = number · factor · x``, plus y where it is added to; elements of y, and of x if that is y, lie ``gap`` apart.
+
+    ``factor`` names an operand, of element type ``by``, or nothing.
+    """
+    if x is None or x.stride == x.columns:
+        y, x = _flat(y), x and _flat(x) if y.stride == y.columns else x
+    vector = _vector_of(x or y, y) if gap == 1 else 1
+    parts = ceil_div(y.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
+    source, wide = x.element if x else "", BY_NAME[y.element].accumulator
+    signature = f"*{source or y.element} *{by or wide} *{y.element} {wide} i64 i64 i64 i64 i64 i64"
+    spec = kernel_spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
+    scalars = (number, y.columns, parts, x.stride if x else 0, y.stride, gap if x and x.name == y.name else 1, gap)
+    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), (x.name if x else NULL, factor or NULL, y.name), scalars)
+
+
+def keep(x: Matrix, y: Matrix, first: int, target: Layout, ignore: int, classes: int) -> Launch:
+    """The launch of ``y = x``, but 0 in rows whose target is left out; the first row has target ``first``."""
+    vector, stride = _vector_of(x, y), target.strides[0]
+    parts, which = ceil_div(x.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector), target.element or "i64"
+    signature = f"*{x.element} *{which} *{x.element} {' '.join(['i64'] * 10)}"
+    spec = kernel_spec("keep_rows", signature, ASSIGN_THREADS, value=x.element, vector=vector)
+    scalars = (x.columns, parts, x.offset, x.stride, y.offset, y.stride, first * stride, stride, ignore, classes)
+    return Launch(spec, (x.rows * parts, ASSIGN_THREADS, 0), (x.name, "target", y.name), scalars)
