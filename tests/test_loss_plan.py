@@ -68,7 +68,8 @@ def test_no_choice_of_operands_needs_more_scratch_than_the_plan_says(element: st
     for bt, v, options in ((5000, 20, {}), (40, 3000, {"grad_weight_accum": "f32" if element == "bf16" else None}), (5000, 20, {"chunk": 64})):
         described = nb.FusedLinearCrossEntropyDescriptor(bt, 8, v, element, **options)
         plan = nb.select(described, device=-1)
-        assert plan.workspace_size <= described.other_scratch_bytes + described.chunk_size * stride_of_slab(v) * (2 if element == "bf16" else 8)
+        assert plan.workspace_size <= described.other_scratch_bytes + described.chunk_size * described.row_scratch_bytes
+        assert described.row_scratch_bytes == (stride_of_slab(v) + 8) * (2 if element == "bf16" else 8)
         places = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in plan.op.operands}
         optional = [operand.name for operand in plan.op.operands if operand.output and operand.optional]
         for count in range(len(optional) + 1):
@@ -91,8 +92,12 @@ def test_what_is_not_asked_for_costs_nothing() -> None:
     assert {step.beta for step in products["grad_input",] if step.c.name == "grad_input"} == {0.0, 1.0}
     assert [step.beta for step in products["grad_weight",] if step.c.name == "grad_weight"] == [0.0] * 2 + [1.0] * 6
     for names, gradient in (((), False), (("grad_weight",), True)):
-        kernels = [dict(step.spec.constants) for step in _recipe(*names) if isinstance(step, Launch) and "rows" in step.spec.name]
+        kernels = [dict(step.spec.constants) for step in _recipe(*names) if isinstance(step, Launch) and "entropy_rows" in step.spec.name]
         assert [each["gradient"] for each in kernels] == [gradient] * 4
+        kept = [step.pointers[-1] for step in _recipe(*names) if isinstance(step, Launch) and "keep_rows" in step.spec.name]
+        assert kept == ["kept"] * (4 if gradient else 0)
+    both = [step.pointers[-1] for step in _recipe("grad_input", "grad_weight") if isinstance(step, Launch) and "keep_rows" in step.spec.name]
+    assert both == ["grad_input"] * 4  # rows of the input lie there until their gradient is made
     added = [step.beta for step in _recipe("grad_weight", accumulate_grad_weight=True) if isinstance(step, Gemm) and step.c.name == "grad_weight"]
     assert added == [1.0] * 8
 
@@ -232,6 +237,7 @@ WRONG: tuple[tuple[dict[str, Any], type[BaracudaError], str], ...] = (
     ({"skip_ignored": True, "grad_input": np.zeros((20, 12), np.float32)}, nb.InvalidProblem, r"grad_input has shape \[20, 12\], wants \[21, 12\]"),
     ({"chunk": 2.5}, nb.InvalidProblem, "chunk is 2.5, wants a whole number"),
     ({"label_smoothing": 1.5}, nb.InvalidProblem, "label_smoothing is 1.5, wants a number from 0 to 1"),
+    ({"softcap": 1e-40}, nb.InvalidProblem, r"softcap is 1e-40, .* that f32 holds and whose inverse it holds: 2.9e-39 to 3.4e\+38"),
     ({"softcap": 0}, nb.InvalidProblem, "softcap is 0.0, wants a number above 0"),
     ({"logit_scale": np.nan}, nb.InvalidProblem, "logit_scale is nan, wants a finite number"),
     ({"ignore_index": 1.5}, nb.InvalidProblem, "ignore_index is 1.5, wants a whole number"),

@@ -78,13 +78,20 @@ def fused_linear_cross_entropy(
     Rows of input and weight may lie apart, their elements lie side by side. No more than ``chunk`` rows of logits exist at a time.
 
     ``reduction``: "mean" over the targets that are not ``ignore_index``, "sum", or "none", a loss for each row. A row whose target is ignored, or is
-    no class, has loss 0 and gradient 0; where all are ignored so is the mean. A logit that is NaN or +∞, or nothing but −∞, makes loss and gradient
-    of its row NaN.
+    no class, is left out: its loss and gradient are 0, and it adds nothing to ``grad_weight``, whatever its input holds. Where all rows are left
+    out, the mean is 0.
+
+    Numbers that are not finite count as in PyTorch, except in rows that are left out. A row with a logit that is NaN or +∞, or with no logit but
+    −∞, has loss NaN and gradient NaN, which reaches all of ``grad_weight``. A class of logit −∞ has probability 0; a row whose target it is has
+    loss +∞, and the gradient that belongs to this probability. A factor of 0 leaves nothing out: 0 · NaN and 0 · ∞ are NaN, for ``row_weight``,
+    ``class_weight`` and ``dy``, and in products with a ``weight`` that is not finite. lse is NaN with a NaN, else +∞ with a +∞, and −∞ where all
+    logits are.
 
     Options, in this order: z becomes ``logit_scale`` · z, then c tanh(z / c) with the ``softcap`` c. With ``label_smoothing`` a, the loss is (1 − a)
     of the above plus a / V · Σⱼ (lse − zⱼ), lse = log Σⱼ exp zⱼ. With ``class_weight`` w [V], what class j contributes to it is multiplied by wⱼ, and
     the mean divides by Σ w[target]. With ``lse_square_scale`` s, s · lse² is added, averaged over the count of targets. ``row_weight`` [BT]
-    multiplies all of a row's loss. Weights are float32, float64 for float64.
+    multiplies all of a row's loss. Weights are float32, float64 for float64. Where Σ w[target] is 0, the mean is that of s · lse² alone. Both c and
+    1 / c must be in the range of float32 (float64).
 
     Gradients are of the loss times ``dy``: a number or an array of one element, for "none" also one for each row (None is 1). ``grad_input`` [BT, H],
     ``grad_weight`` [V, H] and ``grad_bias`` [V] are arrays to be overwritten, or True for new ones; what is None costs nothing. With
@@ -100,7 +107,8 @@ def fused_linear_cross_entropy(
     Returns the loss, float32 (float64 for float64), without axes for "mean" and "sum"; ``out=`` may also be of the input's dtype, or of one element.
     Where new gradients or one of these is asked for, a :class:`FusedLinearCrossEntropyResult`: ``return_lse`` [BT], 0 where the target is ignored or
     no class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the
-    greatest; ``return_predicted`` [BT] int64, the first class of the greatest logit, −1 where the target is ignored or no class.
+    greatest; ``return_predicted`` [BT] int64, the first class of the greatest logit, or the first that is NaN, −1 where the target is ignored or no
+    class.
 
     Sums are kept in float32 (float64), logits and their gradient rounded to the input's dtype. Every run gives the same bits. Nothing waits for the
     device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. Products are cuBLAS', which the

@@ -230,7 +230,9 @@ def cross_entropy_rows(
             if which >= 0:
                 state = fold_behind(state, x, base, following, limit, classes, bias, class_weight, scale, cap)
                 top, total, place = folded(state)
-                level = wide(math.log(total))
+                mine, level = lane == (which // vector % threads if which < end else which - end), wide(0)
+                if smoothed or squared or mine:
+                    level = wide(math.log(total))
                 whole = top + level if top < infinite else top
                 pick = weight_of(class_weight, which) * (wide(1) - smoothing if smoothed else wide(1))
                 even = smoothing / wide(classes) if smoothed else wide(0)
@@ -241,7 +243,6 @@ def cross_entropy_rows(
                 spread = wide(0)
                 if smoothed:
                     spread = add(state[4] * level - (state[3] + state[4] * floor(state[0] - floor(top))))
-                mine = lane == (which // vector % threads if which < end else which - end)
                 aim = wide(0)
                 if mine:
                     aim = logit(x[base + which], bias, which, scale, cap)
@@ -253,8 +254,8 @@ def cross_entropy_rows(
                         squares[row] = factor * square * whole * whole
                     losses[row] = factor * loss
                     if ranked:
-                        first_place = int64(place) if place < NOWHERE else int64(0)  # nothing but −∞
-                        hits[row], predicted[row * strides[4]] = wide(int32(first_place == which)), first_place
+                        found = int64(place) if place < NOWHERE else int64(0)  # nothing but −∞
+                        hits[row], predicted[row * strides[4]] = wide(int32(found == which)), found
                     lse[row * strides[3]] = whole
                 if gradient:
                     factor *= factors[GRADIENT]
