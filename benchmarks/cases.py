@@ -59,7 +59,7 @@ def sorted_cases() -> Iterator[Case]:
     yield from _rows(op, ["sum"], [*EDGES, *ODD])
     yield from _rows(op, KINDS, [WIDE], element="bf16")
     yield from _rows(op, KINDS, [HALF], element="f64")
-    yield from _rows(op, ["logsumexp", "var"], [WIDE])
+    yield from _rows(op, ["logsumexp", "norm2", "var"], [WIDE])
     yield from _rows(op, ["softmax"], [HEADS_4, HEADS_8])
     yield from _rows(op, ["log_softmax"], [HEADS_8])
 

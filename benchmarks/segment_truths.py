@@ -93,6 +93,12 @@ def _logsumexp(runs: Runs, o: Operands, empty: float) -> Truth:
     return Truth(value, abs(top) + xp.log(total) + 1, runs.counts)
 
 
+def _norm2(runs: Runs, o: Operands, empty: float) -> Truth:
+    xp = runs.xp
+    value = xp.sqrt(runs.fold(xp.add, o["input"] ** 2, empty))
+    return Truth(value, value, runs.counts)
+
+
 def _var(runs: Runs, o: Operands, empty: float) -> Truth:
     """Of a sample: the sum of squares is divided by one less than the rows."""
     xp, x = runs.xp, o["input"]
@@ -162,6 +168,7 @@ ROWS: dict[str, Row] = {
     "min": _extreme("minimum"),
     "prod": _prod,
     "logsumexp": _logsumexp,
+    "norm2": _norm2,
     "var": _var,
     "softmax": _softmax,
     "log_softmax": _log_softmax,

@@ -88,6 +88,8 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tup
     state, scalars = BY_NAME[value].accumulator, columns * monoid.width
     if not share and rows.vector > 1 and columns < 4 * rows.vector and rows.vector * BY_NAME[value].itemsize == 8:
         rows.vector //= 2  # else a warp walks ten tiles, whose runs end at ten times
+    if fold.guarded:
+        rows.vector = min(rows.vector, 4)  # of more columns the compiler unrolls no such fold, and little of it is ever run
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
     carries = ("carry_ids", "carry_counts", "carry_states") if tiling.row_blocks > 1 else (NULL,) * 3
     launch = _narrow if share else _tiles
