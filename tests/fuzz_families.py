@@ -54,7 +54,7 @@ class Problem:
 
 #: values of every option that a function may have beside ``out``, ``stream`` and ``workspace``
 CHOICES: dict[str, Sequence[Any]] = {
-    "keepdims": (False, True), "correction": (0, 1, 2, 3, 30), "ties": ("first", "all", "even"), "reverse": (True,), "exclusive": (True,),
+    "keepdims": (False, True), "correction": (0, 0.5, 1, 1.75, 2, 3, 30), "ties": ("first", "all", "even"), "reverse": (True,), "exclusive": (True,),
     "initial": (0.5, 2.0, -1.5, 0.0), "deterministic": (False,), "empty": (2.5, -np.inf, np.nan, "identity", 0.0), "check_ids": (True,),
     "return_indices": (True,), "index_dtype": ("int32", "int64"), "dtype": ("int32", "int64"),
 }  # fmt: skip
