@@ -24,7 +24,7 @@ def sprinkled(rng: np.random.Generator, values: Array, profile: str, factors: bo
         return values
     made = values.copy()
     if profile == "whole":
-        made[...] = rng.integers(-2, 3, made.shape) if factors else rng.integers(-8, 9, made.shape)
+        made[...] = (rng.integers(-2, 3, made.shape) if factors else rng.integers(-8, 9, made.shape)).astype(made.dtype)
         return made
     cells = rng.random(made.shape) < rng.choice([0.02, 0.1, 0.4])
     made[cells] = rng.choice(_special(made.dtype, profile), int(cells.sum()))
@@ -34,7 +34,7 @@ def sprinkled(rng: np.random.Generator, values: Array, profile: str, factors: bo
 def _special(dtype: Any, profile: str) -> Array:
     if is_whole(dtype):
         limits = np.iinfo(dtype)
-        return np.array([limits.min, limits.max, 0, -1] if profile == "extreme" else [0, 1, -1], dtype)
+        return np.array([limits.min, limits.max, 0, -1] if profile == "extreme" else [0, 1, -1]).astype(dtype)  # −1 of bytes is 255
     limits = ml_dtypes.finfo(dtype)
     sizes = [float(each) for each in (limits.max, limits.tiny, limits.smallest_subnormal)]
     numbers = {"special": SPECIAL, "zeros": (0.0, -0.0), "extreme": (*sizes, *[-each for each in sizes])}[profile]
