@@ -67,6 +67,28 @@ def test_no_worse_than_torch_in_its_own_precision(rows: int, width: int, classes
         assert errors[1] <= 1.5 * peers[1] + 1e-9 and errors[2] <= most * peers[2] + 1e-9
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("offset", [0.0, 170.0, -2e3, 17e3, 1e5])
+def test_large_logits_no_worse_than_torch(offset: float, smoothing: float) -> None:
+    """In float32, on the same logits: at most twice torch's error, with room for a power that is off by 2^-22."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(3)
+    z = offset + torch.round(torch.rand(64, 3000, device="cuda") * 768) / 64  # exact in float32
+    target = torch.randint(0, 3000, (64,), device="cuda")
+
+    def by_torch(dtype: Any) -> list[Any]:
+        logits = z.to(dtype).requires_grad_()
+        loss = torch.nn.functional.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
+        loss.sum().backward()
+        return [each.detach().double() for each in (loss, logits.grad)]
+
+    x = torch.eye(64, device="cuda")
+    got = nb.fused_linear_cross_entropy(x, z.T.contiguous(), target, reduction="none", grad_weight=True, label_smoothing=smoothing)
+    for found, peer, right in zip((got.loss, got.grad_weight.T), by_torch(torch.float32), by_torch(torch.float64), strict=True):
+        allowed = 2 * (peer - right).abs().max() + 2.0**-22 * right.abs().max()
+        assert (found.double() - right).abs().max() <= allowed
+
+
 @pytest.mark.parametrize(("value", "tolerance"), [("f32", 1e-5), ("f64", 1e-12)])
 def test_many_classes(value: str, tolerance: float) -> None:
     """Rows of many blocks' worth of classes, in wide types."""

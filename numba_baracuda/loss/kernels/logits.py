@@ -91,7 +91,9 @@ def logits_of(value: str, scaled: bool, capped: bool, sharp: bool) -> tuple[Any,
     return shape, slope
 
 
-def absorbers_of(value: str, vector: int, steps: int, gap: int, logit: Any, weight_of: Any, smoothed: bool, ranked: bool) -> tuple[Any, Any, Any]:
+def absorbers_of(
+    value: str, vector: int, steps: int, gap: int, logit: Any, weight_of: Any, weighted: bool, smoothed: bool, ranked: bool,
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """What adds logits to a lane's state: those of an access, of up to ``steps`` accesses that lie ``gap`` apart, and a single one.
 
     The state is (m, s, c) as of :func:`sums_of`, and (t, w): Σ wⱼ (zⱼ − m) and Σ wⱼ over the classes j that were added, of ``weight_of`` each.
@@ -126,7 +128,11 @@ def absorbers_of(value: str, vector: int, steps: int, gap: int, logit: Any, weig
                         total += power(z[s * vector + k], base)
                         if smoothed:
                             weight = weight_of(class_weight, column + s * gap + k)
-                            blend, mass = blend + weight * (z[s * vector + k] - base), mass + weight
+                            blend += weight * (z[s * vector + k] - base)
+                            if weighted:
+                                mass += weight
+                    if smoothed and not weighted:
+                        mass += wide(vector)
             return top, total, place, blend, mass
 
         return absorb

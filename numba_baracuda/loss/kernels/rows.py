@@ -60,7 +60,7 @@ def cross_entropy_rows(
     def weight_of(class_weight: Any, column: Any) -> Any:
         return class_weight[column] if weighted else wide(1)
 
-    absorb, absorb_several, absorb_one = absorbers_of(value, vector, steps, gap, logit, weight_of, smoothed, ranked)
+    absorb, absorb_several, absorb_one = absorbers_of(value, vector, steps, gap, logit, weight_of, weighted, smoothed, ranked)
 
     @jit.device
     def pulled(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, pull: Any) -> Any:
