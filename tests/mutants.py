@@ -63,6 +63,16 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_carries.fold_carries: guard: column < columns in if begin < groups and column < columns:":
             "lanes without a column would park what no lane joins, in places of their own",
     },
+    "segment/fold": {
+        "fold_tiles.fold_tiles: guard: length > 0 in if length > 0 and first + length == rows:":
+            "a group without rows would fill what lies behind the last segment, which is nothing",
+    },
+    "segment/narrow": {
+        "fold_narrow.fold_narrow: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
+            "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
+        "fold_narrow.fold_narrow: guard: length > 0 in if length > 0 and first + length == rows:":
+            "a warp without rows would fill what lies behind the last segment, which is nothing",
+    },
     "segment/gaps": {
         "short_gap_filler.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
