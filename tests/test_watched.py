@@ -51,14 +51,20 @@ def runs_of(*lengths: int) -> samples.Ids:
     return lambda rng, rows, segments: np.repeat(np.arange(len(lengths)), lengths)
 
 
-def fold(name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, **options: Any) -> None:
-    """``tiles`` are those of a part of a range."""
+def fold(
+    name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, disordered: bool = False, **options: Any
+) -> None:  # fmt: skip
+    """``tiles`` are those of a part of a range. Of ``disordered`` ids an op that wants order gives anything, but stays inside of its arrays."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.import_module("numba_baracuda.segment.recipes.ranges"), "PART_TILES", tiles)
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
         plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
+        if disordered:
+            given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
+            samples.run(kind, plan, given)
+            return
         got = samples.run(kind, plan, given, SEED)
         samples.assert_close(got, samples.truth(op, given, sample.segments, **options), sample.element, op)
 
@@ -78,17 +84,24 @@ SORTED = "segment_sum", "ragged_sorted"
 # the last run longer than the carries of a block
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY)
 fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY)
+# so many carries that a search for the end of the long run looks at the last of all, a group without rows
+fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 264, 3), MANY)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
-fold("tiles, several steps", *SORTED, Sample("c", 300, (8,), 9, samples.runs))
+fold("tiles, one block of ids below", *SORTED, Sample("b3", 24, (37,), 4, samples.all_are(-7)), 1)
+for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
+    fold(f"tiles, {blocks} of ids in disorder", *SORTED, Sample("b4", 24, (37,), 4, samples.outside), multiprocessors, disordered=True)
+    fold(f"narrow, {blocks} of ids in disorder", *SORTED, Sample("b5", 2048, (1,), 40, samples.outside), multiprocessors, disordered=True)
+fold("tiles, several steps", "segment_mean", "ragged_sorted", Sample("c", 300, (8,), 9, samples.runs))
 fold("tiles, gaps", *SORTED, Sample("d", 8, (5,), 460, gaps), MANY)
 fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside, "f32", "i64"), MANY)
 fold("tiles of halves", "segment_max", "ragged_sorted", Sample("f", 60, (24,), 9, samples.runs, "f16"), MANY)
 fold("tiles, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g", 150, (8,), 9, samples.outside), MANY)
 fold("tiles, chunks", *SORTED, Sample("h", 50, (137,), 6), MANY)
-fold("narrow, several steps", *SORTED, Sample("i", 2700, (1,), 120, samples.runs))
+fold("narrow, several steps", "segment_mean", "ragged_sorted", Sample("i", 2700, (1,), 120, samples.runs))
 fold("narrow, many blocks", *SORTED, of_runs("j", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
 fold("narrow, gaps", *SORTED, Sample("k", 8, (1,), 460, gaps), MANY)
+fold("narrow, a gap wider than a warp looks at", *SORTED, Sample("k2", 2, (1,), 2900, samples.every(2800, 3)), MANY)
 fold("narrow, ids outside", "segment_logsumexp", "ragged_sorted", Sample("l", 300, (2,), 9, samples.far_outside, "f32", "i64"), MANY)
 fold("narrow, all of one segment", *SORTED, Sample("m", 600, (3,), 3, samples.all_are(1)), MANY)
 fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)
@@ -255,6 +268,7 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
 for op in ("var", "prod"):
     reduce(f"{op} back to rows in parts", f"{op}_backward", (1, 9100), 1, passes=1)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
+reduce("zeros of products back to short rows", "prod_backward", (70, 24), 1, zeros=0.01)
 reduce("zeros of products back to columns", "prod_backward", (300, 20), 0, zeros=0.003)
 reduce("zeros of products back to rows in parts", "prod_backward", (1, 9101), 1, zeros=0.0001, passes=1)
 for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
