@@ -122,6 +122,7 @@ BY_HAND: dict[str, Any] = {
     "min": np.min,
     "prod": np.prod,
     "logsumexp": lambda x: np.log(np.sum(np.exp(x))),
+    "norm2": lambda x: np.sqrt(np.sum(x * x)),
     "var": lambda x: np.var(x, ddof=1) if len(x) > 1 else 0.0,
     "softmax": lambda x: np.exp(x) / np.sum(np.exp(x)),
     "log_softmax": lambda x: x - np.log(np.sum(np.exp(x))),
