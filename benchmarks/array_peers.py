@@ -46,7 +46,7 @@ def _jax_scans(jax: Any) -> Iterator[Peer]:
         def given(t: Given, forward: Callable[..., Any] = forward) -> tuple[Any, ...]:
             return forward(t.x if "x" in t else t.dx), t.dy
 
-        yield Peer(name, kind, lambda t: (t.x,), scan, along(axis, reverse))
+        yield Peer(name, kind, lambda t: (t.x.astype("int32") if t.x.dtype == bool else t.x,), scan, along(axis, reverse))
         yield Peer("vjp", f"{kind}_backward", given, lambda pull, dy: pull(dy)[0], along(axis, reverse))
 
 
@@ -94,6 +94,7 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
     op, ready = f"{prefix}segment_", ", counts ready"
     for kind in ("sum", "max", "min", "prod"):
         yield Peer(f"segment_{kind}", op + kind, lambda t: (t.output, t.input, t.segment_ids), fold(kind))
+    yield Peer("segment_sum", f"{op}norm2", lambda t: (t.output, t.input, t.segment_ids), lambda y, x, ids: jnp.sqrt(fold("sum")(y, x * x, ids)))
     counted: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.input, t.segment_ids, t.counts)  # noqa: E731
     yield Peer(f"segment_sum{ready}", f"{op}mean", counted, lambda y, x, ids, counts: fold("sum")(y, x, ids) / counts)
     yield Peer("segment_sum of rows and of ones", f"{op}mean", lambda t: (t.output, t.input, t.segment_ids), mean)

@@ -76,7 +76,7 @@ def figures() -> dict[str, float]:
         operands = {"d_output": a, "segment_ids": b, "d_input": c}
         views = plan.views(operands)
         pointers = [*(view.ptr for view in views), 0]
-        found["launch"] = microseconds(partial(plan.bind(views).acts[0], 0, pointers, []), wait)
+        found["launch"] = microseconds(partial(plan.bind(views).acts[0], 0, pointers), wait)
         found[f"plan.views, {kind}"] = microseconds(partial(plan.views, operands), wait)
         found[f"plan.bind, {kind}"] = microseconds(partial(plan.bind, views), wait)
         found[f"plan.run, {kind}"] = microseconds(partial(plan.run, **operands), wait)

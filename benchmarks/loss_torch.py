@@ -107,11 +107,11 @@ class Torch:
             workspace = torch.empty(bound.workspace, dtype=torch.uint8, device="cuda")
             start = arrays.read(workspace, (case.id, "workspace", "")).ptr
             pointers = [*[view.ptr for view in views], *[start + offset for offset in bound.offsets], 0]
-            kept = [*views, *results.values(), workspace]
             *before, rows_act = bound.acts[: place + 1]
             for act in before:
-                act(0, pointers, kept)
-            return lambda: rows_act(0, pointers, kept)
+                act(0, pointers)
+            kept = [*views, workspace]  # their memory, as long as the call may be made
+            return lambda: kept and rows_act(0, pointers)
 
         nbytes = rows * (3 * case.v - held) * ITEM
         note = f"{rows} rows, {held / case.v:.1%} of each in shared memory: {nbytes} bytes"

@@ -102,6 +102,7 @@ def _folds(torch: Any) -> Iterator[Peer]:
 
     add = "index_add_"
     yield Peer(add, "*segment_sum", lambda t: (t.output, t.segment_ids, t.input), lambda y, ids, x: y.zero_().index_add_(0, ids, x))
+    yield Peer(add, "*segment_norm2", lambda t: (t.output, t.segment_ids, t.input), lambda y, ids, x: y.zero_().index_add_(0, ids, x * x).sqrt_())
     yield Peer(
         f"{add}, counts ready",
         "*segment_mean",
