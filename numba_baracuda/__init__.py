@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from .loss import FusedLinearCrossEntropyResult as FusedLinearCrossEntropyResult
     from .loss import fused_linear_cross_entropy as fused_linear_cross_entropy
     from .loss import fused_linear_cross_entropy_backward as fused_linear_cross_entropy_backward
-    from .plan import KernelSku as KernelSku
     from .plan import Plan as Plan
-    from .plan import PlanPreference as PlanPreference
-    from .plan import PrecisionGuarantee as PrecisionGuarantee
     from .plan import select as select
+    from .preference import KernelSku as KernelSku
+    from .preference import PlanPreference as PlanPreference
+    from .preference import PrecisionGuarantee as PrecisionGuarantee
     from .reduce import reduce_all as reduce_all
     from .reduce import reduce_any as reduce_any
     from .reduce import reduce_argmax as reduce_argmax
@@ -138,7 +138,8 @@ _HOMES = {
         "FusedLinearCrossEntropyPlan FusedLinearCrossEntropyResult "
         "fused_linear_cross_entropy fused_linear_cross_entropy_backward"
     ),
-    "plan": "KernelSku Plan PlanPreference PrecisionGuarantee select",
+    "plan": "Plan select",
+    "preference": "KernelSku PlanPreference PrecisionGuarantee",
     "reduce": " ".join(
         [f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")]
         + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "count_nonzero")]

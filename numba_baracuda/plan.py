@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,64 +12,14 @@ import numpy as np
 
 from . import arrays, registry, spans, streams
 from .binding import Bound, check, check_extents, check_shapes
-from .dtypes import BY_NAME, ElementKind
+from .dtypes import BY_NAME
 from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
 from .op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
-from .options import Described, flag, refusal, whole
+from .options import Described, refusal, whole
+from .preference import KernelSku, PlanPreference, PrecisionGuarantee
 from .runtime import driver
 from .views import Bundle, Form, View, remember
-from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
-
-
-@dataclass(frozen=True)
-class PlanPreference:
-    """What a caller wants of the choice of kernels.
-
-    ``max_workspace_bytes``: only variants whose workspace fits. ``deterministic``: only variants that give the same bits in every run.
-    ``prefer_backend``: only kernels of this backend. ``allow_sm90a``: whether kernels that run on nothing but compute capability 9.0 may be
-    chosen; there are none so far.
-    """
-
-    max_workspace_bytes: int | None = None
-    deterministic: bool = True
-    prefer_backend: BackendKind | str | None = None
-    allow_sm90a: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("deterministic", "allow_sm90a"):
-            object.__setattr__(self, name, flag("PlanPreference", name, getattr(self, name)))
-        if self.max_workspace_bytes is not None:
-            object.__setattr__(self, "max_workspace_bytes", whole("PlanPreference", "max_workspace_bytes", self.max_workspace_bytes, 0))
-        if self.prefer_backend is not None:
-            object.__setattr__(self, "prefer_backend", BackendKind.parse(self.prefer_backend))
-
-
-@dataclass(frozen=True)
-class PrecisionGuarantee:
-    """What a plan promises of its numbers; ``roundings`` tells those that are more than the one of each result."""
-
-    math_precision: MathPrecision
-    accumulator: ElementKind
-    bit_stable_on_same_hardware: bool
-    deterministic: bool
-    roundings: str = ""
-
-
-@dataclass(frozen=True)
-class KernelSku:
-    """Identity of what a plan runs; unique for each op, dtypes, variant and architecture."""
-
-    category: OpCategory
-    op: int
-    element: ElementKind
-    aux_element: ElementKind | None
-    arch: ArchSku
-    backend: BackendKind
-    variant: str
-    precision_guarantee: PrecisionGuarantee
-    layout: None = None
-    epilogue: None = None
-
+from .vocabulary import ArchSku, BackendKind, OpCategory
 
 _DEFAULT = PlanPreference()
 

@@ -10,7 +10,7 @@ from ..dtypes import BY_NAME, element
 from ..errors import InvalidProblem, Unsupported
 from ..op import Op
 from ..options import flag, key_of
-from ..plan import PlanPreference
+from ..preference import PlanPreference
 from ..signatures import CALL, NEEDED, function_of
 from ..views import remember
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor

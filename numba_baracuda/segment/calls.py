@@ -10,7 +10,7 @@ from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
 from ..op import MAX_RANK, Op
 from ..options import flag, whole
-from ..plan import PlanPreference
+from ..preference import PlanPreference
 from ..views import Bundle, View, remember, spell
 from .descriptor import SegmentDescriptor, needs_segments
 
