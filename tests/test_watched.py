@@ -410,6 +410,16 @@ scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=
 for op in ("cummax", "cummin"):
     winners(f"{op} and places of rows", op, (3, 1108), 1)
     winners(f"{op} and places of columns", op, (151, 12), 0, reverse=True)
+
+
+def places_below_a_number(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = kind.array(np.ones((3, 40), np.float32))
+    with kind.schedule(SEED):
+        for reverse in (False, True):
+            assert (kind.numpy(nb.cummax(x, 1, reverse=reverse, initial=2, return_indices=True)[1]) == -1).all()
+
+
+_add("places of columns below a number", places_below_a_number)
 winners("places of wide rows", "cummax", (5, 300), 1, small=False, index_dtype="int64")
 winners("places of peeled rows", "cummax", (3, 1103), 1, index_dtype="int32")
 
@@ -428,6 +438,8 @@ def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 10
 
 
 loss("losses", 11, 70)
+loss("losses side by side", 11, 128)
+loss("losses of odd rows", 11, 127)
 loss("losses of wide rows", 5, 1931)
 loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=test_loss.CLASS_WEIGHTS)
 loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
