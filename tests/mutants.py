@@ -15,40 +15,46 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient"),
     "segment/narrow": ("narrow, *", "max to the few that win"),
-    "segment/order": ("indices and checks", "index of a sum", "tiles, permuted", "ranges in several tiles"),
+    "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in parts*"),
     "segment/ranks": ("one range in parts", "ranges in several tiles"),
-    "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns"),
+    "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*"),
     "segment/spread": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
     "reduce/access": ("sum of rows of a warp", "sum of peeled columns", "sum of columns", "var of columns"),
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns"),
     "reduce/results": ("sum of columns in parts", "var of rows of a block in parts", "sum of staged rows"),
-    "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows"),
-    "reduce/short": ("sum of *short rows", "var of *short rows", "* of staged rows", "* that lie otherwise"),
-    "reduce/spread": ("* back to rows*", "* back to columns"),
+    "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
+    "reduce/short": ("sum of *short rows", "var of *short rows", "* of staged rows*", "* that lie otherwise", "var of nothing"),
+    "reduce/spread": ("* back to *rows", "* back to rows in parts", "* back to columns"),
     "scan/access": ("cumsum of * rows*", "cummax and places of rows", "places of *"),
     "scan/chain": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows"),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),
-    "scan/law": ("cummax and places of columns", "* of short rows"),
+    "scan/law": ("* places of columns", "places of columns *", "* of short rows"),
     "scan/making": ("cumprod_backward of short rows", "cumprod_backward of rows*", "logcumsumexp_backward of rows*", "what comes before in rows"),
-    "scan/part": ("cum* of rows in several tiles", "cum* of peeled *", "cummax_backward of short rows", "what comes before in rows"),
+    "scan/part": ("cum* of rows in several tiles", "cum* of peeled *", "cummax_backward of *rows*", "what comes before in rows"),
     "scan/rows": ("cumsum of short rows", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
-    "scan/stack": ("cumsum of *columns*", "cum*_backward of columns*", "logcumsumexp_backward of columns*", "* places of columns", "* in columns"),
+    "scan/stack": ("cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "* places of columns", "what * in columns"),
     "loss/assign": ("losses, added to a gradient", "all results of losses*", "losses of halves"),
     "loss/compact": ("losses without ignored rows",),
-    "loss/logits": ("losses of halves", "losses"),
-    "loss/rows": ("losses", "losses of halves", "all results of losses*", "losses of wide rows"),
-    "loss/totals": ("all results of losses", "losses of *", "losses, gradient given"),
+    "loss/logits": ("losses of halves", "losses of wide rows", "test_loss.py::test_what_else_is_returned"),
+    "loss/rows": ("losses", "losses side by side", "losses of *", "all results of losses*", "test_loss.py::test_numbers_that_are_none"),
+    "loss/totals": ("all results of losses", "losses of halves", "losses of rows", "losses, gradient given", "test_loss.py::test_nothing_counts"),
     "kernels/batch": ("sum of short rows", "argmax of columns", "sum of columns"),
-    "kernels/elements": ("tiles of halves", "losses of halves"),
+    "kernels/elements": ("tiles of halves", "zeros of products back to columns", "test_nonfinite.py::test_reductions"),
     "kernels/pivot_tally": ("var of *", "norm2 of *", "logsumexp of *"),
-    "kernels/norms": ("norm2 of *columns", "norm2 to 3 columns"),
-    "kernels/products": ("prod to *", "zeros in products", "* of products back to columns", "prod back to rows"),
-    "kernels/pivots": ("norm2 of *columns", "norm2 of *short rows", "logsumexp of columns"),
+    "kernels/norms": ("test_semantics.py::test_norms_near_the_limits",),
+    "kernels/products": (
+        "prod to *", "zeros in products", "test_semantics.py::test_gradient_of_products_out_of_the_range",
+        *(f"test_nonfinite.py::test_segments[numpy-unsorted_-prod-{length}]" for length in ("short", "long")),
+    ),
+    "kernels/pivots": (
+        "norm2 of *columns", "logsumexp of columns", "test_reduce.py::test_norms_near_the_limits",
+        "test_reduce.py::test_sizes_that_change_along_the_way", "test_nonfinite.py::test_reductions",
+    ),
     "device/block": ("test_device_block.py",),
     "device/order": ("test_device_order.py",),
     "device/warp": ("test_device_warp.py",),
@@ -72,6 +78,121 @@ KNOWN: dict[str, dict[str, str]] = {
             "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
         "fold_narrow.fold_narrow: guard: length > 0 in if length > 0 and first + length == rows:":
             "a warp without rows would fill what lies behind the last segment, which is nothing",
+    },
+    "segment/rows": {
+        "scatter_rows.scatter_rows: guard: batch_ids[u] <= last in if least <= batch_ids[u] <= last: (1)":
+            "saves the load of a row that is there, and that nobody adds",
+    },
+    "segment/order": {
+        "_first_of_half: guard: low < high in less = cuda.ballot_sync(-1, low < high and int64(numbers[place * step]) & mask < wanted)":
+            "a half that is done looks at what it has found again; that past the end is found last",
+    },
+    "scan/stack": {
+        "Stack._fetch.fetch: guard: s < steps - 1 in "
+        "other = widen(beside[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])":
+            "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",
+        "Stack._fetch.fetch: guard: s > 0 in other = widen(beside[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])":
+            "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",
+        "Stack._give_scattered.give: guard: position < extent in if position < extent:":
+            "behind the end lies the last element again, which does not win against itself",
+        "Stack._fold.fold: guard: start + s < extent in if start + s < extent:":
+            "elements behind the end would be folded again, and nothing comes after them",
+    },
+    "scan/part": {
+        "Part._give_scattered.give: guard: k < own[1] in won = (after[1] == one[1]) & (k < own[1]) & in_row(s, k, own)":
+            "behind the end lie elements of the row again, none of which wins against the greatest of all",
+        **{
+            f"Part._give_scattered.give: guard: {link} in if not seldom or (after[1] != state[1]) | (own[0] > at) | (own[1] <= at + vector):":
+                "an access that could be left out would be gone through element by element, and none of them wins"
+            for link in ("own[0] > at", "own[1] <= at + vector")
+        },
+    },
+    "scan/rows": {
+        "scan_long_rows.call_up: guard: int32(cuda.threadIdx.x) * line < tile_size in if int32(cuda.threadIdx.x) * line < tile_size:":
+            "more would be prefetched, which changes nothing",
+        "scan_long_rows.scan_long_rows: guard: tile + ahead < tiles in if gapless and (tile + ahead < tiles or row + 1 < rows):":
+            "more would be prefetched, which changes nothing",
+        "scan_long_rows.scan_long_rows: guard: row + 1 < rows in if gapless and (tile + ahead < tiles or row + 1 < rows):":
+            "more would be prefetched, which changes nothing",
+        "scan_long_rows.scan_long_rows: guard: tile + ahead < tiles in called = tile + ahead < tiles":
+            "something else would be prefetched, which changes nothing",
+    },
+    "scan/access": {
+        f"Accesses.__init__.load_some: guard: {link} in if (at < low) & (at + vector > low) | (at < high) & (at + vector > high):":
+            "elements that have been loaded whole would be loaded again, one by one"
+        for link in ("at < low", "at + vector > low", "at < high", "at + vector > high")
+    },
+    "scan/chain": {
+        "Chain._as_it_comes.before: guard: at >= 0 in if looking and lane >= nearest and (at >= 0):":
+            "lanes before the one that looks at the first tile, whose word has all, take nothing",
+        "Chain._as_it_comes.before: guard: tile > 0 in "
+        "lane, last, behind, looking = (thread & lanes - 1, tile, identity(), there and tile > 0)":
+            "the first tile would look at its own word, which is written, and take nothing of it",
+    },
+    "loss/rows": {
+        **{
+            f"cross_entropy_rows.caller.call_up: guard: {link}": "other lines would be prefetched, which changes nothing"
+            for link in (
+                "part < count * lines in if part < count * lines:",
+                "at < end in if at < end:",
+                "following >= 0 in if following >= 0 and 0 <= at - behind < end:",
+                "0 <= at - behind in if following >= 0 and 0 <= at - behind < end:",
+                "at - behind < end in if following >= 0 and 0 <= at - behind < end:",
+            )
+        },
+        "cross_entropy_rows.cross_entropy_rows: guard: index + step < rows in following = base + step * stride if index + step < rows else int64(-1)":
+            "other lines would be prefetched, which changes nothing",
+        "cross_entropy_rows.class_of: guard: 0 <= which in return which if which != ignore and 0 <= which < classes else int64(-1)":
+            "whoever asks takes every negative class for none",
+    },
+    "device/block": {
+        "_block_scan.block_scan: guard: cuda.threadIdx.x >= 32 in if cuda.threadIdx.x >= 32 and (lane > 0 or not exclusive):":
+            "the first warp would join the identity, which changes nothing",
+    },
+    "kernels/batch": {
+        "_with_places.batch: guard: s < valid in if s < valid:": "accesses behind the end read elements again, which win no tie with themselves",
+        "_with_places.batch: guard: valid > 0 in return state if valid > 0 else identity()":
+            "accesses behind the end read elements again, which win no tie with themselves",
+    },
+    "kernels/pivot_tally": {
+        "PivotTally._over_runs.choose_all: guard: s < valid in if s < valid:":
+            "accesses behind the end read elements again, of which a pivot is chosen already",
+    },
+    "segment/spread": {
+        "place_elements.place_elements: guard: place < rows in if 0 <= place < rows:":
+            "the fold leaves places of rows, or what is less than 0 where a segment has none",
+    },
+    "reduce/columns": {
+        "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (1)":
+            "elements taken one by one are the same; whole accesses are faster",
+        "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (2)":
+            "elements taken one by one are the same; whole accesses are faster",
+        "fold_columns.fold_columns: guard: half <= below in if half <= below < 2 * half:":
+            "lanes of the lower half would leave what nobody reads, in places that they write again before anybody does",
+    },
+    "reduce/short": {
+        "fold_short_rows.fold_short_rows: guard: group < here in if lane < height and group < here:":
+            "saves a division: every row asks once more before it is written",
+        "fold_staged_rows.fold_staged_rows: guard: valid > 0 in if valid > 0:": "no elements change nothing",
+        "fold_staged_rows.fold_staged_rows: guard: extent > 0 in if shifts and extent > 0:": "rows of no elements go as columns",
+    },
+    "reduce/rows": {
+        "fold_rows.fold_rows: guard: first < last in if shifts and first < last:": "no part of a row is empty: rows of no elements go as columns",
+    },
+    "reduce/spread": {
+        "fold_and_spread_rows.fold_and_spread_rows: guard: row < rows in "
+        "found = fold_whole(x, from_x, row < rows, extent, lane, left, shape, x_strides)":
+            "a group without a row would fold the last one once more, and write nothing",
+        "fold_and_spread_rows.fold_and_spread_rows: guard: row < rows in "
+        "both = fold_whole(x, from_x, row < rows, extent, lane, left, shape, x_strides)":
+            "a group without a row would fold the last one once more, and write nothing",
+    },
+    "segment/gather": {
+        "gather_flat.id_at: guard: 0 <= identifier in return identifier if 0 <= identifier < segments else index_type(-1)":
+            "every negative id fetches zeros",
+        "gather_flat.gather_flat: guard: left[u] < vector in "
+        "after[u] = id_at(ids, first + row + 1, ids_step, segments, left[u] < vector and row + 1 < height)":
+            "saves the load of the id of a row that is there, of which a piece has nothing",
     },
     "segment/gaps": {
         "short_gap_filler.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":

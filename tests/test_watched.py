@@ -28,7 +28,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.runtime import emulator as emulation
 from numba_baracuda.runtime import jit
 from numba_baracuda.scan import tiling as scan_tiling
-from numba_baracuda.segment.kernels import split_ranges
+from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -141,12 +141,26 @@ _add("many ranges", many_ranges)
 for k, stem in enumerate(("sum", "mean", "prod", "max", "min")):
     exact = "_exact" if stem in ("max", "min") else ""
     fold(f"atomic {stem}", f"unsorted_segment_{stem}", f"atomic{exact}", Sample(f"t{k}", 140, (3 + k,), 7, samples.outside))
+fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 20, (4,), 40, samples.outside))
+
+
+def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over segments whose ids have more bits than those that are given."""
+    kernel = scatter_rows(update="add", value="f32", index="i32", vector=1, lanes=1, cut=False, dims=1)
+    kinds = jit.parse_signature("*f32 *i32 *f32 i64 i64 i64 i64 i64 i64 i64 i64 1xi64 1xi64 1xi64")
+    x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
+    low = 1 << 31
+    emulation.run(kernel.py_func, kinds, 1, 256, [x, ids, y, 4, 1, 1, low, low + 3, 1, 1, 1, (1,), (1,), (1,)], mode=emulation.Mode(SEED))
+    assert not y.any()
+
+
+_add("atomic sum beyond ids", beyond_ids)
 fold("atomic max of f64", "unsorted_segment_max", "atomic_exact", Sample("u", 140, (4,), 7, samples.outside, "f64", "i64"))
 fold("atomic max of i32", "unsorted_segment_max", "atomic_exact", Sample("v", 140, (4,), 7, samples.outside, "i32"))
 fold("atomic sum of halves", "unsorted_segment_sum", "atomic", Sample("w", 140, (4,), 7, samples.outside, "f16"))
 fold("atomic sum, chunks", "unsorted_segment_sum", "atomic", Sample("x", 12, (270,), 7, samples.outside))
 fold("atomic sum of pairs", "unsorted_segment_sum", "atomic", Sample("y", 140, (2,), 7, samples.outside))
-for columns, rows in ((1, 5000), (3, 900), (4, 150), (36, 40), (300, 9)):
+for columns, rows in ((1, 5000), (3, 900), (4, 150), (5, 200), (36, 230), (300, 9)):
     for ordered in ("", "unsorted_"):
         for stem in ("sum", "mean"):
             sample = Sample(f"z{columns}", rows, (columns,), 9, samples.outside)
@@ -164,9 +178,26 @@ for columns, rows in ((1, 5000), (3, 200), (36, 60)):
 for stem in ("var", "std", "softmax"):
     for columns in (1, 3):
         fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", Sample(f"E{stem}", 60, (columns,), 9, samples.around_a_long_one))
+fold("max to 1 columns, ids outside", "segment_max_backward", "spread", Sample("D9", 4500, (1,), 9, samples.outside))
 fold("softmax", "segment_softmax", "spread", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "spread", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "spread", Sample("H", 60, (8,), 9, samples.outside, whole=True))
+
+
+def unbounded(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of which nobody says how many there may be: those below 0 are none, and so are the greatest."""
+    op = OPS["segment_softmax_backward"]
+    ids = np.array([-5, -5, 0, 0, 7, 7, 7, 1 << 30, (1 << 31) - 1], np.int32)
+    d_output, output = np.random.default_rng(5).standard_normal((2, 9, 3)).astype(np.float32)
+    given = {"d_output": d_output, "output": output, "segment_ids": ids}
+    with kind.schedule(SEED):
+        got = kind.numpy(samples.function(op)(*[kind.array(given[operand.name]) for operand in op.operands[:-1]]))
+    there = ((ids >= 0) & (ids < (1 << 31) - 2))[:, None]
+    folded = np.stack([(output * d_output)[ids == each].sum(0) for each in ids])
+    np.testing.assert_allclose(got, np.where(there, output * (d_output - folded), 0), rtol=1e-4, atol=1e-5)
+
+
+_add("softmax of ids without a bound", unbounded)
 
 
 def indexed(name: str, op: str, rows: int, columns: int) -> None:
@@ -193,10 +224,15 @@ def indices_and_checks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = np.searchsorted(ids, np.arange(301)).astype(np.int64)
     x = np.random.default_rng(4).standard_normal((700, 5)).astype(np.float32)
     with kind.schedule(SEED):
+        for rows in range(600, 680, 13):  # of which all are in the first 60 segments: one half of a warp is done before the other
+            first = ids[:rows] % 60
+            first.sort()
+            got = kind.numpy(nb.segment_mean_backward(kind.array(x[:300]), nb.SegmentIndex(kind.array(first), 300)))
+            np.testing.assert_allclose(got, (x[:300] / np.maximum(np.bincount(first, minlength=300), 1)[:, None])[first], rtol=1e-5)
         made = [nb.SegmentIndex(kind.array(ids), 300), nb.SegmentIndex.from_offsets(kind.array(offsets))]
         outside = nb.segment_sum(kind.array(x), nb.SegmentIndex(kind.array(ids - 9), 280))
         results = [kind.numpy(nb.segment_mean_backward(kind.array(x[:300]), each)) for each in made]
-        for place, wrong, says in ((699, 300, "699"), (9, ids[-1], "10")):
+        for place, wrong, says in ((699, 300, "699"), (0, -3, r"\[0\]"), (9, ids[-1], "10")):
             broken = np.where(np.arange(700) == place, wrong, ids).astype(np.int32)
             with pytest.raises(nb.InvalidProblem, match=says):
                 nb.segment_sum(kind.array(x), kind.array(broken), 300, check_ids=True)
@@ -229,6 +265,7 @@ def reduce(
 
         monkeypatch.setattr(test_reduce, "values", values)
         monkeypatch.setattr(reduce_tiling, "PASSES", passes)
+        monkeypatch.setattr(reduce_tiling, "WARP_ROWS", 4)
         axes = reduced_axes(found.name, axis, len(shape))
         given = test_reduce.operands(found, shape, axes, element, **options)
         out = {"out": kind.transpose(kind.array(np.empty(shape[::-1], given["dy"].dtype)), (1, 0))} if moved else {}
@@ -255,7 +292,11 @@ for op in ("sum", "var"):
     reduce(f"{op} of rows of a block in parts", op, (1, 9100), 1, passes=1)
     reduce(f"{op} of peeled rows", op, (3, 1101), 1)
     reduce(f"{op} of columns in parts", op, (3000, 3), 0, passes=1)
-    reduce(f"{op} of peeled columns", op, (40, 301), 0, late=True)
+    reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
+    reduce(f"{op} of very short rows", op, (300, 8), 1)
+    reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
+reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
+reduce("var of nothing", "var", (5, 0), 1)
 reduce("var of single elements", "var", (70, 5), 1, late=True)
 reduce("logsumexp of halves in short rows", "logsumexp", (70, 24), 1, "f16")
 for said, shape, axis in (("short rows", (70, 24), 1), ("rows of a warp", (9, 700), 1), ("columns", (300, 20), 0)):
@@ -302,12 +343,16 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(scan_tiling.WEIGHTS, each, small)
 
 
-def scan(name: str, op: str, shape: tuple[int, ...], axis: int, **options: Any) -> None:
+def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, **options: Any) -> None:
+    """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block that has a tile of what blocks share out."""
+
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         narrow(monkeypatch)
+        monkeypatch.setattr(scan_tiling, "FEW_THREADS", threads)
         stem = op.removesuffix("_backward")
+        x = test_scan.values(stem, shape)
         with kind.schedule(SEED):
-            (test_scan.check if stem == op else test_scan.check_backward)(kind, stem, test_scan.values(stem, shape), axis, **options)
+            (test_scan.check if stem == op else test_scan.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
     _add(name, case)
 
@@ -334,6 +379,27 @@ for op in ("cumsum", "cummax", "logcumsumexp", "cumprod_backward", "cummax_backw
     for order, said in ((True, "in order"), (False, "as they come")):
         scan(f"{op} of long rows, {said}", op, (1, 2100), 1, deterministic=order)
         scan(f"{op} of long columns, {said}", op, (1100, 3), 0, deterministic=order)
+for order, said in ((True, "in order"), (False, "as they come")):
+    scan(f"cumsum of long rows from a number, {said}", "cumsum", (1, 1300), 1, deterministic=order, initial=0.5)
+scan("cumsum of long columns, idle threads", "cumsum", (2300, 2), 0, threads=128)
+for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), ("columns", (150, 10), 0), ("long columns", (1100, 3), 0)):
+    scan(f"cummax_backward of rising {said}", "cummax_backward", shape, axis, rising=True)
+    scan(f"cummax_backward of {said} below a number", "cummax_backward", shape, axis, initial=100.0)
+
+
+def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of arrays that begin and end inside of an access, beyond which nobody may read or write."""
+    narrow(monkeypatch)
+    x = test_scan.values("cumsum", (3, 1101))
+    late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
+    late[...] = x
+    for reverse in (False, True):
+        with kind.schedule(SEED):
+            nb.cumsum(late, 1, out=out, reverse=reverse)
+        np.testing.assert_allclose(kind.numpy(out), test_scan.truth("cumsum", x, 1, reverse), atol=1e-4)
+
+
+_add("cumsum of peeled rows that begin late", late_rows)
 scan("cumsum of columns side by side", "cumsum", (40, 130), 0)
 for op in ("cumsum", "cummax_backward", "cumprod_backward"):
     scan(f"{op} of peeled rows", op, (3, 1101), 1)
@@ -344,6 +410,16 @@ scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=
 for op in ("cummax", "cummin"):
     winners(f"{op} and places of rows", op, (3, 1108), 1)
     winners(f"{op} and places of columns", op, (151, 12), 0, reverse=True)
+
+
+def places_below_a_number(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = kind.array(np.ones((3, 40), np.float32))
+    with kind.schedule(SEED):
+        for reverse in (False, True):
+            assert (kind.numpy(nb.cummax(x, 1, reverse=reverse, initial=2, return_indices=True)[1]) == -1).all()
+
+
+_add("places of columns below a number", places_below_a_number)
 winners("places of wide rows", "cummax", (5, 300), 1, small=False, index_dtype="int64")
 winners("places of peeled rows", "cummax", (3, 1103), 1, index_dtype="int32")
 
@@ -362,6 +438,8 @@ def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 10
 
 
 loss("losses", 11, 70)
+loss("losses side by side", 11, 128)
+loss("losses of odd rows", 11, 127)
 loss("losses of wide rows", 5, 1931)
 loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=test_loss.CLASS_WEIGHTS)
 loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
