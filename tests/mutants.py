@@ -145,6 +145,10 @@ KNOWN: dict[str, dict[str, str]] = {
         "cross_entropy_rows.class_of: guard: 0 <= which in return which if which != ignore and 0 <= which < classes else int64(-1)":
             "whoever asks takes every negative class for none",
     },
+    "loss/logits": {
+        "absorbers_of.absorber.absorb: guard: s < valid in if s < valid: (1)":
+            "accesses behind the end read elements again, of which the greatest is taken already",
+    },
     "device/block": {
         "_block_scan.block_scan: guard: cuda.threadIdx.x >= 32 in if cuda.threadIdx.x >= 32 and (lane > 0 or not exclusive):":
             "the first warp would join the identity, which changes nothing",
