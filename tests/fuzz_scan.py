@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import test_scan
+import test_scan_integers
 from fuzz_arrays import drawn_shape, random_values, repeated, sprinkled
 from fuzz_families import Case, NoReference, Problem, drawn_options, met
 from references import Array, Truth, is_whole
@@ -75,7 +76,7 @@ class Scan:
             if indices:
                 np.testing.assert_array_equal(results["indices"], _winners(name, given["x"], axis, **asked))
             if whole:
-                np.testing.assert_array_equal(results[output], _exact(name, given["x"], axis, made_of, **asked))
+                np.testing.assert_array_equal(results[output], test_scan_integers.truth(name, given["x"], axis, made_of, **asked))
                 return
             with np.errstate(all="ignore"):
                 wanted, scale = (_backward if op.backward is None else _forward)(name, given, axis, asked)
@@ -100,15 +101,6 @@ def _backward(name: str, given: dict[str, Array], axis: int, asked: dict[str, An
     if name == "logcumsumexp":
         scale = scale * (4 + _most(given["y"].astype(np.float64), axis) + _most(x.astype(np.float64), axis))
     return wanted, scale
-
-
-def _exact(name: str, x: Array, axis: int, dtype: Any, reverse: bool = False, exclusive: bool = False, initial: int | None = None) -> Array:
-    """A scan of integers, which wrap around."""
-    limits = np.iinfo(dtype)
-    begin = {"cumsum": 0, "cumprod": 1, "cummax": limits.min, "cummin": limits.max}[name] if initial is None else initial
-    along = np.moveaxis(x.astype(dtype), axis, -1)[..., :: -1 if reverse else 1]
-    made = test_scan.FOLDS[name].accumulate(np.concatenate([np.full((*along.shape[:-1], 1), begin, dtype), along], -1), axis=-1, dtype=dtype)
-    return np.moveaxis((made[..., :-1] if exclusive else made[..., 1:])[..., :: -1 if reverse else 1], -1, axis)
 
 
 def _most(terms: Array, axis: int) -> Array:

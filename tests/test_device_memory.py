@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -34,8 +35,10 @@ def test_other_workers_keep_their_share(monkeypatch: pytest.MonkeyPatch) -> None
 def test_memory_that_others_give_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     reports = iter([2.0, 2.0, 9.0, 9.0, 9.0])
     monkeypatch.setattr(device_memory, "free", lambda: next(reports))
-    with device_memory.turn(8, patience=60):
-        pass
+    ran = False
+    with contextlib.suppress(pytest.skip.Exception), device_memory.turn(8, patience=60):  # a skip would hide that nobody waited
+        ran = True
+    assert ran
 
 
 def test_one_at_a_time() -> None:
