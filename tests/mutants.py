@@ -142,7 +142,9 @@ KNOWN: dict[str, dict[str, str]] = {
         },
         "cross_entropy_rows.cross_entropy_rows: guard: index + step < rows in following = base + step * stride if index + step < rows else int64(-1)":
             "other lines would be prefetched, which changes nothing",
-        "cross_entropy_rows.class_of: guard: 0 <= which in return which if which != ignore and 0 <= which < classes else int64(-1)":
+    },
+    "loss/compact": {
+        "class_of: guard: 0 <= which in return which if which != ignore and 0 <= which < classes else int64(-1)":
             "whoever asks takes every negative class for none",
     },
     "loss/logits": {
