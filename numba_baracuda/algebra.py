@@ -180,6 +180,7 @@ HYPOT = Monoid(
     about=ByType("numba_baracuda.kernels.pivots:scaled_square"),
     moved=ByType("numba_baracuda.kernels.pivots:scaled_again"),
     around=ByType("numba_baracuda.kernels.pivots:scaled_sum"),
+    divides=True,
 )  # fmt: skip
 #: the same, quicker where the squares stay in range as they are
 TRIED_HYPOT = replace(HYPOT, name="tried_hypot", suits=ByType("numba_baracuda.kernels.pivots:squares_in_range"))
@@ -231,7 +232,7 @@ def _deviation(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the variance and its root; where nothing is left of the count, they are 0
-_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True, "corrected": True}
+_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True, "corrected": True, "divides": True}
 VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
 STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
 
@@ -269,7 +270,7 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
 #: the mean, and 1 / count, 0 where nothing is left of that
 MOMENTS = Monoid(
     "moments", (0.0, 0.0), _join_means, _one_mean, _mean_and_share, results=2, counts=True,
-    about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True, corrected=True,
+    about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True, corrected=True, divides=True,
 )  # fmt: skip
 
 # ---------------------------------------------------------------- truth

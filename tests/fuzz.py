@@ -46,7 +46,6 @@ MOST_MEMORY = 3 << 29
 #: profiles of values that tell nothing, by pattern of the op, and why
 WITHOUT: dict[str, tuple[tuple[str, ...], str]] = {
     "*prod*": (("extreme",), "the order of the factors decides what leaves the range"),
-    "cumprod_backward": (("special",), "how a sum of products is factored decides whether infinities meet"),
     "*var*": (("extreme",), "squares leave the range of the reference as well"),
     "*std*": (("extreme",), "squares leave the range of the reference as well"),
     "*[!xn]_backward": (("extreme",), "products of the limits leave the range of the reference as well"),

@@ -96,8 +96,11 @@ def _forward(name: str, given: dict[str, Array], axis: int, asked: dict[str, Any
 def _backward(name: str, given: dict[str, Array], axis: int, asked: dict[str, Any]) -> tuple[Array, Array]:
     """The same of a gradient. Exponentials are of differences from what was rounded when it was saved."""
     dy, x = given["dy"], given.get("x", np.zeros(given["dy"].shape))
+    if name == "cumprod":
+        wanted, unsure = test_scan.factored(dy, x, axis, **asked)
+        return wanted, np.where(unsure, np.inf, _most(test_scan.factored(abs(dy), abs(x), axis, **asked)[0], axis) + 1)
     wanted = test_scan.backward_truth(name, dy, x, axis, **asked)
-    scale = _most(test_scan.backward_truth(name, abs(dy), abs(x) if name == "cumprod" else x, axis, **asked), axis) + 1
+    scale = _most(test_scan.backward_truth(name, abs(dy), x, axis, **asked), axis) + 1
     if name == "logcumsumexp":
         scale = scale * (4 + _most(given["y"].astype(np.float64), axis) + _most(x.astype(np.float64), axis))
     return wanted, scale

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_scan
 from kinds import Kind
 
 import numba_baracuda as nb
@@ -179,21 +180,8 @@ def _scan_sum(g: Array, x: Array, y: Array) -> Array:
 
 
 def _scan_prod(g: Array, x: Array, y: Array) -> Array:
-    """dx[j] = y[j − 1] · Σ dy[i] · Π x[k] over j < k ≤ i, as a sum of products and by Horner's rule; a zero ends what comes from behind it.
-
-    Where infinities of both signs meet, the two may differ, and so may the op from either.
-    """
-    n = x.shape[1]
-    before = np.concatenate([np.ones((len(x), 1)), y[:, :-1]], axis=1)
-    nested, summed, behind = np.empty_like(x), g.copy(), np.zeros(len(x))
-    for j in range(n - 1, -1, -1):
-        nested[:, j] = g[:, j] + behind
-        behind = np.where(x[:, j] == 0, 0, x[:, j] * nested[:, j])
-        product = np.ones(len(x))
-        for i in range(j + 1, n):
-            product = np.where((product == 0) | (x[:, i] == 0), 0, product * x[:, i])
-            summed[:, j] += np.where(product == 0, 0, g[:, i] * product)
-    return np.where(np.isclose(nested, summed, equal_nan=True), before * summed, AMBIGUOUS)
+    made, unsure = test_scan.factored(g, x, 1)
+    return np.where(unsure, AMBIGUOUS, made)
 
 
 def _scan_extreme(sign: int) -> Callable[[Array, Array, Array], Array]:
@@ -226,18 +214,28 @@ SCANS: dict[str, tuple[Callable[[Array], Array], Callable[[Array, Array, Array],
 
 
 @EVERY_LENGTH
+@pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("name", SCANS)
-def test_scans(kind: Kind, name: str, length: str) -> None:
+def test_scans(kind: Kind, name: str, exclusive: bool, length: str) -> None:
+    """An exclusive result is the inclusive one of the element before, and nothing depends on the last element."""
     x = SLICES[length]()
     g = np.resize([2.0, -3.0, 0.5, 4.0, -1.0], x.size).reshape(x.shape)
-    if name in ("cumsum", "cummax", "cummin"):
+    if name in ("cumsum", "cumprod", "cummax", "cummin"):
         g[::5, 1], g[1::5, 0], g[2::5, 2] = INF, NAN, -INF
+    if name == "cumprod":
+        g[3::5, 1] = 0
     with np.errstate(all="ignore"):
         y = SCANS[name][0](x)
-        wanted = SCANS[name][1](g, x, y)
+        if exclusive:
+            wanted = np.zeros_like(x)
+            wanted[:, :-1] = SCANS[name][1](g[:, 1:], x[:, :-1], y[:, :-1])
+            y = np.hstack([np.full_like(y[:, :1], test_scan.BEGINNING[name]), y[:, :-1]])
+        else:
+            wanted = SCANS[name][1](g, x, y)
     known = {"dy": g.astype(np.float32), "x": x.astype(np.float32), "y": y.astype(np.float32)}
     op = nb.OPS[f"{name}_backward"]
     names = [operand.name for operand in op.operands[:-1]]
     for axis in (1, 0):
-        got = kind.numpy(getattr(nb, op.name)(*[kind.array(known[each] if axis else known[each].T.copy()) for each in names], axis))
+        given = [kind.array(known[each] if axis else known[each].T.copy()) for each in names]
+        got = kind.numpy(getattr(nb, op.name)(*given, axis, exclusive=exclusive))
         agree(got if axis else got.T, wanted, x)

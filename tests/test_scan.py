@@ -117,6 +117,34 @@ def backward_truth(
     return np.moveaxis(made[..., :: -1 if reverse else 1], -1, axis)
 
 
+def factored(dy: Any, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any) -> tuple[Any, Any]:
+    """The gradient of cumprod as p · s, p the product before an element and s the sum behind it, where a factor of 0 makes a term 0.
+
+    And where its order decides: s is summed term by term and by Horner's rule, which differ where infinities of both signs meet, and where s nearly
+    cancels the sign of an infinite p · s is anyone's. An exclusive product is the inclusive one of the element before.
+    """
+    g, w = (np.moveaxis(each.astype(np.float64), axis, -1)[..., :: -1 if reverse else 1] for each in (dy, x))
+    before = np.moveaxis(truth("cumprod", x, axis, reverse, True, initial), axis, -1)[..., :: -1 if reverse else 1]
+    if exclusive:
+        g, w, before = g[..., 1:], w[..., :-1], before[..., :-1]
+    terms, nested, summed, sizes = np.zeros_like(w), np.zeros_like(w), np.zeros_like(w), np.zeros_like(w)
+    behind = np.zeros(w.shape[:-1])
+
+    def times(a: Any, b: Any) -> Any:
+        return np.where((a == 0) | (b == 0), 0, a * b)
+
+    for j in range(w.shape[-1] - 1, -1, -1):
+        terms[..., j], nested[..., j] = g[..., j], g[..., j] + behind
+        summed[..., j], sizes[..., j] = terms[..., j:].sum(-1), abs(terms[..., j:]).sum(-1)
+        terms[..., j:], behind = times(terms[..., j:], w[..., j : j + 1]), times(nested[..., j], w[..., j])
+    unsure = (nested != summed) & ~(np.isnan(nested) & np.isnan(summed)) & ~(np.isfinite(nested) & np.isfinite(summed))
+    unsure |= np.isinf(before) & (abs(summed) <= 1e-4 * sizes) & (sizes > 0)
+    made = before * summed
+    if exclusive and x.size:
+        made, unsure = (np.concatenate([each, np.zeros_like(each[..., :1], shape=(*each.shape[:-1], 1))], -1) for each in (made, unsure))
+    return tuple(np.moveaxis(each[..., :: -1 if reverse else 1], -1, axis) for each in (made, unsure))
+
+
 def gradient(kind: str, operands: dict[str, Any], axis: int) -> tuple[Any, Any]:
     """Of long rows, in float64 by a walk along the axis, and what its rounding is measured by."""
     moved = {name: np.moveaxis(array.astype(np.float64), axis, 0) for name, array in operands.items()}

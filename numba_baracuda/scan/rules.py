@@ -1,8 +1,8 @@
 """What scans do to elements, as plain functions of scalars: without an index, a direction or a dtype.
 
 A scan walks its elements in an order of its own and keeps the fold of those behind it. ``prepare(a, b, c, near, one)`` makes (p, q, r) of what is
-read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, one)`` the result of the states before and after
-the element, and ``begin(initial, place, one)`` the state before the first. As in :mod:`~numba_baracuda.monoid` there are no other literals, and
+read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, place, one)`` the result of the states before and
+after the element, and ``begin(initial, place, one)`` the state before the first. As in :mod:`~numba_baracuda.monoid` there are no other literals, and
 what needs numba is named as ``"package.module:function"``.
 """
 
@@ -37,11 +37,11 @@ def _number(initial: Any, place: Any, one: Any) -> Any:
     return initial
 
 
-def _after(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+def _after(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
     return after
 
 
-def _before(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+def _before(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
     return before
 
 
@@ -96,11 +96,11 @@ def _at(initial: Any, place: Any, one: Any) -> Any:
     return initial, place
 
 
-def _value_after(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+def _value_after(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
     return after[0]
 
 
-def _value_before(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+def _value_before(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
     return before[0]
 
 
@@ -134,11 +134,11 @@ def _no_run(initial: Any, place: Any, one: Any) -> Any:
     return initial, place, one - one, one - one
 
 
-def _ended_run(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+def _ended_run(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
     return before[2]
 
 
-def _ended_run_and_own(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+def _ended_run_and_own(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
     return before[2] + p
 
 
@@ -157,7 +157,7 @@ def _compose_shares(a: Any, b: Any) -> Any:
 
 
 def _scaled_gradient(p: Any, q: Any, place: Any, one: Any) -> Any:
-    return q, q * p
+    return q, q * p if (p != 0) & (q != 0) else one - one
 
 
 def _gradient(p: Any, q: Any, place: Any, one: Any) -> Any:
@@ -168,12 +168,13 @@ def _from_nothing(initial: Any, place: Any, one: Any) -> Any:
     return one, one - one
 
 
-def _own_and_behind(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
+def _own_and_behind(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
     return r * (p + before[1])
 
 
-def _behind(before: Any, after: Any, p: Any, r: Any, one: Any) -> Any:
-    return r * before[1]
+def _behind(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+    """Behind the first element is nothing: its gradient is 0, that of :func:`_from_nothing`, even if r is not finite."""
+    return r * before[1] if place > 0 else before[1]
 
 
 def _factor_and_product_before(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:

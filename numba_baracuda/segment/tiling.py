@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from ..axes import ceil_div
+from ..monoid import Monoid
 
 #: threads in a block of the row-wise kernels
 THREADS = 256
@@ -135,13 +136,14 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
 
 
-def unroll_for(access: int, index_size: int, scalars: int, heavy: bool) -> int:
+def unroll_for(access: int, index_size: int, vector: int, monoid: Monoid) -> int:
     """Rows whose loads a lane of the fold issues before it uses the first; ``access`` in bytes. More where both loads are short.
 
-    Fewer where a fold is ``heavy``, of states that are more than an element, of ``scalars`` a lane: the compiler unrolls no more code than that.
+    Fewer where states are more than an element, unless all ``vector`` states of a lane have few scalars: the compiler unrolls no more code than that.
+    A division takes as much code, and registers, as one more scalar of each state.
     """
-    if heavy:
-        return UNROLL if access == 16 and scalars <= UNROLL else UNROLL // 2
+    if monoid.heavy:
+        return UNROLL if access == 16 and vector * (monoid.width + monoid.divides) <= UNROLL else UNROLL // 2
     return 2 * UNROLL if access <= 4 and index_size == 4 else UNROLL
 
 

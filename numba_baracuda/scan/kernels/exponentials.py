@@ -55,14 +55,14 @@ def _logarithm(kind: Any) -> Any:
 def logarithm_after(kind: Any) -> Any:
     """``emit``: log Σ exp x up to the element."""
     log = _logarithm(kind)
-    return jit.device(lambda before, after, p, r, one: log(after))
+    return jit.device(lambda before, after, p, r, place, one: log(after))
 
 
 @functools.cache
 def logarithm_before(kind: Any) -> Any:
     """``emit``: log Σ exp x before the element."""
     log = _logarithm(kind)
-    return jit.device(lambda before, after, p, r, one: log(before))
+    return jit.device(lambda before, after, p, r, place, one: log(before))
 
 
 @functools.cache

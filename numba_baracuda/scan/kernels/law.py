@@ -16,8 +16,8 @@ from ..rules import rule_of
 class Law:
     """Types, states and functions of a rule from elements of type ``value`` to those of type ``result``, where ``place`` names the type of places.
 
-    ``emit(before, after, p, r)`` and ``begin(initial, place)`` are those of the rule. ``note(made, at, a, b, c, near)`` writes what the rule makes
-    of an element, p, q and r, to three arrays, and ``lift(made, at, place)`` gives its state. ``get`` and ``put`` are those of
+    ``emit(before, after, p, r, place)`` and ``begin(initial, place)`` are those of the rule. ``note(made, at, a, b, c, near)`` writes what the rule
+    makes of an element, p, q and r, to three arrays, and ``lift(made, at, place)`` gives its state. ``get`` and ``put`` are those of
     :func:`~...device.block.reach_of`.
     """
 
@@ -48,7 +48,7 @@ class Law:
         self.note = note
         self.lift = jit.device(lambda made, at, place: cast(lift(made[0][at], made[1][at] if items > 1 else made[0][at], placed(place), wide(1))))
         self.begin = jit.device(lambda initial, place: cast(begin(wide(initial), placed(place), wide(1))))
-        self.emit = jit.device(lambda before, after, p, r: emit(before, after, p, r, wide(1)))
+        self.emit = jit.device(lambda before, after, p, r, place: emit(before, after, p, r, placed(place), wide(1)))
         self.get, self.put = reach_of(self.width)
 
     def reported(self, reverse: bool, index: Any) -> Any:

@@ -210,7 +210,7 @@ class Part:
                 for v in range(vector):
                     k, position = vector - 1 - v if reverse else v, start + s * vector + v
                     after = combine(state, lift(made, v, position))
-                    values[k] = narrow(emit(state, after, made[0][v], made[2][v] if items > 2 else made[0][v]))
+                    values[k] = narrow(emit(state, after, made[0][v], made[2][v] if items > 2 else made[0][v], position))
                     if placed:
                         winners[k] = reported(state, after, extent)
                     if in_row(s, int32(s * vector + v), own):
@@ -262,7 +262,7 @@ class Part:
                             if won:
                                 winners |= marks(marks(1) << k)
                             if there and won and before[1] >= 0:
-                                y[to_y + place(before[1], extent, 1) * y_gap] = narrow(emit(before, after, made[0][v], made[0][v]))
+                                y[to_y + place(before[1], extent, 1) * y_gap] = narrow(emit(before, after, made[0][v], made[0][v], start + k))
                             if there and k == own[1] - 1 and after[1] >= 0:
                                 y[to_y + place(after[1], extent, 1) * y_gap] = narrow(after[2])
                         if not in_row(s, k, own):

@@ -107,8 +107,9 @@ class Stack:
                 state = get(before, v)
                 for s in range(steps):
                     k = s * vector + v
-                    after = combine(state, lift(made, k, start + s))
-                    values[k] = narrow(emit(state, after, made[0][k], made[2][k] if items > 2 else made[0][k]))
+                    position = start + s
+                    after = combine(state, lift(made, k, position))
+                    values[k] = narrow(emit(state, after, made[0][k], made[2][k] if items > 2 else made[0][k], position))
                     if placed:
                         places[k] = reported(state, after, extent)
                     state = after
@@ -149,7 +150,7 @@ class Stack:
                         if after[1] == position:
                             winners[s] |= int32(1 << v)
                             if state[1] >= 0:
-                                y[to_y + v + place(state[1], extent) * y_gap] = narrow(emit(state, after, made[0][k], made[0][k]))
+                                y[to_y + v + place(state[1], extent) * y_gap] = narrow(emit(state, after, made[0][k], made[0][k], position))
                         if position == extent - 1 and after[1] >= 0:
                             y[to_y + v + place(after[1], extent) * y_gap] = narrow(after[2])
                         state = after

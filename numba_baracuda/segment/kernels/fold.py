@@ -49,7 +49,7 @@ def fold_tiles(
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     place_type, place_vector = jit.SCALARS[place or "i64"], BY_NAME[place or "i64"].vector
     load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[place_vector]
-    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, scalars, rule.heavy)
+    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, rule)
     edges, batch_size = 2 * groups, unroll * vector
     # of single columns of states the compiler would leave the loop over a whole batch as it is, and the batch in memory
     whole_batches = not (rule.heavy and vector == 1)

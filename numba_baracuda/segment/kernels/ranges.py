@@ -89,7 +89,7 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
     write_empty, place, scan = blank_writer(value, vector), place_of(dims), block_scan(SUM, int32, THREADS, exclusive=True)
     load = LOAD_DIRECT[vector] if placed else LOAD_ONCE[vector]
     # no more rows in flight than a group of one lane has in a tile
-    unroll = min(unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, scalars, monoid_of(monoid).heavy), RANGE_ROUNDS)
+    unroll = min(unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), RANGE_ROUNDS)
     groups, batch_size, width, table = THREADS // lanes, unroll * vector, scalars // vector, RANGE_WORDS * 32 // state_type.bitwidth
 
     @jit.device

@@ -49,7 +49,7 @@ def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target:
     permuted = fold.order.place != ""
     wide, access = BY_NAME[descriptor.element].accumulator in ("f64", "i64"), rows.vector * BY_NAME[descriptor.element].itemsize
     if fold.monoid.heavy or BY_NAME[descriptor.element].itemsize == 2:
-        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize, rows.vector * fold.monoid.width, fold.monoid.heavy)
+        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize, rows.vector, fold.monoid)
         batch = unroll * max(access, 4) // 4 * (2 if fold.other else 1)
         states = rows.vector * fold.monoid.width * (2 if wide else 1)
         return max(1, min(5, _REGISTERS // (72 + batch + 3 * states + (unroll if permuted else 0))))
