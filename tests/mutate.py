@@ -18,6 +18,7 @@ import importlib.util
 import io
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -50,6 +51,11 @@ class Verdict(NamedTuple):
 def files() -> list[Path]:
     """Of kernels and of the device library."""
     return [path for path in sorted((ROOT / "numba_baracuda").rglob("*.py")) if {"kernels", "device"} & set(path.parts)]
+
+
+def with_device_functions() -> list[str]:
+    """Paths, from the root, of those files whose lines run on the device."""
+    return [path.relative_to(ROOT).as_posix() for path in files() if mutations.device_functions(ast.parse(path.read_text()))]
 
 
 def sites() -> list[Site]:
@@ -255,24 +261,36 @@ def judge_all(chosen: list[tuple[int, Site]], seconds: float, known: bool) -> in
     for word, site in verdicts:
         if word in ("SURVIVED", "KNOWN BUT KILLED"):
             print(word, site)
-    print(f"{len(verdicts)} mutants: " + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    print(f"{len(verdicts)} mutants: {said}; {used.ru_utime + used.ru_stime:.0f} s of one core")
     return int(bool(broken or counts["SURVIVED"] or counts["KNOWN BUT KILLED"]))
 
 
-def lines() -> int:
-    """Which lines of kernels no watched test has run under the race detector."""
+def watched_arguments(paths: list[str]) -> list[str]:
+    """The watched tests that the rows of these files name; all of them if a file has no row."""
+    watched, names = [str(TESTS / each) for each in mutants.WATCHED], [mutations.name_of(path) for path in paths]
+    if any(name not in mutants.TESTS for name in names):
+        return watched
+    return list(dict.fromkeys(each for name in names for each in arguments_of(name) if each.partition("::")[0] in watched))
+
+
+def lines(paths: list[str]) -> int:
+    """Which lines of these files none of their watched tests has run under the race detector."""
     import watched_lines
 
     watched_lines.watch()
-    if code := run_tests([str(TESTS / each) for each in mutants.WATCHED]):
+    if code := run_tests(watched_arguments(paths)):
         return code
-    found = watched_lines.missing(ROOT, files())
-    left = [each for each in found if each not in mutants.UNWATCHED]
+    found = watched_lines.missing(ROOT, [ROOT / path for path in paths])
+    expected = {each for each in mutants.UNWATCHED if each[0] in paths or not (ROOT / each[0]).exists()}
+    left = [each for each in found if each not in expected]
     for path, function, text in left:
         print(f"never ran under the race detector: {path}: {function}: {text}")
-    for entry in set(mutants.UNWATCHED) - set(found):
+    for entry in expected - set(found):
         print(f"UNWATCHED names what has run, or is not there: {entry}")
-    return int(bool(left or set(mutants.UNWATCHED) - set(found)))
+    print(f"{len(paths)} files: {len(left)} lines never ran under the race detector")
+    return int(bool(left or expected - set(found)))
 
 
 def main() -> int:
@@ -289,13 +307,16 @@ def main() -> int:
     given = parser.parse_args()
     if given.fresh >= 0:
         return fresh(given.fresh)
-    if given.lines:
-        return lines()
+    pattern = given.kernel if "*" in given.kernel else f"*{given.kernel}*"
+    paths = [path for path in with_device_functions() if fnmatch.fnmatch(path.partition("/")[2], pattern)]
+    if given.lines and paths:
+        return lines(paths)
     found = sites()
     for complaint in stale(found):
         print(complaint)
-    pattern = given.kernel if "*" in given.kernel else f"*{given.kernel}*"
-    chosen = [(k, site) for k, site in enumerate(found) if fnmatch.fnmatch(site.path.partition("/")[2], pattern) and re.search(given.site, str(site))]
+    chosen = [(k, site) for k, site in enumerate(found) if site.path in paths and re.search(given.site, str(site))]
+    if not chosen:
+        parser.error("no place to change has such a kernel and site")
     if given.list:
         print(*(site for _, site in chosen), sep="\n")
         return 0

@@ -22,6 +22,12 @@ ORDER_MAKERS = {"_load", "_store", "_fetch_add"}
 RESETS = {"clear", "put"}
 
 
+def name_of(path: str) -> str:
+    """What the tables call a file: its path in the package, without the folder ``kernels`` of a family."""
+    parts = Path(path).with_suffix("").parts[1:]
+    return "/".join(part for k, part in enumerate(parts) if k == 0 or part != "kernels")
+
+
 class Site(NamedTuple):
     """One place to change. ``text`` tells it from the others of its function without line numbers."""
 
@@ -35,8 +41,7 @@ class Site(NamedTuple):
     @property
     def file(self) -> str:
         """Its name in the tables."""
-        parts = Path(self.path).with_suffix("").parts[1:]
-        return "/".join(part for k, part in enumerate(parts) if k == 0 or part != "kernels")
+        return name_of(self.path)
 
     @property
     def key(self) -> str:

@@ -154,14 +154,17 @@ def test_what_else_is_returned(kind: Kind) -> None:
 
 
 def test_nothing_counts(kind: Kind) -> None:
-    """Loss and gradients are 0 to the last bit, whatever the logits are."""
+    """Loss, gradients and what else is returned are 0 to the last bit, whatever the logits are."""
     x, w, _ = problem()
     x *= 1e38  # logits are infinite
     for target in (np.full(21, -100), np.full(21, 70)):
         for options in ({}, {"class_weight": np.ones(70, np.float32)}):
             given = {name: kind.array(each) for name, each in options.items()}
-            got = nb.fused_linear_cross_entropy(*map(kind.array, (x, w, target)), grad_input=True, grad_weight=True, chunk=8, **given)
-            assert kind.numpy(got.loss) == 0
+            got = nb.fused_linear_cross_entropy(
+                *map(kind.array, (x, w, target)), lse_square_scale=0.1, grad_input=True, grad_weight=True, return_z_loss=True, return_accuracy=True,
+                chunk=8, **given,
+            )  # fmt: skip
+            assert kind.numpy(got.loss) == kind.numpy(got.z_loss) == kind.numpy(got.accuracy) == 0
             assert not kind.numpy(got.grad_input).any() and not kind.numpy(got.grad_weight).any()
 
 
@@ -181,7 +184,7 @@ def test_no_rows(kind: Kind) -> None:
 
 
 def test_numbers_that_are_none(kind: Kind) -> None:
-    """NaN and +∞ make their own row NaN, −∞ among finite logits is a class that cannot be, and nothing but −∞ is NaN."""
+    """NaN and +∞ make their own row NaN, −∞ among finite logits is a class that cannot be; nothing but −∞ is NaN, and predicts class 0."""
     target = np.array([0, 1, 2, 0])
     for value in (np.nan, np.inf):
         x, w = np.zeros((4, 1), np.float32), np.ones((5, 1), np.float32)
@@ -195,8 +198,9 @@ def test_numbers_that_are_none(kind: Kind) -> None:
     np.testing.assert_allclose(kind.numpy(got.loss), np.log(4), rtol=1e-6)
     assert np.isfinite(kind.numpy(got.grad_weight)).all() and kind.numpy(got.grad_bias)[3] == 0
     bias[:] = -np.inf
-    got = nb.fused_linear_cross_entropy(*given, reduction="none", bias=kind.array(bias), grad_input=True)
+    got = nb.fused_linear_cross_entropy(*given, reduction="none", bias=kind.array(bias), grad_input=True, return_predicted=True)
     assert np.isnan(kind.numpy(got.loss)).all() and np.isnan(kind.numpy(got.grad_input)).all()
+    assert (kind.numpy(got.predicted) == 0).all()
 
 
 def test_small_gradients_survive_in_float16(kind: Kind) -> None:

@@ -160,3 +160,18 @@ def test_the_command_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     listed = capsys.readouterr().out.splitlines()
     assert sum("barrier: cuda.syncthreads()" in line for line in listed) == 6 and all("carries.py" in line for line in listed)
     assert os.environ["NUMBA_BARACUDA_EMULATE"] == "1"
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for asked in (["--kernel", "segment/kernels/carry"], ["--site", "no such place"], ["--lines", "--kernel", "segment/kernels/carry"]):
+        monkeypatch.setattr("sys.argv", ["mutate", *asked])
+        with pytest.raises(SystemExit, match="2"):
+            mutate.main()
+        assert "no place to change" in capsys.readouterr().err
+
+
+def test_lines_of_some_kernels_run_their_watched_tests() -> None:
+    compact, pull = "numba_baracuda/loss/kernels/compact.py", "numba_baracuda/segment/kernels/pull.py"
+    assert mutate.watched_arguments([compact]) == [f"{mutate.TESTS / mutate.WATCHED}::test_case[losses without ignored rows]"]
+    everything = [str(mutate.TESTS / each) for each in mutants.WATCHED]
+    assert mutate.watched_arguments([compact, pull]) == mutate.watched_arguments(mutate.with_device_functions()) == everything

@@ -178,7 +178,8 @@ for columns, rows in ((1, 5000), (3, 200), (36, 60)):
 for stem in ("var", "std", "softmax"):
     for columns in (1, 3):
         fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", Sample(f"E{stem}", 60, (columns,), 9, samples.around_a_long_one))
-fold("max to 1 columns, ids outside", "segment_max_backward", "spread", Sample("D9", 4500, (1,), 9, samples.outside))
+for stem in ("max", "logsumexp"):
+    fold(f"{stem} to 1 columns, ids outside", f"segment_{stem}_backward", "spread", Sample("D9", 4500, (1,), 9, samples.outside))
 fold("softmax", "segment_softmax", "spread", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "spread", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "spread", Sample("H", 60, (8,), 9, samples.outside, whole=True))
