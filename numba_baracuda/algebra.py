@@ -232,7 +232,15 @@ def _deviation(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the variance and its root; where nothing is left of the count, they are 0
-_BATCH: dict[str, Any] = {"about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True, "corrected": True, "divides": True}
+_BATCH: dict[str, Any] = {
+    "about": _apart,
+    "moved": _moments_moved,
+    "around": _moments,
+    "terms": 2,
+    "shifts": True,
+    "corrected": True,
+    "divides": True,
+}
 VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
 STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
 

@@ -51,7 +51,8 @@ class Monoid:
     ``suits(sum, pivot, one)``, the sum of some elements, of one term each, about the pivot 1 is tried first: it says whether that will do, 1 and the
     pivot of those before having become ``pivot``.
 
-    ``kind`` is the state's type where it is not the accumulator's; ``divides`` says that ``combine`` does. Where elements ``shift``, the mean in a state is taken less one of them.
+    ``kind`` is the state's type where it is not the accumulator's; ``divides`` says that ``combine`` does. Where elements
+    ``shift``, the mean in a state is taken less one of them.
     """
 
     name: str
