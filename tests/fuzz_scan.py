@@ -98,7 +98,8 @@ def _backward(name: str, given: dict[str, Array], axis: int, asked: dict[str, An
     dy, x = given["dy"], given.get("x", np.zeros(given["dy"].shape))
     if name == "cumprod":
         wanted, unsure = test_scan.factored(dy, x, axis, **asked)
-        return wanted, np.where(unsure, np.inf, _most(test_scan.factored(abs(dy), abs(x), axis, **asked)[0], axis) + 1)
+        scale = _most(test_scan.factored(abs(dy), abs(x), axis, **asked)[0], axis) + 1
+        return np.where(unsure, 0.0, wanted), np.where(unsure, np.inf, scale)  # such a scale lets any result pass
     wanted = test_scan.backward_truth(name, dy, x, axis, **asked)
     scale = _most(test_scan.backward_truth(name, abs(dy), x, axis, **asked), axis) + 1
     if name == "logcumsumexp":

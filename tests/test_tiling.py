@@ -9,6 +9,7 @@ import pytest
 from samples import OPS
 
 from numba_baracuda import PlanPreference, SegmentDescriptor, select
+from numba_baracuda.algebra import monoid_of
 from numba_baracuda.axes import ceil_div
 from numba_baracuda.op import Launch, Layout, Target
 from numba_baracuda.segment import tiling
@@ -46,6 +47,18 @@ def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
         assert ceil_div(shape.row_blocks, blocks // shape.chunks) == turns
         assert blocks // shape.chunks >= min(shape.row_blocks, 8 * 132)
     assert Tiling(2_000_000, 128, 4, 1).launch_in_turns(132)[0] == 250_000 // 32 + 1
+
+
+@pytest.mark.parametrize(
+    ("monoid", "itemsize", "vector", "rows"),
+    [
+        ("sum", 4, 4, 8), ("sum", 4, 1, 16), ("softmax", 4, 4, 8), ("softmax", 2, 8, 4), ("scaled_prod", 4, 4, 4), ("var", 4, 4, 4), ("var", 8, 2, 8),
+        ("moments", 4, 4, 4), ("moments", 8, 2, 8), ("moments", 4, 1, 4),
+    ],
+)  # fmt: skip
+def test_rows_in_flight(monoid: str, itemsize: int, vector: int, rows: int) -> None:
+    """Fewer where the states of a lane are large, or have a division each."""
+    assert tiling.unroll_for(itemsize * vector, 4, vector, monoid_of(monoid)) == rows
 
 
 @pytest.mark.parametrize("vector", [2, 4, 8])

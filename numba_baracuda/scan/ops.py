@@ -56,7 +56,11 @@ _WHOLE = (
     ' Integers and truth values give int64; int32 and bool give int32 with ``dtype="int32"``. {0} beyond that range wrap around, modulo 2⁶⁴ or 2³². '
     "``initial`` is then a whole number of that dtype. Integers have no gradient."
 )
-_ENDS = "The gradient is exact where elements are 0, one or many: a zero ends what comes from behind it, ±∞ too."
+_ENDS = (
+    "The gradient is exact where elements are 0, one or many. It is p · s: p is the product of the elements before x[j] in the order of the scan, s "
+    "the sum of dy[i] times the elements of y[i] behind x[j]. A term of s with a factor of 0 is 0, even if another is ±∞ or NaN; where terms of both "
+    "signs are infinite, s is NaN or ±∞. The product p · s follows IEEE arithmetic, so an infinite p gives ±∞, or NaN if s is 0."
+)
 TABLE = (
     Row("cumsum", "y[i] = Σ x[j]", "dx[j] = Σ dy[i]", (DY,), _IEEE + _WHOLE.format("Sums"), (*NUMBERS, "bool")),
     Row(
