@@ -296,6 +296,9 @@ for op in ("sum", "var"):
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
+# lanes and warps that have nothing to join
+reduce("var of columns in parts, the last of one element", "var", (2049, 3), 0, passes=1)
+reduce("var of rows of a block in parts, the last of one element", "var", (1, 8193), 1, passes=1)
 reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
 reduce("var of nothing", "var", (5, 0), 1)
 reduce("var of single elements", "var", (70, 5), 1, late=True)
