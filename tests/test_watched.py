@@ -98,6 +98,7 @@ fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside
 fold("tiles of halves", "segment_max", "ragged_sorted", Sample("f", 60, (24,), 9, samples.runs, "f16"), MANY)
 fold("tiles, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g", 150, (8,), 9, samples.outside), MANY)
 fold("tiles, chunks", *SORTED, Sample("h", 50, (137,), 6), MANY)
+fold("norms in tiles", "segment_norm2", "ragged_sorted", Sample("h2", 50, (37,), 6), MANY)
 fold("narrow, several steps", "segment_mean", "ragged_sorted", Sample("i", 2700, (1,), 120, samples.runs))
 fold("narrow, many blocks", *SORTED, of_runs("j", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
 fold("narrow, gaps", *SORTED, Sample("k", 8, (1,), 460, gaps), MANY)
@@ -183,6 +184,18 @@ for stem in ("max", "logsumexp"):
 fold("softmax", "segment_softmax", "spread", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "spread", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "spread", Sample("H", 60, (8,), 9, samples.outside, whole=True))
+
+
+def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Infinities and NaN, each of which the products of the others hold."""
+    x, ids = np.array([[2], [np.inf], [3], [np.nan]], np.float32), np.array([0, 0, 1, 1], np.int32)
+    given = [np.ones((2, 1), np.float32), x, np.array([[np.inf], [np.nan]], np.float32), ids]
+    with kind.schedule(SEED):
+        got = kind.numpy(nb.segment_prod_backward(*map(kind.array, given)))
+    np.testing.assert_array_equal(got[:, 0], [np.inf, 2, np.nan, 3])
+
+
+_add("infinities and NaN in products", beyond_numbers)
 
 
 def unbounded(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +309,9 @@ for op in ("sum", "var"):
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
+# lanes and warps that have nothing to join
+reduce("var of columns in parts, the last of one element", "var", (2049, 3), 0, passes=1)
+reduce("var of rows of a block in parts, the last of one element", "var", (1, 8193), 1, passes=1)
 reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
 reduce("var of nothing", "var", (5, 0), 1)
 reduce("var of single elements", "var", (70, 5), 1, late=True)
