@@ -106,7 +106,9 @@ def _pairs(old: types.CodeType, new: types.CodeType) -> Iterator[tuple[types.Cod
 
 def functions_of(path: str) -> list[types.FunctionType]:
     """All that tests have made of a file's functions."""
-    return [each for each in gc.get_objects() if isinstance(each, types.FunctionType) and each.__code__.co_filename == str(ROOT / path)]
+    file = str(ROOT / path)
+    # isinstance would ask a weak proxy for the class of what it stands for, which may be gone
+    return [each for each in gc.get_objects() if type(each) is types.FunctionType and each.__code__.co_filename == file]
 
 
 def swap(site: Site, made: list[types.FunctionType]) -> None:

@@ -7,6 +7,7 @@ import fnmatch
 import importlib.util
 import os
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,13 @@ def test_lines_that_never_ran_under_the_race_detector(toy: Any, tmp_path: Path, 
 
     assert "held[k] = x[k]" in missing(64, emulator.Mode()) and "cuda.syncthreads()" in missing(64, emulator.Mode())
     assert missing(64, emulator.Mode(1)) == set()
+
+
+def test_functions_are_found_beside_proxies_of_what_is_gone(toy: Any) -> None:
+    held = weakref.proxy(set())
+    with pytest.raises(ReferenceError):
+        isinstance(held, types.FunctionType)
+    assert toy[0].made in mutate.functions_of("toy.py")
 
 
 def test_tables_name_what_is_there() -> None:
