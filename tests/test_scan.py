@@ -141,7 +141,7 @@ def factored(dy: Any, x: Any, axis: int, reverse: bool = False, exclusive: bool 
     unsure |= np.isinf(before) & (abs(summed) <= 1e-4 * sizes) & (sizes > 0)
     made = before * summed
     if exclusive and x.size:
-        made, unsure = (np.concatenate([each, np.zeros_like(each[..., :1], shape=(*each.shape[:-1], 1))], -1) for each in (made, unsure))
+        made, unsure = (np.concatenate([each, np.zeros((*each.shape[:-1], 1), each.dtype)], -1) for each in (made, unsure))
     return tuple(np.moveaxis(each[..., :: -1 if reverse else 1], -1, axis) for each in (made, unsure))
 
 
