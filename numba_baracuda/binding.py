@@ -13,6 +13,7 @@ from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
 from .op import MAX_RANK, NULL, Clear, Gemm, Launch, Op, Operand, Recipe, Sort, Target
 from .runtime import driver, launch
+from .runtime.spec import arrange
 from .views import Form, View
 
 #: elements of 8 bytes that 64 bits count the bytes of, and threads in as many blocks of 256 as a launch can have
@@ -84,6 +85,12 @@ def _check_shape(op: Op, descriptor: Any, operand: Operand, shape: tuple[int, ..
     return shape[1:]
 
 
+def elements_of(op: Op, recipe: Recipe, views: Sequence[View]) -> dict[str, str]:
+    """Element types of what a launch may point to; "" for a number that was given for an array, and for ``NULL``."""
+    given = {operand.name: view.element if view.form.number is None else "" for operand, view in zip(op.operands, views, strict=True)}
+    return given | {slot.name: slot.element for slot in recipe.slots} | {NULL: ""}
+
+
 #: a step as a function of stream and pointers
 _Act = Callable[[int, list[int]], None]
 
@@ -105,10 +112,11 @@ class Bound:
         self.reach, self.blocks = [(k, *blocks[k][:2]) for k in held if self.workspace], blocks
         self.workspaces: set[Form] = set()  #: forms of workspaces that have been checked
         self.naming = any(view.kind in streams.NAMING for view in views)
+        self.elements = elements_of(op, recipe, views)
         if target.emulated:
             from .runtime.emulated import Emulated
 
-            self.acts: list[Any] = [Emulated(op, recipe)]
+            self.acts: list[Any] = [Emulated(op, recipe, self.elements)]
         else:
             self.acts = [self._act(step) for step in recipe.steps]
 
@@ -206,8 +214,11 @@ class Bound:
         if not blocks:
             return lambda stream, pointers: None
         kernel = launch.load(cache.cubin(step.spec, self.target.arch))
-        queue = launch.Launch(kernel, step.spec.signature, (blocks, 1, 1), threads, shared, step.scalars, device=self.device).queue
-        places = [self.names[name] for name in step.pointers]
+        parameters = kernel.cubin.parameters
+        names, scalars = arrange(step.spec.kernel, parameters, step.arguments, self.elements)
+        signature = " ".join(each.type for each in parameters)
+        queue = launch.Launch(kernel, signature, (blocks, 1, 1), threads, shared, scalars, device=self.device).queue
+        places = [self.names[name] for name in names]
         if len(places) == 1:
             return lambda stream, pointers: queue(stream, (pointers[places[0]],))
         pick = operator.itemgetter(*places)

@@ -52,12 +52,20 @@ class Slot:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel. ``pointers`` name operands, slots, what an earlier step made, or ``NULL``; ``config`` is (blocks, threads, shared bytes)."""
+    """One kernel. ``config`` is (blocks, threads, shared bytes).
+
+    ``arguments`` has one entry for each parameter that the kernel declares: for a pointer the name of an operand or a slot, or ``NULL``, else a
+    number or several.
+    """
 
     spec: KernelSpec
     config: tuple[int, int, int]
-    pointers: tuple[str, ...]
-    scalars: tuple[Any, ...]
+    arguments: dict[str, Any]
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """What the kernel is given addresses of."""
+        return tuple(given for given in self.arguments.values() if isinstance(given, str))
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ STEP = 128
 _ALWAYS, _EACH = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
 
 
-def _launch(kernel: str, signature: str, blocks: int, pointers: tuple[str, ...], scalars: tuple[Any, ...]) -> Recipe:
-    return Recipe((Launch(kernel_spec(kernel, signature, TOTAL_THREADS), (blocks, TOTAL_THREADS, 0), pointers, scalars),))
+def _launch(kernel: str, blocks: int, arguments: dict[str, Any], **constants: Any) -> Recipe:
+    return Recipe((Launch(kernel_spec(kernel, TOTAL_THREADS, **constants), (blocks, TOTAL_THREADS, 0), arguments),))
 
 
 class Kept:
@@ -32,9 +32,8 @@ class Kept:
         made = {name: allocation.empty(target, (rows,), "i64", stream) for name in ("order", "kept", "places")}
         made["count"] = allocation.empty(target, (1,), "i64", stream)
         views = [target, *(arrays.view(each, op, name) for name, each in made.items())]
-        signature = f"*{target.element} *i64 *i64 *i64 *i64 i64 i64 i64"
-        names, scalars = ("target", *made), (rows, target.strides[0], ignore_index)
-        plan.queue(op, _launch("compact_rows", signature, 1, names, scalars), views, stream)
+        arguments = {"target": "target", **{name: name for name in made}, "rows": rows, "stride": target.strides[0], "ignore": ignore_index}
+        plan.queue(op, _launch("compact_rows", 1, arguments, label=target.element), views, stream)
         count = views[-1]
         found = int(count.owner[0]) if count.device < 0 else driver.read_back(count.ptr, 1, stream, count.device, reason="skip_ignored=True")[0]
         self.op, self.stream, self.rows = op, stream, min(ceil_div(found, STEP) * STEP, rows)
@@ -51,10 +50,8 @@ class Kept:
             _gathered(each, self.places, self.stream, out)
             return
         places, rows = arrays.view(self.places, self.op, "places"), target.shape[0]
-        recipe = _launch(
-            "take_places", "*i64 *i64 *i64 i64 i64", ceil_div(rows, TOTAL_THREADS), ("values", "places", "out"), (rows, target.strides[0])
-        )
-        plan.queue(self.op, recipe, [values, places, target], self.stream, inputs=2)
+        arguments = {"values": "values", "places": "places", "out": "out", "rows": rows, "stride": target.strides[0]}
+        plan.queue(self.op, _launch("take_places", ceil_div(rows, TOTAL_THREADS), arguments), [values, places, target], self.stream, inputs=2)
 
 
 def _gathered(rows: Any, places: Any, stream: int, out: Any) -> Any:

@@ -12,9 +12,9 @@ from ..runtime.spec import KernelSpec
 from .geometry import ASSIGN_STEPS, ASSIGN_THREADS
 
 
-def kernel_spec(kernel: str, signature: str, max_threads: int, min_blocks: int = 0, **constants: Any) -> KernelSpec:
+def kernel_spec(kernel: str, max_threads: int, min_blocks: int = 0, **constants: Any) -> KernelSpec:
     """A kernel of the family."""
-    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), signature, max_threads, min_blocks)
+    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), max_threads, min_blocks)
 
 
 def _flat(matrix: Matrix) -> Matrix:
@@ -45,18 +45,21 @@ def assign(y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: s
         y, x = _flat(y), x and _flat(x) if y.stride == y.columns else x
     vector = _vector_of(x or y, y) if gap == 1 else 1
     parts = ceil_div(y.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
-    source, wide = x.element if x else "", BY_NAME[y.element].accumulator
-    signature = f"*{source or y.element} *{by or wide} *{y.element} {wide} i64 i64 i64 i64 i64 i64"
-    spec = kernel_spec("assign", signature, ASSIGN_THREADS, source=source, value=y.element, factor=by, vector=vector, added=added)
-    scalars = (number, y.columns, parts, x.stride if x else 0, y.stride, gap if x and x.name == y.name else 1, gap)
-    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), (x.name if x else NULL, factor or NULL, y.name), scalars)
+    spec = kernel_spec("assign", ASSIGN_THREADS, source=x.element if x else "", value=y.element, factor=by, vector=vector, added=added)
+    arguments = {
+        "x": x.name if x else NULL, "by": factor or NULL, "y": y.name, "number": number, "columns": y.columns, "parts": parts,
+        "x_row": x.stride if x else 0, "y_row": y.stride, "x_column": gap if x and x.name == y.name else 1, "y_column": gap,
+    }  # fmt: skip
+    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), arguments)
 
 
 def keep(x: Matrix, y: Matrix, first: int, target: Layout, ignore: int, classes: int) -> Launch:
     """The launch of ``y = x``, but 0 in rows whose target is left out; the first row has target ``first``."""
     vector, stride = _vector_of(x, y), target.strides[0]
-    parts, which = ceil_div(x.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector), target.element or "i64"
-    signature = f"*{x.element} *{which} *{x.element} {' '.join(['i64'] * 10)}"
-    spec = kernel_spec("keep_rows", signature, ASSIGN_THREADS, value=x.element, vector=vector)
-    scalars = (x.columns, parts, x.offset, x.stride, y.offset, y.stride, first * stride, stride, ignore, classes)
-    return Launch(spec, (x.rows * parts, ASSIGN_THREADS, 0), (x.name, "target", y.name), scalars)
+    parts = ceil_div(x.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
+    spec = kernel_spec("keep_rows", ASSIGN_THREADS, value=x.element, label=target.element or "i64", vector=vector)
+    arguments = {
+        "x": x.name, "target": "target", "y": y.name, "columns": x.columns, "parts": parts, "x_first": x.offset, "x_row": x.stride,
+        "y_first": y.offset, "y_row": y.stride, "first": first * stride, "stride": stride, "ignore": ignore, "classes": classes,
+    }  # fmt: skip
+    return Launch(spec, (x.rows * parts, ASSIGN_THREADS, 0), arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -32,11 +31,6 @@ GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 _SLAB, _GEMM, _KEPT, _ALPHA, _BETAS = "slab", "gemm", "kept", "alpha", ("zero", "one")
 
 
-def _pointers(elements: Iterable[str]) -> str:
-    """The part of a signature that says what pointers point to."""
-    return " ".join(f"*{element}" for element in elements)
-
-
 def _row_stride(op: Op, name: str, layout: Layout) -> int:
     """How far the rows of an operand are apart, which cuBLAS wants to follow one another, their elements side by side."""
     (rows, columns), (row, column) = layout.shape, layout.strides
@@ -56,6 +50,7 @@ class _Forward:
         self.apart = self.value == "f16" and bool(self.gradients)  # a share of a gradient would vanish in a float16
         self.squared = descriptor.lse_square_scale != 0 or "z_loss" in layouts
         self.ranked = "accuracy" in layouts or "predicted" in layouts
+        self.label = layouts["target"].element or "i64"
         self.upstream = layouts["dy"].element or descriptor.accumulator if "dy" in layouts and layouts["dy"].number is None else ""
         self.summed = {"grad_weight": "weight_sums", "grad_bias": "bias_sums"}
         if descriptor.grad_weight_accum == self.value:
@@ -113,15 +108,16 @@ class _Forward:
         problem, number = self.problem, self.layouts["dy"].number if "dy" in self.layouts else None
         target, mean = self.layouts["target"], problem.reduction == LossReduction.MEAN
         upstream = "" if problem.each else self.upstream
-        elements = target.element or "i64", self.wide, upstream or self.wide, *[self.wide] * 4
-        signature = f"{_pointers(elements)} i64 i64 i64 i64 {self.wide} {self.wide}"
         spec = kernel_spec(
-            "total_targets", signature, TOTAL_THREADS, value=self.value, upstream=upstream, mean=mean, weighted="class_weight" in self.layouts,
-            smoothed=problem.label_smoothing > 0, apart=self.apart,
+            "total_targets", TOTAL_THREADS, value=self.value, label=self.label, upstream=upstream, mean=mean,
+            weighted="class_weight" in self.layouts, smoothed=problem.label_smoothing > 0, apart=self.apart,
         )  # fmt: skip
-        pointers = ("target", self._given("class_weight"), "dy" if upstream else NULL, "factors", *([_ALPHA, *_BETAS] if self.apart else [NULL] * 3))
-        scalars = (problem.bt, problem.v, target.strides[0], problem.ignore_index, 1.0 if number is None else number, problem.logit_scale)
-        return Launch(spec, (1, TOTAL_THREADS, 0), pointers, scalars)
+        arguments = {
+            "target": "target", "class_weight": self._given("class_weight"), "dy": "dy" if upstream else NULL, "factors": "factors",
+            **{name: name if self.apart else NULL for name in (_ALPHA, *_BETAS)}, "rows": problem.bt, "classes": problem.v,
+            "stride": target.strides[0], "ignore": problem.ignore_index, "number": 1.0 if number is None else number, "scale": problem.logit_scale,
+        }  # fmt: skip
+        return Launch(spec, (1, TOTAL_THREADS, 0), arguments)
 
     def _given(self, name: str) -> str:
         return name if name in self.layouts else NULL
@@ -131,17 +127,9 @@ class _Forward:
         problem, vector = self.problem, BY_NAME[self.value].vector
         threads, resident, held, blocks = (deal_rows if self.gradients else deal_whole)(rows, problem.v, self.value, self.target)
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
-        pointers = (
-            _SLAB, "target", *map(self._given, ("bias", "class_weight", "row_weight")), "dy" if upstream else NULL, "factors", "losses",
-            "squares" if self.squared else NULL, "hits" if self.ranked else NULL, "lse", "predicted" if self.ranked else NULL,
-        )  # fmt: skip
-        elements = (
-            self.value, self.layouts["target"].element or "i64", self.value, self.wide, self.wide, upstream or self.wide, *[self.wide] * 5, "i64",
-        )  # fmt: skip
-        signature = f"{_pointers(elements)} i64 i64 i64 i64 i64 {' '.join([self.wide] * 3)} 2x{self.wide} 5xi64"
         spec = kernel_spec(
-            "cross_entropy_rows", signature, threads, resident, value=self.value, upstream=upstream, vector=vector, steps=ROW_STEPS, ahead=ROW_AHEAD,
-            threads=threads, held=held, gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared,
+            "cross_entropy_rows", threads, resident, value=self.value, label=self.label, upstream=upstream, vector=vector, steps=ROW_STEPS,
+            ahead=ROW_AHEAD, threads=threads, held=held, gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared,
             scaled=problem.logit_scale != 1, capped=problem.softcap is not None, sharp=cap > LARGE_CAP, biased="bias" in self.layouts,
             weighted="class_weight" in self.layouts, row_weighted="row_weight" in self.layouts, ranked=self.ranked,
         )  # fmt: skip
@@ -149,11 +137,14 @@ class _Forward:
             self.layouts[name].strides[0] if name in self.layouts and self.layouts[name].strides else 1
             for name in ("target", "row_weight", "dy", "lse", "predicted")
         )
-        scalars = (
-            first, rows, problem.v, self.stride, problem.ignore_index, problem.label_smoothing, problem.lse_square_scale, problem.logit_scale,
-            (cap, 1 / cap), strides,
-        )  # fmt: skip
-        return Launch(spec, (blocks, threads, held * BY_NAME[self.value].itemsize), pointers, scalars)
+        arguments = {
+            "x": _SLAB, "target": "target", **{name: self._given(name) for name in ("bias", "class_weight", "row_weight")},
+            "dy": "dy" if upstream else NULL, "factors": "factors", "losses": "losses", "squares": "squares" if self.squared else NULL,
+            "hits": "hits" if self.ranked else NULL, "lse": "lse", "predicted": "predicted" if self.ranked else NULL, "first": first, "rows": rows,
+            "classes": problem.v, "stride": self.stride, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
+            "square": problem.lse_square_scale, "scale": problem.logit_scale, "cap": (cap, 1 / cap), "strides": strides,
+        }  # fmt: skip
+        return Launch(spec, (blocks, threads, held * BY_NAME[self.value].itemsize), arguments)
 
     def chunk(self, first: int, rows: int) -> list[Step]:
         """The steps for some rows of the input."""
@@ -199,10 +190,10 @@ class _Forward:
     def _fold(self, slot: str, factor: int, output: str) -> Launch:
         layout, each = self.layouts[output], self.problem.each
         result = layout.element or self.wide
-        signature = f"*{self.wide} *{self.wide} *{result} i64 i64"
-        spec = kernel_spec("fold_losses", signature, TOTAL_THREADS, value=self.value, result=result, each=each, factor=factor)
+        spec = kernel_spec("fold_losses", TOTAL_THREADS, value=self.value, result=result, each=each, factor=factor)
         blocks = ceil_div(self.problem.bt, TOTAL_THREADS) if each else 1
-        return Launch(spec, (blocks, TOTAL_THREADS, 0), (slot, "factors", output), (self.problem.bt, layout.strides[0] if each else 1))
+        arguments = {"losses": slot, "factors": "factors", "out": output, "rows": self.problem.bt, "stride": layout.strides[0] if each else 1}
+        return Launch(spec, (blocks, TOTAL_THREADS, 0), arguments)
 
     def nothing(self) -> list[Step]:
         """The steps where there are no rows: gradients and sums are 0, and nothing is added."""

@@ -19,29 +19,33 @@ from .tiling import THREADS, join_lanes, staged_lanes
 _BYTES = {"bool": "u8"}
 
 
-def _spec(kernel: str, signature: str, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), signature, THREADS, 0)
+def _spec(kernel: str, **constants: int | str | bool) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, 0)
 
 
 def _form(problem: Problem) -> str:
     return "rows" if problem.along else "columns"
 
 
-def _tuples(problem: Problem, kept: int, reduced: int) -> str:
-    """Types of so many tuples of the kept and of the reduced axes."""
-    return " ".join([f"{len(problem.kept_shape)}xi64"] * kept + [f"{len(problem.shape)}xi64"] * reduced)
+def _along(form: str, **strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Strides of the kept axes, for parameters that name an operand and the form, rows or columns, of what is kept."""
+    return {f"{name}_{form}": each for name, each in strides.items()}
 
 
-def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, tuple[int, ...]]:
+def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
     """The kernel that folds, its constants, how many blocks, and its extents."""
     constants: dict[str, int | bool] = {"dims": len(problem.shape), "vector": problem.vector, "lanes": geometry.lanes}
     if geometry.height:
         blocks = ceil_div(problem.rows, THREADS // geometry.lanes * geometry.height)
         full = problem.extent == geometry.steps * geometry.lanes * problem.vector
         constants |= {"steps": geometry.steps, "height": geometry.height, "full": full}
-        return "fold_short_rows", constants, blocks, (problem.rows, problem.extent)
+        return "fold_short_rows", constants, blocks, {"rows": problem.rows, "extent": problem.extent}
     constants["peeled"] = problem.peeled
-    return f"fold_{_form(problem)}", constants, geometry.launch[0], (problem.rows, problem.extent, geometry.chunk, geometry.splits)
+    return f"fold_{_form(problem)}", constants, geometry.launch[0], _extents(problem, geometry)
+
+
+def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
+    return {_form(problem): problem.rows, "extent": problem.extent, "chunk": geometry.chunk, "splits": geometry.splits}
 
 
 def fold_steps(
@@ -53,33 +57,36 @@ def fold_steps(
     state = found.kind or BY_NAME[value].accumulator
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
-        return [_fold_staged(problem, constants, descriptor.left(found), (source, guard, output), state)], []
+        return [_fold_staged(problem, constants, {"x": source, "guard": guard, "y": output, "left": descriptor.left(found)})], []
     geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
-    scalars, parts = (*extents, descriptor.left(found)), NULL if geometry.splits == 1 else "parts"
-    signature = f"*{value} *i32 *{result} *{state} {' '.join(['i64'] * len(extents))} {state} {_tuples(problem, 3, 2)}"
-    strides = (problem.kept_shape, problem.full_kept[0], problem.kept_strides[0], problem.shape, problem.full_reduced[0])
-    spec = _spec(kernel, signature, **constants, **dealt)
-    steps: list[Step] = [Launch(spec, (blocks, THREADS, 0), (source, guard, output, parts), (*scalars, *strides))]
+    parts, left, (y_kept, *_) = NULL if geometry.splits == 1 else "parts", descriptor.left(found), problem.kept_strides
+    arguments = {
+        "x": source, "guard": guard, "y": output, "parts": parts, **extents, "left": left, "kept_shape": problem.kept_shape,
+        **_along(_form(problem), x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
+    }  # fmt: skip
+    steps: list[Step] = [Launch(_spec(kernel, **constants, **dealt), (blocks, THREADS, 0), arguments)]
     if not parts:
         return steps, []
-    signature = f"*i32 *{state} *{result} i64 i64 {state} {_tuples(problem, 2, 0)}"
-    numbers = (problem.rows, geometry.splits, descriptor.left(found))
     lanes = join_lanes(geometry.splits)
-    spec, launch = _spec("join_parts", signature, **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
-    steps.append(Launch(spec, launch, (guard, parts, output), (*numbers, problem.kept_shape, problem.kept_strides[0])))
+    spec, launch = _spec("join_parts", **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
+    arguments = {
+        "guard": guard, "parts": parts, "y": output, "rows": problem.rows, "splits": geometry.splits, "left": left,
+        "kept_shape": problem.kept_shape, "y_rows": y_kept,
+    }  # fmt: skip
+    steps.append(Launch(spec, launch, arguments))
     return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]
 
 
-def _fold_staged(problem: Problem, constants: dict[str, Any], left: float, pointers: tuple[str, str, str], state: str) -> Launch:
+def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
     """The launch for rows without gaps that go through shared memory."""
-    value, row_bytes = constants["value"], problem.extent * BY_NAME[constants["value"]].itemsize
+    row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
     rows = THREADS // lanes
-    signature = f"*{value} *i32 *{constants['result']} *{state} i64 i64 {state} {_tuples(problem, 2, 0)}"
-    spec = _spec("fold_staged_rows", signature, **constants, vector=problem.vector, lanes=lanes)
+    spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes)
     launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
-    return Launch(spec, launch, (*pointers, NULL), (problem.rows, problem.extent, left, problem.kept_shape, problem.kept_strides[0]))
+    arguments |= {"parts": NULL, "rows": problem.rows, "extent": problem.extent}
+    return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_rows": problem.kept_strides[0]})
 
 
 def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -141,24 +148,24 @@ def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layo
 
 def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:
     problem = Problem.of((), [layout], [], descriptor.element)
-    spec = _spec("find_special", f"*{descriptor.element} *i32 i64 {_tuples(problem, 2, 0)}", value=descriptor.element, kept=len(problem.kept_shape))
-    return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), ("y", "guard"), (problem.rows, problem.kept_shape, problem.full_kept[0]))
+    spec = _spec("find_special", value=descriptor.element, kept=len(problem.kept_shape))
+    arguments = {"y": "y", "guard": "guard", "elements": problem.rows, "shape": problem.kept_shape, "strides": problem.full_kept[0]}
+    return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), arguments)
 
 
 def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "") -> Launch:
     """The launch that writes the gradient, of what a fold kept, or with the fold by ``monoid`` in itself."""
-    value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, held) = problem.full_kept, problem.full_reduced, problem.kept_strides
-    constants: dict[str, Any] = {"gradient": rule.name, "value": value, "vector": problem.vector, "lanes": geometry.lanes}
+    constants: dict[str, Any] = {"gradient": rule.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)}
     x_name, y_name = "x" if rule.rows or monoid else NULL, "y" if len(rule.segments) > 1 else NULL
-    share, along = 1 / problem.extent, (problem.shape, x_reduced, dx_reduced)
+    form = _form(problem)
+    arguments: dict[str, Any] = {
+        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "share": 1 / problem.extent,
+        "kept_shape": problem.kept_shape, **_along(form, x=x_kept, dy=dy, y=y, dx=dx_kept),
+        "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
+    }  # fmt: skip
     if monoid:
-        signature = f"*{value} *{value} *{value} *{value} i64 i64 i64 i64 {state} {state} {_tuples(problem, 5, 3)}"
-        spec = _spec("fold_and_spread_rows", signature, monoid=monoid, **constants)
-        scalars = (problem.rows, problem.extent, geometry.chunk, geometry.splits, descriptor.left(monoid_of(monoid)), share)
-        return Launch(spec, geometry.launch, (x_name, "dy", y_name, "dx"), (*scalars, problem.kept_shape, x_kept, dy, y, dx_kept, *along))
-    signature = f"*{value} *{value} *{value} *{state} *{value} i64 i64 i64 i64 {state} {_tuples(problem, 6, 3)}"
-    spec = _spec(f"spread_{_form(problem)}", signature, **constants)
-    extents = (problem.rows, problem.extent, geometry.chunk, geometry.splits, share)
-    return Launch(spec, geometry.launch, (x_name, "dy", y_name, kept, "dx"), (*extents, problem.kept_shape, x_kept, dy, y, held, dx_kept, *along))
+        arguments["left"] = descriptor.left(monoid_of(monoid))
+        return Launch(_spec("fold_and_spread_rows", monoid=monoid, **constants), geometry.launch, arguments)
+    return Launch(_spec(f"spread_{form}", **constants), geometry.launch, {**arguments, "held": kept, **_along(form, held=held)})

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from .spec import Cubin, KernelSpec
+from .spec import Cubin, KernelSpec, Parameter
 
-_MAGIC = b"numba_baracuda cubin 1\n"
+_MAGIC = b"numba_baracuda cubin 2\n"
 _BLOB_MAGIC = b"numba_baracuda blob 1\n"
 _SUFFIXES = (".cubin", ".blob")
 _COMPILERS = (
@@ -203,7 +203,8 @@ def _decode(raw: bytes, name: str) -> Cubin | None:
         header = json.loads(body[start:end])
         if header["key"] != name or header["bytes"] != len(body) - end:
             return None
-        return Cubin(image=body[end:], **header["cubin"])
+        parameters = tuple(Parameter(**each) for each in header["cubin"].pop("parameters"))
+        return Cubin(image=body[end:], parameters=parameters, **header["cubin"])
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import BY_NAME, numpy_dtype
-from ..op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort, Step
+from ..op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort
 from ..views import View
 from . import emulator, jit
 from .emulator import FAST, Mode
 from .memory import Memory
+from .spec import arrange
 
 _mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=FAST)
 
@@ -29,11 +30,25 @@ def mode(chosen: Mode) -> Iterator[None]:
         _mode.reset(before)
 
 
+class _Arranged(NamedTuple):
+    """A launch by the order of its kernel's parameters."""
+
+    kernel: jit.Kernel
+    pointers: tuple[str, ...]
+    scalars: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, step: Launch, elements: Mapping[str, str]) -> _Arranged:
+        kernel = jit.resolve(step.spec)
+        return cls(kernel, *arrange(step.spec.kernel, kernel.parameters, step.arguments, elements))
+
+
 class Emulated:
     """The steps of a recipe, run one after the other. Outputs and workspace are poison until a kernel writes them; inputs can only be read."""
 
-    def __init__(self, op: Op, recipe: Recipe) -> None:
+    def __init__(self, op: Op, recipe: Recipe, elements: Mapping[str, str]) -> None:
         self.op, self.recipe = op, recipe
+        self.launches = {id(step): _Arranged.of(step, elements) for step in recipe.steps if isinstance(step, Launch)}
 
     def __call__(self, views: Sequence[View], workspace: View | None) -> None:
         places: dict[str, tuple[Memory, int]] = {}
@@ -86,14 +101,13 @@ class Emulated:
                 product += wide.type(beta) * read(step.c)
             places[step.c.name][0].write_matrix(places[step.c.name][1], step.c, product)
 
-    def _launch(self, step: Step, places: dict[str, tuple[Memory, int]]) -> None:
-        assert isinstance(step, Launch)
+    def _launch(self, step: Launch, places: dict[str, tuple[Memory, int]]) -> None:
         blocks, threads, shared = step.config
-        types = jit.parse_signature(step.spec.signature)
+        kernel, pointers, scalars = self.launches[id(step)]
         arguments: list[Any] = []
-        for name, ty in zip(step.pointers, types, strict=False):
+        for name, ty in zip(pointers, kernel.types, strict=False):
             memory, offset = places[name] if name != NULL else Memory.of("null", np.empty(0, np.uint8))
             memory.shadow.clear()
             arguments.append(emulator.pointer_into(memory, offset, ty))
         if blocks:
-            emulator.run(jit.resolve(step.spec).py_func, types, blocks, threads, [*arguments, *step.scalars], dynamic_shared=shared, mode=_mode.get())
+            emulator.run(kernel.py_func, kernel.types, blocks, threads, [*arguments, *scalars], dynamic_shared=shared, mode=_mode.get())

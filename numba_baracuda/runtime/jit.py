@@ -25,24 +25,9 @@ from numba.cuda.typing import make_concrete_template, signature
 from numba.cuda.utils import numba_target_override, pysignature
 
 from ..lazy import load
-from .spec import Cubin, KernelSpec, capability_of
-
-SCALARS = {
-    "i8": types.int8, "u8": types.uint8, "i16": types.int16, "u16": types.uint16, "i32": types.int32, "u32": types.uint32, "i64": types.int64,
-    "u64": types.uint64, "f16": types.float16, "bf16": types.uint16, "f32": types.float32, "f64": types.float64, "bool": types.boolean,
-}  # fmt: skip
-
-
-def parse_signature(signature: str) -> tuple[Any, ...]:
-    """Numba types of a :class:`KernelSpec` signature."""
-
-    def one(text: str) -> Any:
-        if text.startswith("*"):
-            return types.CPointer(SCALARS[text[1:]])
-        count, _, name = text.rpartition("x")
-        return types.UniTuple(SCALARS[name], int(count)) if count else SCALARS[name]
-
-    return tuple(one(text) for text in signature.split())
+from .parameters import SCALARS as SCALARS
+from .parameters import parameters_of, types_of
+from .spec import Cubin, KernelSpec, Parameter, capability_of
 
 
 class Kernel:
@@ -56,6 +41,16 @@ class Kernel:
         self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
         self.py_func = py_func
         self._launch_config = launch_config
+
+    @functools.cached_property
+    def types(self) -> tuple[Any, ...]:
+        """Numba types of the parameters."""
+        return types_of(self.py_func)
+
+    @functools.cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters by name."""
+        return parameters_of(self.py_func)
 
     @functools.cached_property
     def dispatcher(self) -> Any:
@@ -256,11 +251,11 @@ def compile_ptx(function: Callable[..., None], argument_types: tuple[Any, ...], 
     return text, found.group(1)
 
 
-def assemble(function: Callable[..., None], argument_types: tuple[Any, ...], arch: str, bounds: Any = None) -> Cubin:
-    """Machine code of a kernel for these argument types, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
+def assemble(function: Callable[..., None], arch: str, bounds: Any = None) -> Cubin:
+    """Machine code of a kernel for the types that it declares, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    text, entry = compile_ptx(function, argument_types, arch, bounds)
+    text, entry = compile_ptx(function, types_of(function), arch, bounds)
     linker = Linker(ObjectCode.from_ptx(text.encode()), options=LinkerOptions(arch=arch, ptxas_options=["-v"]))
     image = bytes(linker.link("cubin").code)
     log = linker.get_info_log()
@@ -279,10 +274,11 @@ def assemble(function: Callable[..., None], argument_types: tuple[Any, ...], arc
         spills=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         stack=number(r"(\d+) bytes stack frame"),
         shared=shared,
+        parameters=parameters_of(function),
     )
 
 
 def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
     """Machine code of the kernel that a spec names."""
     bounds = (spec.max_threads, spec.min_blocks) if spec.min_blocks else spec.max_threads
-    return assemble(resolve(spec).py_func, parse_signature(spec.signature), arch, bounds)
+    return assemble(resolve(spec).py_func, arch, bounds)

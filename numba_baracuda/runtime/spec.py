@@ -1,35 +1,57 @@
-"""A kernel as data: enough to find it in the cache without importing numba, and to build it when it is not there."""
+"""A kernel as data: enough to find it in the cache and to launch it without importing numba, and to build it when it is not there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidProblem
+
+#: elements that a kernel sees as integers of their size
+_SEEN_AS = {"bf16": "u16", "bool": "u8"}
 
 
 @dataclass(frozen=True)
 class KernelSpec:
     """Names one compiled kernel.
 
-    ``factory`` is ``"package.module:function"``; calling it with ``constants`` as keywords gives the Python kernel. ``signature`` lists the
-    parameter types in order, separated by blanks: ``*f32`` is a pointer to float32, ``i64`` a scalar, ``3xi64`` a tuple of three scalars. All
-    pointers come first.
+    ``factory`` is ``"package.module:function"``; calling it with ``constants`` as keywords gives the Python kernel, whose annotations declare its
+    parameters.
     """
 
     factory: str
     constants: tuple[tuple[str, int | str | bool], ...]
-    signature: str
     max_threads: int = 1024  #: most threads a block is launched with
     min_blocks: int = 0  #: resident blocks a multiprocessor should hold; 0 leaves it to the compiler
+
+    @property
+    def kernel(self) -> str:
+        """Name of the factory, e.g. ``fold_tiles``."""
+        return self.factory.partition(":")[2]
 
     @property
     def name(self) -> str:
         """Readable identity, e.g. ``fold_tiles[monoid=sum,value=f32]``."""
         inner = ",".join(f"{key}={value}" for key, value in self.constants)
-        return f"{self.factory.partition(':')[2]}[{inner}]"
+        return f"{self.kernel}[{inner}]"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel: ``*f32`` is a pointer to float32, ``i64`` a scalar, ``3xi64`` a tuple of three scalars."""
+
+    name: str
+    type: str
+
+    @property
+    def pointer(self) -> bool:
+        return self.type.startswith("*")
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code of one kernel for one architecture, and what the linker says of it."""
+    """Machine code of one kernel for one architecture, its parameters, pointers first, and what the linker says of it."""
 
     entry: str  #: name of the kernel inside the image
     image: bytes
@@ -37,6 +59,40 @@ class Cubin:
     spills: int  #: bytes stored to and loaded from spill slots
     stack: int  #: bytes of local memory a thread
     shared: int  #: bytes of static shared memory a block
+    parameters: tuple[Parameter, ...] = ()
+
+
+def arrange(
+    kernel: str, parameters: Sequence[Parameter], arguments: Mapping[str, Any], elements: Mapping[str, str]
+) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Arguments by name in the order of a kernel's parameters: the names of what pointers point to, and the scalars.
+
+    ``elements`` are the element types of the arrays that a pointer may point to; where one is "", any pointer will do.
+    """
+    declared = ", ".join(f"{each.name}: {each.type}" for each in parameters)
+    if arguments.keys() != {each.name for each in parameters}:
+        missing = [each.name for each in parameters if each.name not in arguments]
+        unknown = [name for name in arguments if name not in {each.name for each in parameters}]
+        got = "; ".join(f"{what} {', '.join(names)}" for what, names in (("no", missing), ("unknown", unknown)) if names)
+        raise InvalidProblem(f"{kernel}: got {got}, wants {declared}")
+    for each in parameters:
+        _check(kernel, each, arguments[each.name], elements)
+    pointers = tuple(arguments[each.name] for each in parameters if each.pointer)
+    return pointers, tuple(arguments[each.name] for each in parameters if not each.pointer)
+
+
+def _check(kernel: str, parameter: Parameter, given: Any, elements: Mapping[str, str]) -> None:
+    """Raises unless an argument is of its parameter's kind: an array of its elements, a number, or so many numbers."""
+    count = parameter.type.rpartition("x")[0]
+    if parameter.pointer:
+        element = elements.get(given) if isinstance(given, str) else None
+        fits = element is not None and (not element or _SEEN_AS.get(element, element) == parameter.type[1:])
+        got = f"{given!r}" + (f" of {element}" if element else "")
+    else:
+        fits = isinstance(given, Sequence) and len(given) == int(count) if count else isinstance(given, int | float)
+        got = f"{given!r}"
+    if not fits:
+        raise InvalidProblem(f"{kernel}: {parameter.name} is {got}, wants {parameter.type}")
 
 
 def capability_of(arch: str) -> tuple[int, int]:

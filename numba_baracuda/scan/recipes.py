@@ -14,9 +14,6 @@ from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .problem import Problem
 from .rules import INITIAL, NOTHING, rule_of
 
-#: what kernels read truth values as
-_BYTES = {"bool": "u8"}
-
 
 class _Scan:
     """A scan with its layouts, as its kernels see it."""
@@ -37,32 +34,33 @@ class _Scan:
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
         #: bytes of an element in shared memory
         self.held = len(rule.reads) * unit + (wide if result != value else 0) + (BY_NAME[index].itemsize if index else 0)
-        dims, self._state = len(self.problem.shape), descriptor.accumulator
+        self._state = descriptor.accumulator
         self._place = "i32" if self.problem.extent < 1 << 30 else "i64"
         # gradients that sum up what comes later go the other way
         backwards = descriptor.reverse != (isinstance(descriptor, ScanBackwardDescriptor) and not rule.scatters)
         self._constants: dict[str, Any] = {
             "rule": name, "value": value, "result": result, "index": index, "vector": self.problem.vector, "reverse": backwards,
-            "exclusive": descriptor.exclusive, "place": self._place, "kept": dims,
+            "exclusive": descriptor.exclusive, "place": self._place, "kept": len(self.problem.shape),
         }  # fmt: skip
-        self._pointers = tuple(each if k < len(rule.reads) or k == 3 or (k == 4 and index) else NULL for k, each in enumerate(names))
-        self._scalars = (self.problem.rows, self.problem.extent, descriptor.beginning, NOTHING if descriptor.initial is None else INITIAL)
-        held = _BYTES.get(value, value)
-        self._types = [*[f"*{held}"] * 3, f"*{result}", f"*{index or result}"], ["i64", "i64", self._state, "i64"], [f"{dims}xi64"] * 6 + ["5xi64"]
+        a, b, c = (*rule.reads, NULL, NULL)[:3]
+        self._arguments: dict[str, Any] = {
+            "a": a, "b": b, "c": c, "y": output, "z": "indices" if index else NULL,
+            "extent": self.problem.extent, "initial": descriptor.beginning, "origin": NOTHING if descriptor.initial is None else INITIAL,
+            "kept_shape": self.problem.shape, "gaps": self.problem.gaps,
+        }  # fmt: skip
 
     @property
     def bits(self) -> list[int]:
         """Of each scalar of a state."""
         return [8 * BY_NAME[self._place if letter == "p" else self._state].itemsize for letter in self.rule.kinds]
 
-    def launch(self, kernel: str, blocks: int, scalars: tuple[int, ...] = (), slots: tuple[str, ...] = (), resident: int = 0, **dealt: Any) -> Launch:
-        """A kernel whose parameters are the operands, slots of int64, the scan's and more scalars, and its shape and strides."""
-        (operands, first, tuples), threads = self._types, dealt["threads"]
-        signature = " ".join([*operands, *["*i64"] * len(slots), *first, *["i64"] * len(scalars), *tuples])
-        spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}", tuple(sorted((self._constants | dealt).items())), signature, threads, resident)
-        shared = 0 if kernel.endswith("columns") else threads * dealt["steps"] * self.problem.vector * self.held
-        numbers = (*self._scalars, *scalars, self.problem.shape, *self.problem.kept, self.problem.gaps)
-        return Launch(spec, (blocks, threads, shared), (*self._pointers, *slots), numbers)
+    def launch(self, kernel: str, blocks: int, more: dict[str, Any], resident: int = 0, **dealt: Any) -> Launch:
+        """A kernel whose parameters are the scan's, and ``more``."""
+        form, threads = "rows" if self.problem.along else "columns", dealt["threads"]
+        spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}_{form}", tuple(sorted((self._constants | dealt).items())), threads, resident)
+        shared = threads * dealt["steps"] * self.problem.vector * self.held if self.problem.along else 0
+        strides = {f"{name}_{form}": each for name, each in zip("abcyz", self.problem.kept, strict=True)}
+        return Launch(spec, (blocks, threads, shared), {**self._arguments, form: self.problem.rows, **strides, **more})
 
     def steps(self, nbytes: int) -> int:
         """Accesses of a lane that holds so many bytes of every operand, fewer where that is too much for all of them."""
@@ -73,7 +71,7 @@ class _Scan:
         beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, tiling.steps_of(weight.column_bytes, problem.vector, self.size)
         lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
         blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
-        return Recipe((self.launch("scan_columns", blocks, resident=resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
+        return Recipe((self.launch("scan", blocks, {}, resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
 
     def long_columns(self, group: int) -> Recipe | None:
         """Columns shared out to blocks tile by tile, if they are long and few."""
@@ -91,7 +89,7 @@ class _Scan:
         }  # fmt: skip
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
         resident = {4: weight.strip_blocks, 8: tiling.DOUBLE_STRIPS}.get(self.size, 0)
-        launch = self.launch("scan_long_columns", strips * tiles, (tiles, strips), (words.name,), resident, **dealt)
+        launch = self.launch("scan_long", strips * tiles, {"words": words.name, "tiles": tiles, "strips": strips}, resident, **dealt)
         return Recipe((Clear(words.name), launch), (words,))
 
     def rows(self) -> Recipe:
@@ -100,7 +98,7 @@ class _Scan:
         lanes, steps, threads = tiling.dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
         resident = weight.row_blocks if self.size == 4 and problem.vector > 1 else 0
-        return Recipe((self.launch("scan_rows", ceil_div(problem.rows, threads // lanes), (problem.skew,), resident=resident, **dealt),))
+        return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes), {"skew": problem.skew}, resident, **dealt),))
 
     def long_rows(self, group: int) -> Recipe | None:
         """Rows shared out to blocks, if they are long and few."""
@@ -116,9 +114,9 @@ class _Scan:
             return None
         tiles = ceil_div(longest, tile)
         dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
-        scalars = (problem.skew, tiles, tiling.AHEAD * self.target.multiprocessors)
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))
-        return Recipe((Clear(words.name), self.launch("scan_long_rows", problem.rows * tiles, scalars, (words.name,), resident, **dealt)), (words,))
+        more = {"words": words.name, "skew": problem.skew, "tiles": tiles, "ahead": tiling.AHEAD * self.target.multiprocessors}
+        return Recipe((Clear(words.name), self.launch("scan_long", problem.rows * tiles, more, resident, **dealt)), (words,))
 
 
 def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, group: int) -> Recipe:

@@ -9,7 +9,7 @@ from typing import Any
 from .. import allocation, arrays, plan, streams
 from ..dtypes import BY_NAME
 from ..errors import InvalidProblem, Unsupported
-from ..op import NULL, Launch, Layout, Recipe, Slot
+from ..op import Launch, Layout, Recipe, Slot
 from ..options import flag, whole
 from ..runtime import driver
 from ..views import Bundle, View
@@ -35,7 +35,7 @@ def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
     rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
     layouts = {"segment_ids": Layout((rows,), ids.strides, ids.ptr % 16)}
     if is_sorted or not rows:
-        return Recipe((replace(keys(descriptor, layouts, "", ordered=True), pointers=("segment_ids", "sorted_ids", NULL)),))
+        return Recipe((keys(descriptor, layouts, "", ordered=True, to="sorted_ids"),))
     by_id = sort(descriptor, "places", BY_NAME[place].itemsize, "permutation")
     slots = Slot("keys", key, rows), Slot("places", place, rows), scratch_slot(by_id, plan.target_of(ids.device))
     return Recipe((keys(descriptor, layouts, place), by_id), slots)
@@ -44,8 +44,9 @@ def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
 def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
     """Ids from offsets."""
     rows, segments, key, offset = descriptor.num_inputs, descriptor.num_segments, descriptor.key_type, descriptor.index
-    spec = kernel_spec("expand_offsets", f"*{offset} *{key} i64 i64 i64", offset=offset, index=key)
-    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, ("bounds", "sorted_ids"), (rows, segments, step)),))
+    spec = kernel_spec("expand_offsets", offset=offset, index=key)
+    arguments = {"offsets": "bounds", "ids": "sorted_ids", "rows": rows, "segments": segments, "offsets_step": step}
+    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, arguments),))
 
 
 class SegmentIndex(Bundle):

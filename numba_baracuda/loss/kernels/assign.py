@@ -1,7 +1,5 @@
 """Matrices in place: scaled, converted, added to, or cleared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -10,6 +8,7 @@ from numba.cuda.types import int64
 from ...device.vector import LOAD, STORE
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
+from ...runtime.parameters import Ptr, Scalar
 from ..geometry import ASSIGN_STEPS as STEPS
 from ..geometry import ASSIGN_THREADS as THREADS
 
@@ -26,7 +25,10 @@ def assign(*, source: str, value: str, factor: str, vector: int, added: bool) ->
     x_kind, y_kind, held, read = jit.SCALARS[source or value], jit.SCALARS[value], factor != "", source != ""
     load_x, load_y, store = LOAD[vector], LOAD[vector], STORE[vector]
 
-    def assign(x: Any, by: Any, y: Any, number: Any, columns: Any, parts: Any, x_row: Any, y_row: Any, x_column: Any, y_column: Any) -> None:
+    def assign(
+        x: Ptr[source or value], by: Ptr[factor or wide], y: Ptr[value],
+        number: Scalar[wide], columns: int64, parts: int64, x_row: int64, y_row: int64, x_column: int64, y_column: int64,
+    ) -> None:  # fmt: skip
         raw, made = cuda.local.array(vector, x_kind), cuda.local.array(vector, y_kind)
         block = int64(cuda.blockIdx.x)
         row = block // parts

@@ -1,7 +1,5 @@
 """Rows that count: which they are, one behind the other, and apart from all others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -12,6 +10,7 @@ from ...device.block import block_scan
 from ...device.vector import LOAD, STORE
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
+from ...runtime.parameters import Ptr
 from ..geometry import ASSIGN_STEPS, ASSIGN_THREADS
 from ..geometry import TOTAL_THREADS as THREADS
 
@@ -24,7 +23,7 @@ def class_of(target: Any, at: Any, ignore: Any, classes: Any) -> Any:
 
 
 @jit.kernel
-def compact_rows() -> Any:
+def compact_rows(*, label: str) -> Any:
     """``order[k]`` = the k-th row r whose target is not ``ignore``, ``kept[k]`` its target, ``places[r]`` = k, and ``count[0]`` how many there are.
 
     Behind them ``order`` is −1 and ``kept`` is ``ignore``, and so is ``places`` −1 for other rows. One block, in the order of the rows.
@@ -32,7 +31,10 @@ def compact_rows() -> Any:
     """
     scan = block_scan(Monoid("sum", (0,), lambda a, b: a + b), int32, THREADS, exclusive=True)
 
-    def compact_rows(target: Any, order: Any, kept: Any, places: Any, count: Any, rows: Any, stride: Any, ignore: Any) -> None:
+    def compact_rows(
+        target: Ptr[label], order: Ptr[int64], kept: Ptr[int64], places: Ptr[int64], count: Ptr[int64],
+        rows: int64, stride: int64, ignore: int64,
+    ) -> None:  # fmt: skip
         first, done = int64(0), int64(0)
         while first < rows:
             row = first + cuda.threadIdx.x
@@ -61,7 +63,10 @@ def compact_rows() -> Any:
 def take_places() -> Any:
     """``out[r] = values[places[r]]``, or −1 where that is no place. Bytes: rows places and values read, and written."""
 
-    def take_places(values: Any, places: Any, out: Any, rows: Any, stride: Any) -> None:
+    def take_places(
+        values: Ptr[int64], places: Ptr[int64], out: Ptr[int64],
+        rows: int64, stride: int64,
+    ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
             place = places[row]
@@ -71,7 +76,7 @@ def take_places() -> Any:
 
 
 @jit.kernel
-def keep_rows(*, value: str, vector: int) -> Any:
+def keep_rows(*, value: str, label: str, vector: int) -> Any:
     """``y[r] = x[r]`` where a row's target counts, else 0: in a product, a row whose gradient is 0 must not hold NaN or infinities.
 
     ``parts`` blocks share a row, ``ASSIGN_STEPS`` accesses a lane. Bytes: rows of x that count read, y written.
@@ -80,8 +85,9 @@ def keep_rows(*, value: str, vector: int) -> Any:
     load, store, size, gap = LOAD[vector], STORE[vector], ASSIGN_STEPS * vector, ASSIGN_THREADS * vector
 
     def keep_rows(
-        x: Any, target: Any, y: Any, columns: Any, parts: Any, x_first: Any, x_row: Any, y_first: Any, y_row: Any, first: Any, stride: Any,
-        ignore: Any, classes: Any,
+        x: Ptr[value], target: Ptr[label], y: Ptr[value],
+        columns: int64, parts: int64, x_first: int64, x_row: int64, y_first: int64, y_row: int64, first: int64, stride: int64, ignore: int64,
+        classes: int64,
     ) -> None:  # fmt: skip
         raw = cuda.local.array(size, kind)
         block = int64(cuda.blockIdx.x)

@@ -1,7 +1,5 @@
 """Rows of logits: the loss of each, and the gradient of the loss in their place."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -16,6 +14,7 @@ from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefe
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar, Tuple
 from ..geometry import GRADIENT, PLAIN, SQUARE, WEIGHTS
 from .compact import class_of
 from .logits import NOWHERE, absorbers_of, floor_of, logits_of, power_of, sums_of
@@ -27,8 +26,8 @@ _LINE = 128
 
 @jit.kernel
 def cross_entropy_rows(
-    *, value: str, upstream: str, vector: int, steps: int, ahead: int, threads: int, held: int, gradient: bool, smoothed: bool, squared: bool,
-    scaled: bool, capped: bool, sharp: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
+    *, value: str, label: str, upstream: str, vector: int, steps: int, ahead: int, threads: int, held: int, gradient: bool, smoothed: bool,
+    squared: bool, scaled: bool, capped: bool, sharp: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
 ) -> Any:  # fmt: skip
     """``losses[r] = log Σⱼ exp z[r, j] − z[r, target[r]]`` of rows in a slab, and ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
@@ -207,9 +206,12 @@ def cross_entropy_rows(
             x[base + end + cuda.threadIdx.x] = zeros[0]
 
     def cross_entropy_rows(
-        x: Any, target: Any, bias: Any, class_weight: Any, row_weight: Any, dy: Any, factors: Any, losses: Any, squares: Any, hits: Any, lse: Any,
-        predicted: Any, first: Any, rows: Any, classes: Any, stride: Any, ignore: Any, smoothing: Any, square: Any, scale: Any, cap: Any,
-        strides: Any,
+        x: Ptr[value], target: Ptr[label], bias: Ptr[value], class_weight: Ptr[wide], row_weight: Ptr[wide],
+        dy: Ptr[upstream or wide], factors: Ptr[wide], losses: Ptr[wide],
+        squares: Ptr[wide], hits: Ptr[wide], lse: Ptr[wide], predicted: Ptr[int64],
+        first: int64, rows: int64, classes: int64, stride: int64, ignore: int64, smoothing: Scalar[wide],
+        square: Scalar[wide], scale: Scalar[wide], cap: Tuple[wide, 2],
+        strides: Extents[5],
     ) -> None:  # fmt: skip
         shared = opaque_pointer(cuda.shared.array(0, element, 16))
         lane, step, end = int32(cuda.threadIdx.x), int64(cuda.gridDim.x), classes // vector * vector

@@ -1,7 +1,5 @@
 """Sums over all targets before a loss, and over all rows after it: one block each, in a fixed order."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -12,6 +10,7 @@ from ...algebra import Monoid
 from ...device.block import block_reduce
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
+from ...runtime.parameters import Ptr, Scalar
 from ..geometry import GRADIENT, LOSS, PLAIN, SHARE, SQUARE, SQUARES, WEIGHTS
 from ..geometry import TOTAL_THREADS as THREADS
 
@@ -25,7 +24,7 @@ def _sums(*kinds: Any) -> Any:
 
 
 @jit.kernel
-def total_targets(*, value: str, upstream: str, mean: bool, weighted: bool, smoothed: bool, apart: bool) -> Any:
+def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted: bool, smoothed: bool, apart: bool) -> Any:
     """What gradients and losses are to be multiplied by, to ``factors``; nobody is asked but the device.
 
     n = targets that are not ``ignore``; with ``weighted`` their weights, which the mean is taken over, and with ``smoothed`` the sum of all classes'.
@@ -39,8 +38,9 @@ def total_targets(*, value: str, upstream: str, mean: bool, weighted: bool, smoo
     fold = _sums(int32, wide, wide)
 
     def total_targets(
-        target: Any, class_weight: Any, dy: Any, factors: Any, alpha: Any, zero: Any, one: Any,
-        rows: Any, classes: Any, stride: Any, ignore: Any, number: Any, scale: Any,
+        target: Ptr[label], class_weight: Ptr[wide], dy: Ptr[upstream or wide],
+        factors: Ptr[wide], alpha: Ptr[wide], zero: Ptr[wide], one: Ptr[wide],
+        rows: int64, classes: int64, stride: int64, ignore: int64, number: Scalar[wide], scale: Scalar[wide],
     ) -> None:  # fmt: skip
         count, picked, every = int32(0), wide(0), wide(0)
         row = int64(cuda.threadIdx.x)
@@ -81,7 +81,10 @@ def fold_losses(*, value: str, result: str, each: bool, factor: int) -> Any:
     """``out[0] = Σ losses · factors[factor]``, or ``out[i] = losses[i]`` of each row; one rounding. Bytes: rows numbers read."""
     wide, narrow, fold = accumulator_of(value), conversions_of(result)[1], _sums(accumulator_of(value))
 
-    def fold_losses(losses: Any, factors: Any, out: Any, rows: Any, stride: Any) -> None:
+    def fold_losses(
+        losses: Ptr[wide], factors: Ptr[wide], out: Ptr[result],
+        rows: int64, stride: int64,
+    ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if each:
             if row < rows:

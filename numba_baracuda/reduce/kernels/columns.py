@@ -1,7 +1,5 @@
 """Reductions along another axis than the one on which neighbours lie side by side: lanes share out the columns, and walk down."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -10,10 +8,11 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
-from ...kernels.batch import accessors, states_on
+from ...kernels.batch import accessors, state_kind, states_on
 from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .access import accesses_of, edges_of, lane_of_group, part_of_block
 from .results import results_of
@@ -42,8 +41,9 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     shared, levels = THREADS * scalars if depth > 1 else 1, depth.bit_length() - 1
 
     def fold_columns(
-        x: Any, guard: Any, y: Any, parts: Any, columns: Any, extent: Any, chunk: Any, splits: Any, left: Any,
-        kept_shape: Any, x_columns: Any, y_columns: Any, shape: Any, x_strides: Any,
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
+        columns: int64, extent: int64, chunk: int64, splits: int64, left: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_columns: Extents[kept], y_columns: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         met = cuda.shared.array(shared, kind)
         batch = cuda.local.array(size, element)

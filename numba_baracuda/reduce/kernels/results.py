@@ -1,12 +1,10 @@
 """Where a fold leaves its state: the result, or a part of it that later launches join."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import Integer, int64
+from numba.cuda.types import Integer, int32, int64
 
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...dtypes import FLOATS
@@ -14,6 +12,7 @@ from ...kernels.batch import accessors, monoid_on, state_kind, states_on
 from ...kernels.elements import conversions_of, place_of
 from ...kernels.tally import over_lanes
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .access import lane_of_group
 
@@ -57,7 +56,11 @@ def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: boo
     identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, lanes), accessors(width)
     groups, (write, _), row_of = THREADS // lanes, results_of(monoid, value, result), place_of(kept)
 
-    def join_parts(guard: Any, parts: Any, y: Any, rows: Any, splits: Any, left: Any, kept_shape: Any, y_rows: Any) -> None:
+    def join_parts(
+        guard: Ptr[int32], parts: Ptr[state_kind(monoid, value)], y: Ptr[result],
+        rows: int64, splits: int64, left: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], y_rows: Extents[kept],
+    ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
         group, lane = lane_of_group(lanes)

@@ -1,7 +1,5 @@
 """Reductions along the axis on which neighbours lie side by side: lanes share out the elements of a row."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -11,9 +9,11 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
+from ...kernels.batch import state_kind
 from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .access import accesses_of, lane_of_group, part_of_block
 from .results import results_of
@@ -75,8 +75,9 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
 
     def fold_rows(
-        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, chunk: Any, splits: Any, left: Any,
-        kept_shape: Any, x_rows: Any, y_rows: Any, shape: Any, x_strides: Any,
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
+        rows: int64, extent: int64, chunk: int64, splits: int64, left: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_rows: Extents[kept], y_rows: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return

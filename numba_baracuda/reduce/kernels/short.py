@@ -1,7 +1,5 @@
 """Reductions of rows so short that a group of lanes takes several at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -9,11 +7,12 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.vector import LOAD_ONCE, STORE
-from ...kernels.batch import accessors
+from ...kernels.batch import accessors, state_kind
 from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...kernels.transpose import first_place
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import STAGED_STEPS, THREADS, steps_of
 from .access import accesses_of, lane_of_group
 from .results import results_of
@@ -49,8 +48,9 @@ def fold_short_rows(
     scalars = height * width
 
     def fold_short_rows(
-        x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, left: Any,
-        kept_shape: Any, x_rows: Any, y_rows: Any, shape: Any, x_strides: Any,
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
+        rows: int64, extent: int64, left: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_rows: Extents[kept], y_rows: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(size, element)
         states = cuda.local.array(scalars, kind)
@@ -93,7 +93,11 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
     take, fold, nothing = tally.batch(STAGED_STEPS, 1, 1, lanes), tally.over(lanes), tally.nothing
     (write, _), row_of = results_of(monoid, value, result), place_of(kept)
 
-    def fold_staged_rows(x: Any, guard: Any, y: Any, parts: Any, rows: Any, extent: Any, left: Any, kept_shape: Any, y_rows: Any) -> None:
+    def fold_staged_rows(
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
+        rows: int64, extent: int64, left: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], y_rows: Extents[kept],
+    ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
         accesses = cuda.local.array(in_flight, element)
         batch = cuda.local.array(STAGED_STEPS, element)

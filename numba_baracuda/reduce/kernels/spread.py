@@ -1,7 +1,5 @@
 """Gradients go back along the axes: every element of x takes what its row's results say."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -17,6 +15,7 @@ from ...kernels.batch import monoid_on
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of_type, ordinary_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .access import accesses_of, lane_of_group, part_of_block
 from .rows import lane_of_row
@@ -163,8 +162,10 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
     found, rules_of, groups, row_of, wide = parts.found, parts.rules, THREADS // lanes, place_of(kept), accumulator_of(value)
 
     def spread_rows(
-        x: Any, dy: Any, y: Any, held: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, share: Any,
-        kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, held_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
+        x: Ptr[value], dy: Ptr[value], y: Ptr[value], held: Ptr[wide], dx: Ptr[value],
+        rows: int64, extent: int64, chunk: int64, splits: int64, share: Scalar[wide],
+        kept_shape: Extents[kept], x_rows: Extents[kept], dy_rows: Extents[kept], y_rows: Extents[kept], held_rows: Extents[kept],
+        dx_rows: Extents[kept], shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         rules = cuda.local.array(RULES, wide)
         row_block, split = part_of_block(splits)
@@ -206,8 +207,10 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
         return (ended, wide(0)) if results == 1 else ended
 
     def fold_and_spread_rows(
-        x: Any, dy: Any, y: Any, dx: Any, rows: Any, extent: Any, chunk: Any, splits: Any, left: Any, share: Any,
-        kept_shape: Any, x_rows: Any, dy_rows: Any, y_rows: Any, dx_rows: Any, shape: Any, x_strides: Any, dx_strides: Any,
+        x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
+        rows: int64, extent: int64, chunk: int64, splits: int64, left: Scalar[wide], share: Scalar[wide],
+        kept_shape: Extents[kept], x_rows: Extents[kept], dy_rows: Extents[kept], y_rows: Extents[kept], dx_rows: Extents[kept],
+        shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         rules = cuda.local.array(RULES, wide)
         row_block, split = part_of_block(splits)
@@ -238,9 +241,10 @@ def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: 
     found, rules_of, rule_sets, give = parts.found, parts.rules, RULES * vector, part_of(gradient, value, vector, depth, dims, True)
 
     def spread_columns(
-        x: Any, dy: Any, y: Any, held: Any, dx: Any, columns: Any, extent: Any, chunk: Any, splits: Any, share: Any,
-        kept_shape: Any, x_columns: Any, dy_columns: Any, y_columns: Any, held_columns: Any, dx_columns: Any,
-        shape: Any, x_strides: Any, dx_strides: Any,
+        x: Ptr[value], dy: Ptr[value], y: Ptr[value], held: Ptr[wide], dx: Ptr[value],
+        columns: int64, extent: int64, chunk: int64, splits: int64, share: Scalar[wide],
+        kept_shape: Extents[kept], x_columns: Extents[kept], dy_columns: Extents[kept], y_columns: Extents[kept], held_columns: Extents[kept],
+        dx_columns: Extents[kept], shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         rules = cuda.local.array(rule_sets, wide)
         column_block, split = part_of_block(splits)
@@ -263,7 +267,11 @@ def find_special(*, value: str, kept: int) -> Any:
     """Sets ``guard[0]`` where an element of y is a zero, a subnormal, an infinity or NaN. Bytes: elements · value read."""
     (widen, _), ordinary, place = conversions_of(value), ordinary_of(value), place_of(kept)
 
-    def find_special(y: Any, guard: Any, elements: Any, shape: Any, strides: Any) -> None:
+    def find_special(
+        y: Ptr[value], guard: Ptr[int32],
+        elements: int64,
+        shape: Extents[kept], strides: Extents[kept],
+    ) -> None:  # fmt: skip
         k = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if k < elements and not ordinary(widen(y[place(k, shape, strides)])):
             red_max(guard, 0, int32(1))

@@ -1,7 +1,5 @@
 """Scans along another axis than the one on which neighbours lie side by side: lanes share out the columns, and walk down."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -12,6 +10,7 @@ from ...device.order import fetch_add
 from ...device.warp import scan_of
 from ...kernels.elements import place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from .chain import chain_of
 from .law import law_of
 from .stack import stack_of
@@ -37,8 +36,10 @@ def scan_columns(
     (few_0, few_1, few_2, few_3), size_q, size_r = law.sizes(vector), size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1
 
     def scan_columns(
-        a: Any, b: Any, c: Any, y: Any, z: Any, columns: Any, extent: Any, initial: Any, origin: Any, kept_shape: Any,
-        a_columns: Any, b_columns: Any, c_columns: Any, y_columns: Any, z_columns: Any, gaps: Any,
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result],
+        columns: int64, extent: int64, initial: Scalar[wide], origin: int64,
+        kept_shape: Extents[kept], a_columns: Extents[kept], b_columns: Extents[kept], c_columns: Extents[kept], y_columns: Extents[kept],
+        z_columns: Extents[kept], gaps: Extents[5],
     ) -> None:  # fmt: skip
         made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
         met = (
@@ -122,8 +123,10 @@ def scan_long_columns(
         return of_lane(through, int32(cuda.laneid) | (own_lanes - 1))
 
     def scan_long_columns(
-        a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, columns: Any, extent: Any, initial: Any, origin: Any, tiles: Any, strips: Any,
-        kept_shape: Any, a_columns: Any, b_columns: Any, c_columns: Any, y_columns: Any, z_columns: Any, gaps: Any,
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result], words: Ptr[int64],
+        columns: int64, extent: int64, initial: Scalar[wide], origin: int64, tiles: int64, strips: int64,
+        kept_shape: Extents[kept], a_columns: Extents[kept], b_columns: Extents[kept], c_columns: Extents[kept], y_columns: Extents[kept],
+        z_columns: Extents[kept], gaps: Extents[5],
     ) -> None:  # fmt: skip
         made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
         met = (

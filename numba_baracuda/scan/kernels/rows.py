@@ -1,7 +1,5 @@
 """Scans along the axis on which neighbours lie side by side: lanes share out the elements of a row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -13,6 +11,7 @@ from ...device.order import fetch_add
 from ...device.vector import prefetch
 from ...kernels.elements import place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import LINE_BYTES
 from .chain import chain_of
 from .law import law_of
@@ -33,14 +32,16 @@ def scan_rows(
     law = law_of(rule, value, result, exclusive, place)
     part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, False, index), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
-    begin, combine, element = law.begin, states.combine, law.element
+    begin, combine, element, wide = law.begin, states.combine, law.element, law.wide
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
     over_warps, row_of, gapless, tile = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
     kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
 
     def scan_rows(
-        a: Any, b: Any, c: Any, y: Any, z: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, kept_shape: Any,
-        a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result],
+        rows: int64, extent: int64, initial: Scalar[wide], origin: int64, skew: int64,
+        kept_shape: Extents[kept], a_rows: Extents[kept], b_rows: Extents[kept], c_rows: Extents[kept], y_rows: Extents[kept],
+        z_rows: Extents[kept], gaps: Extents[5],
     ) -> None:  # fmt: skip
         shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
         results = cuda.shared.array(0, kind_of_results, 16)
@@ -89,7 +90,7 @@ def scan_long_rows(
     law = law_of(rule, value, result, exclusive, place)
     part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, index), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
-    begin, combine, element = law.begin, states.combine, law.element
+    begin, combine, element, wide = law.begin, states.combine, law.element, law.wide
     over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
     before, get = chain_of(states, group, 1, threads).before, law.get
     kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
@@ -109,8 +110,10 @@ def scan_long_rows(
                 prefetch(arrays[2], row_of(row, kept_shape, c_rows) + at)
 
     def scan_long_rows(
-        a: Any, b: Any, c: Any, y: Any, z: Any, words: Any, rows: Any, extent: Any, initial: Any, origin: Any, skew: Any, tiles: Any, ahead: Any,
-        kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any, y_rows: Any, z_rows: Any, gaps: Any,
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result], words: Ptr[int64],
+        rows: int64, extent: int64, initial: Scalar[wide], origin: int64, skew: int64, tiles: int64, ahead: int64,
+        kept_shape: Extents[kept], a_rows: Extents[kept], b_rows: Extents[kept], c_rows: Extents[kept], y_rows: Extents[kept],
+        z_rows: Extents[kept], gaps: Extents[5],
     ) -> None:  # fmt: skip
         shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
         results = cuda.shared.array(0, kind_of_results, 16)

@@ -1,7 +1,5 @@
 """The fold into few segments: every lane keeps a state of its own for each of them, in shared memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -11,6 +9,7 @@ from ...device.build import opaque
 from ...device.vector import LOAD_STREAM
 from ...kernels.elements import place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr
 from ..tiling import FOLD_THREADS, UNROLL
 from .common import ids_of
 from .states import fold_of
@@ -34,9 +33,9 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
     width, threads = scalars // vector, FOLD_THREADS
 
     def fold_bins(
-        input: Any, ids: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, ids_step: Any,
-        input_row: Any, shape: Any, input_strides: Any,
+        input: Ptr[value], ids: Ptr[index], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, chunks: int64, ids_step: int64, input_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims],
     ) -> None:  # fmt: skip
         bins = cuda.shared.array(0, state_type)
         tallies = cuda.shared.array(0, int32)

@@ -1,7 +1,5 @@
 """The second half of the ragged fold: runs that cross row blocks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,6 +12,7 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...kernels.elements import place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import UNROLL, Tiling, carry_threads
 from .common import first_at_least
 from .gaps import blank_writer
@@ -93,8 +92,10 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
             write_run(output, segment * output_row + offset, states, count, correction)
 
     def fold_carries(
-        carry_ids: Any, carry_counts: Any, carry_states: Any, guard: Any, output: Any,
-        entries: Any, columns: Any, segments: Any, chunks: Any, empty: Any, correction: Any, output_row: Any, shape: Any, output_strides: Any,
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], guard: Ptr[int32], output: Ptr[result or value],
+        entries: int64, columns: int64, segments: int64, chunks: int64, empty: Scalar[state_type],
+        correction: Scalar[state_type], output_row: int64,
+        shape: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return

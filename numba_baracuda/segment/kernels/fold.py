@@ -1,7 +1,5 @@
 """The ragged fold: rows of equal neighbouring ids become one row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -13,6 +11,7 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...kernels.elements import place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import FOLD_THREADS, Tiling, unroll_for
 from .common import clamp, ends_first, ids_of
 from .edges import edges_of
@@ -57,9 +56,11 @@ def fold_tiles(
     shared_states = edges * lanes * scalars
 
     def fold_tiles(
-        input: Any, other: Any, ids: Any, permutation: Any, guard: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, columns: Any, segments: Any, tile: Any, row_blocks: Any, chunks: Any, empty: Any, correction: Any, ids_step: Any,
-        input_row: Any, other_row: Any, output_row: Any, shape: Any, input_strides: Any, other_strides: Any, output_strides: Any,
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], guard: Ptr[int32], output: Ptr[result or value],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, chunks: int64, empty: Scalar[state_type],
+        correction: Scalar[state_type], ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)

@@ -1,7 +1,5 @@
 """Gradients of sums: every row takes its segment's row. Ways to share the work out: for wide, odd and single columns, and ids in order."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -13,6 +11,7 @@ from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr
 from ..tiling import COPIES, PIECES, RUN, THREADS, elements_launch, flat_tile
 from .rows import finder_of, position_of, rows_launch
 
@@ -37,9 +36,9 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
     divided = count != ""
 
     def gather_rows(
-        source: Any, ids: Any, counts: Any, output: Any,
-        rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
-        source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
+        source: Ptr[value], ids: Ptr[index], counts: Ptr[count or int32], output: Ptr[value],
+        rows: int64, columns: int64, chunks: int64, segments: int64, ids_step: int64, source_row: int64, output_row: int64,
+        shape: Extents[dims], source_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(COPIES, index_type)
@@ -79,9 +78,9 @@ def gather_runs(*, value: str, index: str, count: str, place: str, vector: int, 
     permuted, divided = place != "", count != ""
 
     def gather_runs(
-        source: Any, ids: Any, permutation: Any, counts: Any, output: Any,
-        rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
-        source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
+        source: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], counts: Ptr[count or int32], output: Ptr[value],
+        rows: int64, columns: int64, chunks: int64, segments: int64, ids_step: int64, source_row: int64, output_row: int64,
+        shape: Extents[dims], source_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(vector, element)
         batch_ids = cuda.local.array(RUN, index_type)
@@ -142,8 +141,8 @@ def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
         return source[at]
 
     def gather_flat(
-        source: Any, ids: Any, counts: Any, output: Any,
-        rows: Any, columns: Any, segments: Any, tile: Any, reciprocal: Any, ids_step: Any, source_row: Any,
+        source: Ptr[value], ids: Ptr[index], counts: Ptr[count or int32], output: Ptr[value],
+        rows: int64, columns: int64, segments: int64, tile: int64, reciprocal: int64, ids_step: int64, source_row: int64,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         here = cuda.local.array(COPIES, index_type)
@@ -213,7 +212,10 @@ def gather_elements(*, value: str, index: str, count: str) -> Any:
             return quotient(source[int64(identifier) * source_row], counts[int64(identifier)])
         return source[int64(identifier) * source_row]
 
-    def gather_elements(source: Any, ids: Any, counts: Any, output: Any, rows: Any, segments: Any, source_row: Any) -> None:
+    def gather_elements(
+        source: Ptr[value], ids: Ptr[index], counts: Ptr[count or int32], output: Ptr[value],
+        rows: int64, segments: int64, source_row: int64,
+    ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(batch_size, index_type)
         tile = int64(cuda.blockIdx.x) * (PIECES * stride)

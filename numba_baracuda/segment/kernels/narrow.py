@@ -1,7 +1,5 @@
 """The ragged fold for rows of few columns: lanes share out the rows, not the columns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -11,6 +9,7 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...dtypes import BY_NAME
 from ...runtime import jit
+from ...runtime.parameters import Ptr, Scalar
 from ..tiling import FOLD_THREADS, Tiling
 from .common import clamp, ends_first, ids_of
 from .edges import edges_of
@@ -51,8 +50,10 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
                 precede(states, scratch)
 
     def fold_narrow(
-        input: Any, ids: Any, guard: Any, cleared: Any, output: Any, carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, segments: Any, tile: Any, row_blocks: Any, empty: Any, correction: Any, output_row: Any,
+        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result or value], carry_ids: Ptr[int64],
+        carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[state_type],
+        correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)

@@ -1,7 +1,5 @@
 """Ids put in order, and what a :class:`..index.SegmentIndex` keeps of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -10,6 +8,7 @@ from numba.cuda.types import int32, int64
 from ...axes import ceil_div
 from ...device.vector import LOAD_ONCE, STORE
 from ...runtime import jit
+from ...runtime.parameters import Ptr
 from ..tiling import SEARCHERS, THREADS, Tiling
 from .common import first_at_least
 
@@ -35,7 +34,10 @@ def sort_keys(*, index: str, key: str, place: str, ordered: bool, vector: int) -
             return key_type(-1)
         return key_type(identifier if 0 <= identifier < segments else segments)
 
-    def sort_keys(ids: Any, keys: Any, places: Any, rows: Any, segments: Any, ids_step: Any) -> None:
+    def sort_keys(
+        ids: Ptr[index], keys: Ptr[key], places: Ptr[place or int32],
+        rows: int64, segments: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
         batch = cuda.local.array(vector, index_type)
         found = cuda.local.array(vector, key_type)
         row = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * vector
@@ -85,7 +87,10 @@ def bound_segments(*, key: str, count: str) -> Any:
     """
     count_type = jit.SCALARS[count]
 
-    def bound_segments(ids: Any, offsets: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
+    def bound_segments(
+        ids: Ptr[key], offsets: Ptr[count], counts: Ptr[count],
+        rows: int64, segments: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
         thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         segment, lane = min(thread, int64(segments)), int32(cuda.laneid)
         end = _first_of_half(ids, ids_step, rows, min(thread - lane + (32 if lane >= 16 else 0), int64(segments)), int64(-1))
@@ -109,7 +114,10 @@ def bound_ranges(*, key: str) -> Any:
     Half a warp finds each. Bytes: ranges · 4 written.
     """
 
-    def bound_ranges(ids: Any, begins: Any, rows: Any, ranges: Any, bits: Any, top: Any) -> None:
+    def bound_ranges(
+        ids: Ptr[key], begins: Ptr[int32],
+        rows: int64, ranges: int64, bits: int64, top: int64,
+    ) -> None:  # fmt: skip
         thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         mine = thread // SEARCHERS
         first = _first_of_half(ids, 1, rows, min(mine, int64(ranges)) << bits, (int64(1) << top) - 1)
@@ -124,7 +132,10 @@ def number_rows(*, place: str, vector: int) -> Any:
     """``places[r] = r``, ``vector`` neighbouring ones by a thread. Bytes: rows · place written."""
     place_type, store = jit.SCALARS[place], STORE[vector]
 
-    def number_rows(places: Any, rows: Any) -> None:
+    def number_rows(
+        places: Ptr[place],
+        rows: int64,
+    ) -> None:  # fmt: skip
         numbers = cuda.local.array(vector, place_type)
         row = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * vector
         for k in range(vector):
@@ -147,7 +158,10 @@ def expand_offsets(*, offset: str, index: str) -> Any:
     """
     index_type = jit.SCALARS[index]
 
-    def expand_offsets(offsets: Any, ids: Any, rows: Any, segments: Any, offsets_step: Any) -> None:
+    def expand_offsets(
+        offsets: Ptr[offset], ids: Ptr[index],
+        rows: int64, segments: int64, offsets_step: int64,
+    ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
             ids[row] = index_type(first_at_least(offsets, offsets_step, 0, segments + 1, row + 1) - 1)
@@ -163,7 +177,10 @@ def first_rows(*, index: str, place: str) -> Any:
     """
     place_type = jit.SCALARS[place]
 
-    def first_rows(ids: Any, firsts: Any, rows: Any, limit: Any, ids_step: Any) -> None:
+    def first_rows(
+        ids: Ptr[index], firsts: Ptr[place],
+        rows: int64, limit: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
             identifier = int64(ids[row * ids_step])

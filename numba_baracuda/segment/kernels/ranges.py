@@ -1,7 +1,5 @@
 """The fold of rows that lie range by range of their ids: the states of a range's segments in shared memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba import cuda
@@ -14,6 +12,7 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...dtypes import BY_NAME
 from ...kernels.elements import place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS, unroll_for
 from .common import first_at_least
 from .gaps import blank_writer
@@ -37,7 +36,10 @@ def split_ranges() -> Any:
     def needed_for(begins: Any, owner: Any, part: Any) -> Any:
         return max(int32(uint32(begins[owner + 1] - begins[owner] + part - 1) // uint32(part)), int32(1))
 
-    def split_ranges(begins: Any, parts: Any, split: Any, owners: Any, carried: Any, ranges: Any, segments: Any, part: Any) -> None:
+    def split_ranges(
+        begins: Ptr[int32], parts: Ptr[int32], split: Ptr[int32], owners: Ptr[int32], carried: Ptr[int32],
+        ranges: int64, segments: int64, part: int64,
+    ) -> None:  # fmt: skip
         ends = cuda.shared.array(THREADS, int32)
         thread = int32(cuda.threadIdx.x)
         first = int32(cuda.blockIdx.x * THREADS)
@@ -110,11 +112,11 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
         put(kept, at, states)
 
     def fold_ranges(
-        ids: Any, places: Any, input: Any, begins: Any, parts: Any, split: Any, owners: Any, output: Any,
-        carry_ids: Any, carry_counts: Any, carry_states: Any,
-        rows: Any, columns: Any, segments: Any, ranges: Any, part: Any, pieces: Any, empty: Any, correction: Any, ids_step: Any, input_row: Any,
-        output_row: Any,
-        shape: Any, input_strides: Any, output_strides: Any,
+        ids: Ptr[index], places: Ptr[int32], input: Ptr[value], begins: Ptr[int32], parts: Ptr[int32], split: Ptr[int32], owners: Ptr[int32],
+        output: Ptr[value], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, columns: int64, segments: int64, ranges: int64, part: int64, pieces: int64, empty: Scalar[state_type],
+        correction: Scalar[state_type], ids_step: int64, input_row: int64, output_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         pairs = cuda.shared.array(0, uint32)
         counters = cuda.shared.array(0, uint16)

@@ -1,7 +1,5 @@
 """Row-wise kernels: scatter, fill, finish; and two over the ids alone: counts and the first fault."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -16,6 +14,7 @@ from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import SUMS, THREADS, Tiling
 from .common import ids_of
 from .gaps import blank_writer
@@ -150,9 +149,9 @@ def scatter_rows(*, update: str, value: str, index: str, vector: int, lanes: int
     (last_id, _), greatest = ids_of(index), index_type.maxval
 
     def scatter_rows(
-        input: Any, ids: Any, output: Any,
-        rows: Any, columns: Any, chunks: Any, low: Any, high: Any, ids_step: Any,
-        input_row: Any, output_row: Any, shape: Any, input_strides: Any, output_strides: Any,
+        input: Ptr[value], ids: Ptr[index], output: Ptr[accumulator_of(value)],
+        rows: int64, columns: int64, chunks: int64, low: int64, high: int64, ids_step: int64, input_row: int64, output_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(SUMS, index_type)
@@ -181,7 +180,11 @@ def fill_rows(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> A
     place, write_empty = place_of(dims), blank_writer(value, vector)
     position = position_of(lanes, vector, 1, cut)
 
-    def fill_rows(output: Any, rows: Any, columns: Any, chunks: Any, low: Any, fill: Any, output_row: Any, shape: Any, output_strides: Any) -> None:
+    def fill_rows(
+        output: Ptr[value],
+        rows: int64, columns: int64, chunks: int64, low: int64, fill: Scalar[value], output_row: int64,
+        shape: Extents[dims], output_strides: Extents[dims],
+    ) -> None:  # fmt: skip
         row, column = position(columns, chunks)
         if column < columns and row < rows:
             write_empty(output, low + row, low + row + 1, output_row, place(column, shape, output_strides), fill)
@@ -205,8 +208,9 @@ def finish_rows(*, monoid: str, value: str, held: str, coded: str, count: str, v
     position = position_of(lanes, vector, 1, cut)
 
     def finish_rows(
-        source: Any, counts: Any, output: Any, rows: Any, columns: Any, chunks: Any, empty: Any,
-        source_row: Any, output_row: Any, shape: Any, source_strides: Any, output_strides: Any,
+        source: Ptr[held], counts: Ptr[count or int32], output: Ptr[value],
+        rows: int64, columns: int64, chunks: int64, empty: Scalar[wide], source_row: int64, output_row: int64,
+        shape: Extents[dims], source_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         states = cuda.local.array(vector, source_type)
         results = cuda.local.array(vector, element)
@@ -233,7 +237,10 @@ def count_ids(*, index: str, count: str) -> Any:
     """
     index_type, count_type = jit.SCALARS[index], jit.SCALARS[count]
 
-    def count_ids(ids: Any, counts: Any, rows: Any, segments: Any, ids_step: Any) -> None:
+    def count_ids(
+        ids: Ptr[index], counts: Ptr[count],
+        rows: int64, segments: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         identifier = index_type(-1)
         if row < rows:
@@ -252,7 +259,10 @@ def first_fault(*, index: str, ordered: bool) -> Any:
     Both hold a large number beforehand and keep it when there is no fault. Bytes: rows · index read.
     """
 
-    def first_fault(ids: Any, fault: Any, rows: Any, segments: Any, ids_step: Any) -> None:
+    def first_fault(
+        ids: Ptr[index], fault: Ptr[int64],
+        rows: int64, segments: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
             if not 0 <= ids[row * ids_step] < segments:

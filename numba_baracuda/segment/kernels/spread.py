@@ -1,7 +1,5 @@
 """What a fold leaves goes back to its rows: gradients, and whatever else a row makes of its own elements and its segment's."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -16,6 +14,7 @@ from ...dtypes import BY_NAME
 from ...gradients import GRADIENTS
 from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr
 from ..tiling import COPIES, PIECES, THREADS, Tiling, elements_launch
 from .pull import pull_of
 from .rows import finder_of, position_of, rows_launch
@@ -59,10 +58,12 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: i
     load_kept = LOAD_ONCE[piece]
 
     def spread_rows(
-        x: Any, w: Any, ids: Any, permutation: Any, g: Any, y: Any, kept: Any, output: Any,
-        rows: Any, columns: Any, chunks: Any, segments: Any, ids_step: Any,
-        x_row: Any, w_row: Any, g_row: Any, y_row: Any, output_row: Any,
-        shape: Any, x_strides: Any, w_strides: Any, g_strides: Any, y_strides: Any, output_strides: Any,
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], g: Ptr[value], y: Ptr[value],
+        kept: Ptr[wide], output: Ptr[value],
+        rows: int64, columns: int64, chunks: int64, segments: int64, ids_step: int64, x_row: int64, w_row: int64, g_row: int64, y_row: int64,
+        output_row: int64,
+        shape: Extents[dims], x_strides: Extents[dims], w_strides: Extents[dims], g_strides: Extents[dims], y_strides: Extents[dims],
+        output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         first_x = cuda.local.array(batch_size, element)
         first_w = cuda.local.array(batch_size, element)
@@ -150,8 +151,10 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
                 folded[at * results + k] = kept[segment * results + k]
 
     def spread_elements(
-        x: Any, w: Any, ids: Any, permutation: Any, g: Any, y: Any, kept: Any, output: Any, rows: Any, segments: Any, g_row: Any, y_row: Any
-    ) -> None:
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[int64], g: Ptr[value], y: Ptr[value], kept: Ptr[wide],
+        output: Ptr[value],
+        rows: int64, segments: int64, g_row: int64, y_row: int64,
+    ) -> None:  # fmt: skip
         first_x = cuda.local.array(batch_size, element)
         first_w = cuda.local.array(batch_size, element)
         first_g = cuda.local.array(batch_size, element)
@@ -211,7 +214,10 @@ def place_elements(*, value: str) -> Any:
     """
     bits = f64_as_i64 if accumulator_of(value) == float64 else f32_as_i32
 
-    def place_elements(source: Any, kept: Any, output: Any, rows: Any, segments: Any, source_row: Any) -> None:
+    def place_elements(
+        source: Ptr[value], kept: Ptr[accumulator_of(value)], output: Ptr[value],
+        rows: int64, segments: int64, source_row: int64,
+    ) -> None:  # fmt: skip
         segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if segment < segments:
             place = bits(kept[segment])
@@ -229,7 +235,11 @@ def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -
     groups, batch_size = THREADS // lanes, COPIES * vector
     special = _special_of(value, batch_size)
 
-    def find_special(input: Any, guard: Any, rows: Any, columns: Any, chunks: Any, input_row: Any, shape: Any, input_strides: Any) -> None:
+    def find_special(
+        input: Ptr[value], guard: Ptr[int32],
+        rows: int64, columns: int64, chunks: int64, input_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims],
+    ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         first, column = position(columns, chunks)
         offset = offset_of(column, shape, input_strides)

@@ -9,7 +9,7 @@ from ...dtypes import BY_NAME
 from ...op import Launch, Layout, Op, Recipe, Target
 from ..tiling import BINS_BLOCKS, BINS_BYTES, BINS_TILE, FOLD_THREADS, UNROLL, Tiling
 from .common import Rows, check_slots, checks, ids_step, only_checks
-from .fold import Fold, carry_slots, join_carries
+from .fold import Fold, carry_arguments, carry_slots, join_carries
 from .order import Order
 
 if TYPE_CHECKING:
@@ -45,15 +45,16 @@ def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], targ
     wanted = max(1, ceil_div(target.multiprocessors * BINS_BLOCKS, shape.chunks))
     tile = min(max(1, ceil_div(ceil_div(n, wanted), step)) * step, BINS_TILE)
     row_blocks, counted = max(1, ceil_div(n, tile)), descriptor.counted(op)
-    state = BY_NAME[value].accumulator
-    signature = f"*{value} *{index} *i64 *i64 *{state} i64 i64 i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples}"
-    spec = rows.spec("fold_bins", signature, shape, 0, monoid=monoid.name, value=value, index=index, counted=counted)
-    pointers = ("input", "segment_ids", "carry_ids", "carry_counts", "carry_states")
-    extents = (n, columns, segments, tile, row_blocks, shape.chunks, ids_step(layouts))
+    spec = rows.spec("fold_bins", shape, 0, monoid=monoid.name, value=value, index=index, counted=counted)
+    arguments = {
+        "input": "input", "ids": "segment_ids", **carry_arguments(True), "rows": n, "columns": columns, "segments": segments, "tile": tile,
+        "row_blocks": row_blocks, "chunks": shape.chunks, "ids_step": ids_step(layouts),
+        "input_row": rows.steps[0], "shape": rows.shape, "input_strides": rows.strides[0],
+    }  # fmt: skip
     shared = _shared_bytes(op, descriptor, rows.vector, shape.lanes)
-    fill = Launch(spec, (row_blocks * shape.chunks, FOLD_THREADS, shared), pointers, (*extents, rows.steps[0], rows.shape, rows.strides[0]))
+    fill = Launch(spec, (row_blocks * shape.chunks, FOLD_THREADS, shared), arguments)
     order, empty = Order("segment_ids", index, ids_step(layouts), packed=False), descriptor.empty_value(op)
     fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=empty)
     join = join_carries(descriptor, rows, fold, segments * row_blocks, counted)
-    slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, state))
+    slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, BY_NAME[value].accumulator))
     return Recipe((*checks(op, descriptor, layouts), fill, join), slots)

@@ -28,12 +28,16 @@ class Rows:
         places = [(address, (step, *strides)) for address, step, strides in zip(self.addresses, self.steps, self.strides, strict=True)]
         self.vector = vector_for(BY_NAME[descriptor.element].itemsize, self.columns, *places)
         self.dims = len(self.shape)
-        self.tuples = f"{self.dims}xi64"
 
-    def spec(self, kernel: str, signature: str, tiling: Tiling, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
+    def spec(self, kernel: str, tiling: Tiling, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
         """A kernel of this family for rows dealt out so; geometry is filled in."""
         constants |= {"vector": self.vector, "lanes": tiling.lanes, "dims": self.dims}
-        return kernel_spec(kernel, signature, tiling.threads, min_blocks, **constants)
+        return kernel_spec(kernel, tiling.threads, min_blocks, **constants)
+
+    def arguments(self, names: Sequence[str]) -> dict[str, Any]:
+        """Where the rows lie, for the parameters of a kernel that calls the operands so."""
+        steps = {f"{name}_row": step for name, step in zip(names, self.steps, strict=True)}
+        return {"shape": self.shape, **steps, **{f"{name}_strides": strides for name, strides in zip(names, self.strides, strict=True)}}
 
     def within(self, element: str) -> Rows:
         """The same with accesses that are no wider than 16 bytes for another element, too."""
@@ -46,8 +50,8 @@ class Rows:
         return self.dims == 1 and dense and self.addresses[operand] == 0
 
 
-def kernel_spec(kernel: str, signature: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), signature, max_threads, min_blocks)
+def kernel_spec(kernel: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), max_threads, min_blocks)
 
 
 def packed(layout: Layout) -> bool:
@@ -74,25 +78,24 @@ def taken(descriptor: SegmentDescriptor, monoid: Monoid) -> float:
 def over_rows(
     kernel: str,
     rows: Rows,
+    names: Sequence[str],
     extent: int,
     rows_a_group: int,
-    signature: str,
-    pointers: tuple[str, ...],
-    scalars: tuple[Any, ...],
+    arguments: dict[str, Any],
     min_blocks: int = 0,
     multiprocessors: int = 0,
     **constants: Any,
 ) -> Launch:
-    """A launch of a row-wise kernel over ``extent`` rows; its scalars are rows, columns, chunks, ``scalars``, then the strides.
+    """A launch of a row-wise kernel over ``extent`` rows. The operands of ``rows`` are the kernel's parameters ``names``.
 
     Of a kernel whose blocks take turns, the ``multiprocessors`` that these should fill are given.
     """
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
     return Launch(
-        rows.spec(kernel, signature, tiling, min_blocks, cut=tiling.chunks > 1, **constants),
-        tiling.launch_in_turns(multiprocessors) if multiprocessors else tiling.launch, pointers,
-        (extent, rows.columns, tiling.chunks, *scalars, *rows.steps, rows.shape, *rows.strides),
-    )  # fmt: skip
+        rows.spec(kernel, tiling, min_blocks, cut=tiling.chunks > 1, **constants),
+        tiling.launch_in_turns(multiprocessors) if multiprocessors else tiling.launch,
+        {"rows": extent, "columns": rows.columns, "chunks": tiling.chunks, **rows.arguments(names), **arguments},
+    )
 
 
 def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
@@ -100,19 +103,21 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> 
     if descriptor.indexed:
         return [], []
     n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
-    slots, scalars = [Slot("counts", count, segments)], (n, segments, ids_step(layouts))
+    slots = [Slot("counts", count, segments)]
     if descriptor.in_order(op):
         slots.append(Slot("offsets", count, segments + 1))
         return [bounds(descriptor, "segment_ids", index, ids_step(layouts))], slots
-    spec = kernel_spec("count_ids", f"*{index} *{count} i64 i64 i64", index=index, count=count)
-    return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, ("segment_ids", "counts"), scalars)], slots
+    spec = kernel_spec("count_ids", index=index, count=count)
+    arguments = {"ids": "segment_ids", "counts": "counts", "rows": n, "segments": segments, "ids_step": ids_step(layouts)}
+    return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, arguments)], slots
 
 
 def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:
     """Makes ``offsets`` and ``counts`` of ids in order, of type ``index`` and ``step`` elements apart."""
     count, segments = descriptor.count_type, descriptor.num_segments
-    spec = kernel_spec("bound_segments", f"*{index} *{count} *{count} i64 i64 i64", key=index, count=count)
-    return Launch(spec, Tiling.of_ids(segments + 1).launch, (ids, "offsets", "counts"), (descriptor.num_inputs, segments, step))
+    spec = kernel_spec("bound_segments", key=index, count=count)
+    arguments = {"ids": ids, "offsets": "offsets", "counts": "counts", "rows": descriptor.num_inputs, "segments": segments, "ids_step": step}
+    return Launch(spec, Tiling.of_ids(segments + 1).launch, arguments)
 
 
 NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row
@@ -121,9 +126,9 @@ FAULT = Slot("fault", "i64", 2)  #: the first row whose id is outside, and the f
 
 def faults(descriptor: SegmentDescriptor, step: int, ordered: bool, judge: Callable[[Sequence[int]], None]) -> list[Step]:
     """One pass over the ids, ``step`` elements apart, and a wait for the verdict of ``judge`` on what it found."""
-    spec = kernel_spec("first_fault", f"*{descriptor.index} *i64 i64 i64 i64", index=descriptor.index, ordered=ordered)
-    scalars = (descriptor.num_inputs, descriptor.limit, step)
-    launch = Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, ("segment_ids", FAULT.name), scalars)
+    spec = kernel_spec("first_fault", index=descriptor.index, ordered=ordered)
+    arguments = {"ids": "segment_ids", "fault": FAULT.name, "rows": descriptor.num_inputs, "segments": descriptor.limit, "ids_step": step}
+    launch = Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, arguments)
     return [Clear(FAULT.name, 0x7F), launch, Verify(FAULT.name, judge)]
 
 

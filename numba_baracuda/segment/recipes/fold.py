@@ -91,13 +91,17 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tup
     if fold.guarded:
         rows.vector = min(rows.vector, 4)  # of more columns the compiler unrolls no such fold, and little of it is ever run
     tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
-    carries = ("carry_ids", "carry_counts", "carry_states") if tiling.row_blocks > 1 else (NULL,) * 3
     launch = _narrow if share else _tiles
-    steps: list[Step] = [launch(descriptor, target, rows, tiling, fold, carries)]
+    steps: list[Step] = [launch(descriptor, target, rows, tiling, fold)]
     if tiling.row_blocks == 1:
         return steps, []
     steps.append(join_carries(descriptor, rows, fold, tiling.entries))
     return steps, carry_slots(tiling.entries, scalars, state)
+
+
+def carry_arguments(several: bool) -> dict[str, str]:
+    """The arguments of a kernel for the slots of carries, if there are ``several`` row blocks."""
+    return {name: name if several else NULL for name in ("carry_ids", "carry_counts", "carry_states")}
 
 
 def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
@@ -113,59 +117,62 @@ def join_carries(
     Of ``entries`` carries there are only ``count[0]`` if that is given, which the device knows; then at most ``blocks`` blocks look for them.
     """
     value, columns = descriptor.element, descriptor.embedding_dim
-    state, result = BY_NAME[value].accumulator, fold.result or value
+    state = BY_NAME[value].accumulator
     rows = copy.copy(rows)
     while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > (8 if fold.monoid.heavy else 16):
         rows.vector //= 2  # a block of so many threads has few registers
     joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.heavy)
-    signature = f"*i64 *i64 *{state} *i32 *{result} i64 i64 i64 i64 {state} {state} i64 {rows.tuples} {rows.tuples}"
     counted = count != NULL
     spec = rows.spec(
-        "fold_carries", signature, joins, 1,
+        "fold_carries", joins, 1,
         monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded, counted=counted,
     )  # fmt: skip
-    pointers = ("carry_ids", "carry_counts", "carry_states", count if counted else fold.guard, fold.output)
-    extents = (entries, columns, descriptor.num_segments, joins.chunks, fold.empty, taken(descriptor, fold.monoid), rows.steps[1])
+    arguments = {
+        **carry_arguments(True), "guard": count if counted else fold.guard, "output": fold.output, "entries": entries, "columns": columns,
+        "segments": descriptor.num_segments, "chunks": joins.chunks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
+        "output_row": rows.steps[1], "shape": rows.shape, "output_strides": rows.strides[1],
+    }  # fmt: skip
     needed, threads, shared = joins.launch
-    return Launch(spec, (min(needed, blocks) if counted else needed, threads, shared), pointers, (*extents, rows.shape, rows.strides[1]))
+    return Launch(spec, (min(needed, blocks) if counted else needed, threads, shared), arguments)
 
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: Fold) -> tuple[int, int, int]:
     return tiling.launch if fold.result else tiling.fold_launch(descriptor.num_segments)
 
 
-def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold, carries: tuple[str, ...]) -> Launch:
+def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold) -> Launch:
     """Lanes share out the columns."""
     value, order, monoid = descriptor.element, fold.order, fold.monoid
-    state = BY_NAME[value].accumulator
-    pointers = f"*{value} *{value} *{order.index} *{order.place or 'i64'} *i32 *{fold.result or value} *i64 *i64 *{state}"
-    signature = f"{pointers} i64 i64 i64 i64 i64 i64 {state} {state} i64 i64 i64 i64 {' '.join([rows.tuples] * 4)}"
     spec = rows.spec(
-        "fold_tiles", signature, tiling, _tiles_blocks(descriptor, rows, fold, target),
+        "fold_tiles", tiling, _tiles_blocks(descriptor, rows, fold, target),
         monoid=monoid.name, value=value, result=fold.result, index=order.index, packed=order.packed, place=order.place, guarded=fold.guarded,
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
-    names = (fold.source, other, order.ids, order.permutation, fold.guard, fold.output, *carries)
-    extents = (descriptor.num_inputs, rows.columns, descriptor.num_segments, tiling.tile, tiling.row_blocks, tiling.chunks)
-    steps = (order.step, rows.steps[0], rows.steps[second], rows.steps[1])
-    strides = (rows.shape, rows.strides[0], rows.strides[second], rows.strides[1])
-    return Launch(spec, _launch(tiling, descriptor, fold), names, (*extents, fold.empty, taken(descriptor, monoid), *steps, *strides))
+    arguments = {
+        "input": fold.source, "other": other, "ids": order.ids, "permutation": order.permutation, "guard": fold.guard, "output": fold.output,
+        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments,
+        "tile": tiling.tile, "row_blocks": tiling.row_blocks, "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, monoid),
+        "ids_step": order.step, "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
+        "input_strides": rows.strides[0], "other_strides": rows.strides[second], "output_strides": rows.strides[1],
+    }  # fmt: skip
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments)
 
 
-def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold, carries: tuple[str, ...]) -> Launch:
+def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold) -> Launch:
     """Lanes share out the rows."""
     value, index, columns = descriptor.element, fold.order.index, rows.columns
-    state, size = BY_NAME[value].accumulator, BY_NAME[value].itemsize
-    access = vector_for(size, columns, (rows.addresses[1], (rows.steps[1], 1)))
-    signature = f"*{value} *{index} *i32 *{value} *{fold.result or value} *i64 *i64 *{state} i64 i64 i64 i64 {state} {state} i64"
+    access = vector_for(BY_NAME[value].itemsize, columns, (rows.addresses[1], (rows.steps[1], 1)))
     spec = kernel_spec(
-        "fold_narrow", signature, tiling.threads, _narrow_blocks(descriptor, fold, target),
+        "fold_narrow", tiling.threads, _narrow_blocks(descriptor, fold, target),
         monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=_share(descriptor), access=access,
         guarded=fold.guarded, clears=fold.cleared != NULL,
     )  # fmt: skip
-    extents = (descriptor.num_inputs, descriptor.num_segments, tiling.tile, tiling.row_blocks)
-    pointers = (fold.source, fold.order.ids, fold.guard, fold.cleared, fold.output, *carries)
-    return Launch(spec, _launch(tiling, descriptor, fold), pointers, (*extents, fold.empty, taken(descriptor, fold.monoid), rows.steps[1]))
+    arguments = {
+        "input": fold.source, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
+        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "tile": tiling.tile,
+        "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1],
+    }  # fmt: skip
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments)
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

@@ -42,7 +42,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
             name, rows = "quotient", divided
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
             steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
-    steps.append(_copy(descriptor, rows, order, along, held, (name, order.ids, order.permutation, counts, "d_input")))
+    steps.append(_copy(descriptor, rows, order, along, held, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}))
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -59,22 +59,25 @@ def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
     return not order.place and narrow and rows.strides[0] == (1,) and rows.side_by_side(1)
 
 
-def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, held: str, pointers: tuple[str, ...]) -> Launch:
+def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, held: str, pointers: dict[str, str]) -> Launch:
     """The launch of the gather that fits the layouts, ``along`` ids in order or not."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     constants: dict[str, Any] = {"value": value.name, "index": index.name, "count": held}
-    types, straight = f"*{value.name} *{index.name} *{held or 'i32'} *{value.name}", (*pointers[:2], *pointers[3:])
     if _is_flat(descriptor, rows, order):
         if columns == 1 and order.packed:
-            spec = kernel_spec("gather_elements", f"{types} i64 i64 i64", **constants)
-            return Launch(spec, elements_launch(n, max(value.vector, index.vector)), straight, (n, segments, rows.steps[0]))
+            spec = kernel_spec("gather_elements", **constants)
+            scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
+            return Launch(spec, elements_launch(n, max(value.vector, index.vector)), {**pointers, **scalars})
         tile = flat_tile(columns, value.vector)
-        spec = kernel_spec("gather_flat", f"{types} i64 i64 i64 i64 i64 i64 i64", short=columns < value.vector, **constants)
-        scalars = (n, columns, segments, tile, (1 << 32) // columns + 1, order.step, rows.steps[0])
-        return Launch(spec, (ceil_div(n, tile), THREADS, 0), straight, scalars)
-    numbers = f"i64 i64 i64 i64 i64 i64 i64 {rows.tuples} {rows.tuples} {rows.tuples}"
+        spec = kernel_spec("gather_flat", short=columns < value.vector, **constants)
+        scalars = {
+            "rows": n, "columns": columns, "segments": segments, "tile": tile, "reciprocal": (1 << 32) // columns + 1,
+            "ids_step": order.step, "source_row": rows.steps[0],
+        }  # fmt: skip
+        return Launch(spec, (ceil_div(n, tile), THREADS, 0), {**pointers, **scalars})
+    names, arguments = ("source", "output"), {**pointers, "segments": segments, "ids_step": order.step}
     if not along:
-        return over_rows("gather_rows", rows, n, COPIES, f"{types} {numbers}", straight, (segments, order.step), **constants)
-    types = f"*{value.name} *{index.name} *{order.place or 'i64'} *{held or 'i32'} *{value.name}"
-    return over_rows("gather_runs", rows, n, RUN, f"{types} {numbers}", pointers, (segments, order.step), place=order.place, **constants)
+        return over_rows("gather_rows", rows, names, n, COPIES, arguments, **constants)
+    arguments["permutation"] = order.permutation
+    return over_rows("gather_runs", rows, names, n, RUN, arguments, place=order.place, **constants)

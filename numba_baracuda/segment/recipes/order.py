@@ -57,8 +57,9 @@ def _by_first_row(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layo
     """Segments numbered by the first of their rows in order, where nobody knows how many ids there may be: fewer than rows."""
     order = as_given(descriptor, layouts) if descriptor.in_order(op) else _sorted(descriptor, layouts, target)
     rows, place = descriptor.num_inputs, descriptor.place_type
-    spec = kernel_spec("first_rows", f"*{order.index} *{place} i64 i64 i64", index=order.index, place=place)
-    launch = Launch(spec, Tiling.of_ids(rows).launch, (order.ids, "first_rows"), (rows, descriptor.limit, order.step))
+    spec = kernel_spec("first_rows", index=order.index, place=place)
+    arguments = {"ids": order.ids, "firsts": "first_rows", "rows": rows, "limit": descriptor.limit, "ids_step": order.step}
+    launch = Launch(spec, Tiling.of_ids(rows).launch, arguments)
     return replace(
         order, ids="first_rows", index=place, step=1, packed=True, steps=(*order.steps, launch), slots=(*order.slots, Slot("first_rows", place, rows))
     )
@@ -69,23 +70,24 @@ def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order
     return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
 
 
-def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, ordered: bool = False) -> Launch:
-    """Ids as keys of a sort, ``keys``, and unless ``place`` is "" the rows' places, ``places``; ``ordered`` ids stay so."""
+def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, ordered: bool = False, to: str = "keys") -> Launch:
+    """Ids as keys of a sort, in ``to``, and unless ``place`` is "" the rows' places, ``places``; ``ordered`` ids stay so."""
     index, key = descriptor.index, descriptor.key_type
     widest = max(BY_NAME[each].itemsize for each in (index, key, place or key))
     vector = 16 // widest if packed(layouts["segment_ids"]) else 1
-    spec = kernel_spec(
-        "sort_keys", f"*{index} *{key} *{place or 'i32'} i64 i64 i64", index=index, key=key, place=place, ordered=ordered, vector=vector
-    )
-    scalars = (descriptor.num_inputs, descriptor.limit, ids_step(layouts))
-    return Launch(spec, Tiling.of_ids(ceil_div(descriptor.num_inputs, vector)).launch, ("segment_ids", "keys", "places" if place else NULL), scalars)
+    spec = kernel_spec("sort_keys", index=index, key=key, place=place, ordered=ordered, vector=vector)
+    arguments = {
+        "ids": "segment_ids", "keys": to, "places": "places" if place else NULL, "rows": descriptor.num_inputs, "segments": descriptor.limit,
+        "ids_step": ids_step(layouts),
+    }  # fmt: skip
+    return Launch(spec, Tiling.of_ids(ceil_div(descriptor.num_inputs, vector)).launch, arguments)
 
 
 def number_rows(descriptor: SegmentDescriptor) -> Launch:
     """Makes ``places``: every row's own."""
     place, rows = descriptor.place_type, descriptor.num_inputs
-    spec = kernel_spec("number_rows", f"*{place} i64", place=place, vector=BY_NAME[place].vector)
-    return Launch(spec, Tiling.of_ids(ceil_div(rows, BY_NAME[place].vector)).launch, ("places",), (rows,))
+    spec = kernel_spec("number_rows", place=place, vector=BY_NAME[place].vector)
+    return Launch(spec, Tiling.of_ids(ceil_div(rows, BY_NAME[place].vector)).launch, {"places": "places", "rows": rows})
 
 
 def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:

@@ -9,7 +9,7 @@ from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
-from .fold import Fold, carry_slots, join_carries, ragged
+from .fold import Fold, carry_arguments, carry_slots, join_carries, ragged
 from .order import Order, key_slots, keys, number_rows, scratch_slot
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: from how many rows in all, and in a segment, leaving bits out of the sort pays, and for rows of how many bytes
 LEAST, ROWS_A_SEGMENT, NARROWEST, WIDEST = 8_000_000, 8, 9, 64
+#: the slots of what is known of each range, by the kernels' parameters
+_SPLIT = {"begins": "range_begins", "parts": "range_parts", "split": "range_split", "owners": "part_owners"}
 #: bits that a pass of the sort sorts by; where one is enough, leaving bits out pays for narrower rows, too
 PASS_BITS = 8
 
@@ -64,21 +66,21 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, carried = [*check_slots(descriptor)], NULL
     if single:
-        order, split = Order("segment_ids", descriptor.index, ids_step(layouts), packed=False), (NULL,) * 4
+        order, split = Order("segment_ids", descriptor.index, ids_step(layouts), packed=False), dict.fromkeys(_SPLIT, NULL)
     else:
         order = Order("sorted_ids", key, 1, True) if moved else Order("sorted_ids", key, 1, True, "permutation", place)
-        split, carried = ("range_begins", "range_parts", "range_split", "part_owners"), "carried"
+        split, carried = _SPLIT, "carried"
         bits = (segments - 1).bit_length()
         made, room = _by_range(descriptor, layouts, target, moved, bits)
-        bounding = kernel_spec("bound_ranges", f"*{key} *i32 i64 i64 i64 i64", key=key)
-        splitting = kernel_spec("split_ranges", "*i32 *i32 *i32 *i32 *i32 i64 i64 i64")
+        bounding = {"ids": "sorted_ids", "begins": split["begins"], "rows": n, "ranges": count, "bits": RANGE_BITS, "top": bits}
+        splitting = {**split, "carried": carried, "ranges": count, "segments": segments, "part": part}
         steps += [
-            *made, Launch(bounding, Tiling.of_ids(SEARCHERS * (count + 1)).launch, ("sorted_ids", split[0]), (n, count, RANGE_BITS, bits)),
-            Launch(splitting, Tiling.of_ids(count).launch, (*split, carried), (count, segments, part)),
+            *made, Launch(kernel_spec("bound_ranges", key=key), Tiling.of_ids(SEARCHERS * (count + 1)).launch, bounding),
+            Launch(kernel_spec("split_ranges"), Tiling.of_ids(count).launch, splitting),
         ]  # fmt: skip
         slots += [
-            *room, Slot("range_begins", "i32", count + 1), Slot("range_parts", "i32", count + 1), Slot("range_split", "i32", count),
-            Slot("part_owners", "i32", most), Slot(carried, "i32", 1),
+            *room, Slot(split["begins"], "i32", count + 1), Slot(split["parts"], "i32", count + 1), Slot(split["split"], "i32", count),
+            Slot(split["owners"], "i32", most), Slot(carried, "i32", 1),
         ]  # fmt: skip
     if carries:
         slots += carry_slots(carries, columns * monoid.width, BY_NAME[value].accumulator)
@@ -111,23 +113,24 @@ def _by_range(
 
 
 def _fold(
-    op: Op, descriptor: SegmentDescriptor, rows: Rows, order: Order, source: tuple[str, int], split: tuple[str, ...],
-    extents: tuple[int, int, int], carried: bool,
+    op: Op, descriptor: SegmentDescriptor, rows: Rows, order: Order, source: tuple[str, int], split: dict[str, str],
+    extents: tuple[int, int, int], several: bool,
 ) -> Launch:  # fmt: skip
     """The launch of the fold. ``source`` is a name and the step of its rows; ``extents`` are ranges, rows of a part, and most parts."""
     value, monoid, columns = descriptor.element, descriptor.monoid(op), descriptor.embedding_dim
     state = BY_NAME[value].accumulator
     size = BY_NAME[state].itemsize
     shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=32)
-    pointers = f"*{order.index} *{order.place or 'i32'} *{value} *i32 *i32 *i32 *i32 *{value} *i64 *i64 *{state}"
     spec = rows.spec(
-        "fold_ranges", f"{pointers} i64 i64 i64 i64 i64 i64 {state} {state} i64 i64 i64 {' '.join([rows.tuples] * 3)}", shape,
-        3 if shape.lanes > 1 and size == 4 else 2,
-        monoid=monoid.name, value=value, index=order.index, placed=order.place != "", single=split[0] == NULL,
+        "fold_ranges", shape, 3 if shape.lanes > 1 and size == 4 else 2,
+        monoid=monoid.name, value=value, index=order.index, placed=order.place != "", single=split["begins"] == NULL,
     )  # fmt: skip
     shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size
-    carries = ("carry_ids", "carry_counts", "carry_states") if carried else (NULL,) * 3
-    ends = descriptor.empty_value(op), taken(descriptor, monoid)
-    scalars = (descriptor.num_inputs, columns, descriptor.num_segments, *extents, *ends, order.step, source[1], rows.steps[1])
-    names = (order.ids, order.permutation, source[0], *split, "output", *carries)
-    return Launch(spec, (extents[2], THREADS, shared), names, (*scalars, rows.shape, *rows.strides))
+    count, part, most = extents
+    arguments = {
+        "ids": order.ids, "places": order.permutation, "input": source[0], **split, "output": "output", **carry_arguments(several),
+        "rows": descriptor.num_inputs, "columns": columns, "segments": descriptor.num_segments, "ranges": count, "part": part, "pieces": most,
+        "empty": descriptor.empty_value(op), "correction": taken(descriptor, monoid), "ids_step": order.step,
+        **rows.arguments(("input", "output")), "input_row": source[1],
+    }  # fmt: skip
+    return Launch(spec, (most, THREADS, shared), arguments)

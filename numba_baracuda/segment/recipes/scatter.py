@@ -69,17 +69,16 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (8 * BY_NAME[held].itemsize - 1)) - 1
     start = unreached if floats else descriptor.identity(op)
-    fill = f"*{fill_type} i64 i64 i64 i64 {fill_type} i64 {out.tuples} {out.tuples}"
-    change = f"*{value.name} *{index} *{held} i64 i64 i64 i64 i64 i64 i64 i64 {both.tuples} {both.tuples} {both.tuples}"
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots = [*check_slots(descriptor)]
     if target_name == "held":
         slots.append(Slot("held", held, segments * descriptor.embedding_dim))
     passes = _passes(descriptor, target)
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
-        steps.append(over_rows("fill_rows", out, high - low, 1, fill, (target_name,), (low, start), value=fill_type))
-        pointers, scalars = ("input", "segment_ids", target_name), (low, high, ids_step(layouts))
-        steps.append(over_rows("scatter_rows", both, n, SUMS, change, pointers, scalars, update=update, value=value.name, index=index))
+        filled = {"output": target_name, "low": low, "fill": start}
+        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=fill_type))
+        given = {"input": "input", "ids": "segment_ids", "output": target_name, "low": low, "high": high, "ids_step": ids_step(layouts)}
+        steps.append(over_rows("scatter_rows", both, ("input", "output"), n, SUMS, given, update=update, value=value.name, index=index))
     counted = not floats and (op.traits["monoid"] == "mean" or descriptor.counted(op))
     if counted:
         more, room = count(op, descriptor, layouts)
@@ -94,10 +93,8 @@ def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str,
     """Results from what atomics left, or quotients; ``ends`` are the rows of source and output, ``source`` its name and type."""
     value, name = descriptor.element, source[1]
     held = descriptor.count_type if counted else ""
-    state = BY_NAME[value].accumulator
-    signature = f"*{name} *{held or 'i32'} *{value} i64 i64 i64 {state} i64 i64 {ends.tuples} {ends.tuples} {ends.tuples}"
-    pointers = (source[0], "counts" if counted else NULL, output)
+    arguments = {"source": source[0], "counts": "counts" if counted else NULL, "output": output, "empty": descriptor.empty_value(op)}
     return over_rows(
-        "finish_rows", ends, descriptor.num_segments, 1, signature, pointers, (descriptor.empty_value(op),),
+        "finish_rows", ends, ("source", "output"), descriptor.num_segments, 1, arguments,
         monoid=op.traits["monoid"], value=value, held=name, coded=coded, count=held,
     )  # fmt: skip

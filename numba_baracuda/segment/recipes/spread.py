@@ -88,15 +88,16 @@ def _places(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gra
 
 def _place(descriptor: SegmentDescriptor, layouts: dict[str, Layout], kept: str, output: str) -> Launch:
     value, segments = descriptor.element, descriptor.num_segments
-    spec = kernel_spec("place_elements", f"*{value} *{BY_NAME[value].accumulator} *{value} i64 i64 i64", value=value)
-    scalars = (descriptor.num_inputs, segments, layouts["d_output"].strides[0])
-    return Launch(spec, Tiling.of_ids(segments).launch, ("d_output", kept, output), scalars)
+    spec, source_row = kernel_spec("place_elements", value=value), layouts["d_output"].strides[0]
+    arguments = {
+        "source": "d_output", "kept": kept, "output": output, "rows": descriptor.num_inputs, "segments": segments, "source_row": source_row,
+    }  # fmt: skip
+    return Launch(spec, Tiling.of_ids(segments).launch, arguments)
 
 
 def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
-    rows = Rows(descriptor, layout)
-    signature = f"*{descriptor.element} *i32 i64 i64 i64 i64 {rows.tuples} {rows.tuples}"
-    return over_rows("find_special", rows, descriptor.num_segments, COPIES, signature, ("output", "guard"), (), value=descriptor.element)
+    arguments = {"input": "output", "guard": "guard"}
+    return over_rows("find_special", Rows(descriptor, layout), ("input",), descriptor.num_segments, COPIES, arguments, value=descriptor.element)
 
 
 def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rule: Gradient, order: Order, kept: str, output: str) -> Launch:
@@ -107,23 +108,24 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Tar
     for k in range(len(rule.segments)):
         at[2 + k] = len(rule.rows) + k
     given = [names[k] if k != last else NULL for k in at[:4]]
-    value, state = descriptor.element, BY_NAME[descriptor.element].accumulator
-    pointers = (*given[:2], order.ids, order.permutation, *given[2:], kept, output)
-    types = f"*{value} *{value} *{order.index} *{order.place or 'i64'} *{value} *{value} *{state} *{value}"
+    value, read = descriptor.element, ("x", "w", "g", "y")
+    arguments: dict[str, Any] = {
+        **dict(zip(read, given, strict=True)), "ids": order.ids, "permutation": order.permutation, "kept": kept, "output": output,
+        "segments": descriptor.num_segments,
+    }  # fmt: skip
     constants: dict[str, Any] = {"gradient": rule.name, "value": value, "index": order.index}
     beside = all(rows.side_by_side(k) for k in (*range(len(rule.rows)), last))
     if rows.columns == 1 and order.packed and not order.place and beside:
-        steps = (rows.steps[at[2]], rows.steps[at[3]])
-        spec = kernel_spec("spread_elements", f"{types} i64 i64 i64 i64", **constants)
+        arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
+        spec = kernel_spec("spread_elements", **constants)
         launch = elements_launch(descriptor.num_inputs, max(BY_NAME[value].vector, BY_NAME[order.index].vector))
-        return Launch(spec, launch, pointers, (descriptor.num_inputs, descriptor.num_segments, *steps))
+        return Launch(spec, launch, arguments)
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
-    signature = f"{types} i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 {' '.join([rows.tuples] * 6)}"
-    scalars = (descriptor.num_segments, order.step)
+    arguments["ids_step"] = order.step
     at_once, blocks = spread_shape(rule.operands, rule.divides, BY_NAME[value].itemsize)
     if rows.dims > 1 or target.capability[0] != 9:
         blocks = 0  # how many fit without a spill is known of the others alone
     return over_rows(
-        "spread_rows", rows, descriptor.num_inputs, at_once, signature, pointers, scalars, blocks, target.multiprocessors,
+        "spread_rows", rows, (*read, "output"), descriptor.num_inputs, at_once, arguments, blocks, target.multiprocessors,
         place=order.place, at_once=at_once, **constants,
     )  # fmt: skip
