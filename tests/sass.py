@@ -87,11 +87,11 @@ def _moved(constants: dict[str, int | str | bool]) -> str:
     return str(next(constants[role] for role in ("value", "key", "place") if constants.get(role)))
 
 
-def code_faults(sass: str, spec: KernelSpec) -> list[str]:
+def code_faults(sass: str, spec: KernelSpec, cubin: Cubin) -> list[str]:
     """What the machine code says against a kernel: local memory, float64 where no value is float64, narrow accesses where wide ones are promised."""
-    constants, name = dict(spec.constants), spec.factory.partition(":")[2]
+    constants, name = dict(spec.constants), spec.kernel
     found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
-    if "f64" not in spec.signature:
+    if not any("f64" in each.type for each in cubin.parameters):
         found += [f"float64 arithmetic: {match}" for match in sorted(set(DOUBLE.findall(sass)))]
     if "vector" in constants and constants["vector"] * BY_NAME[_moved(constants)].itemsize == 16:
         if name in LOADS_WIDE and not _WIDE_LOAD.search(sass):

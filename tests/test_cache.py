@@ -22,7 +22,7 @@ from numba_baracuda.runtime import cache
 from numba_baracuda.runtime.spec import Cubin, KernelSpec
 
 ROOT = Path(__file__).parent.parent
-SPEC = KernelSpec("numba_baracuda.segment.kernels:fold", (("value", "f32"), ("flag", True)), "*f32 i64", 256)
+SPEC = KernelSpec("numba_baracuda.segment.kernels:fold", (("value", "f32"), ("flag", True)), 256)
 
 #: Put into a folder on PYTHONPATH as sitecustomize.py, this replaces the compiler in every process started from here.
 STUB = """
@@ -134,7 +134,7 @@ def test_sources_and_versions_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_a_factory_outside_the_package_brings_its_own_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    spec = KernelSpec("users_kernels:make", (), "*f32")
+    spec = KernelSpec("users_kernels:make", ())
     keys = set()
     for text in ("x = 1", "x = 2"):
         (tmp_path / "users_kernels.py").write_text(text)
@@ -292,7 +292,7 @@ ASK = """
     import sys, hashlib
     from numba_baracuda.runtime import cache
     from numba_baracuda.runtime.spec import KernelSpec
-    print(hashlib.sha256(cache.cubin(KernelSpec("numba_baracuda.x:make", (("n", 3),), "*f32"), "sm_90").image).hexdigest())
+    print(hashlib.sha256(cache.cubin(KernelSpec("numba_baracuda.x:make", (("n", 3),)), "sm_90").image).hexdigest())
     print(sorted({"numba", "cuda.core", "cuda.bindings", "llvmlite", "cupy"} & set(sys.modules)))
 """
 
@@ -316,7 +316,7 @@ WARM = """
     from numba_baracuda.runtime.spec import KernelSpec
 
     if __name__ == "__main__":
-        specs = [KernelSpec("numba_baracuda.x:make", (("n", n), ("broken", n == BROKEN)), "*f32") for n in (0, 1, 2, 1)]
+        specs = [KernelSpec("numba_baracuda.x:make", (("n", n), ("broken", n == BROKEN))) for n in (0, 1, 2, 1)]
         cache.cubin(specs[0], "sm_90")
         seen = []
         try:

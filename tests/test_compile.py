@@ -1,15 +1,14 @@
 """The compile ring: every kernel becomes machine code for three architectures, without a GPU. Fails where the toolchain is missing."""
 
-from __future__ import annotations
-
 import pytest
 import sass
 from numba import cuda
 from numba.cuda import types
-from numba.cuda.types import float32
+from numba.cuda.types import float32, int64
 
 from numba_baracuda.registry import kernel_specs
 from numba_baracuda.runtime import cache, jit
+from numba_baracuda.runtime.parameters import Ptr
 from numba_baracuda.runtime.spec import KernelSpec
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -99,8 +98,8 @@ def test_kernels_compile_clean(specs: list[KernelSpec], request: pytest.FixtureR
         cubins = {spec: cache.cubin(spec, arch) for spec in specs if spec in chosen[arch]}
         faults |= {f"{spec.name} for {arch}": sass.resource_faults(cubin) for spec, cubin in cubins.items()}
         if arch == "sm_90" and cubins:
-            for spec, code in zip(cubins, sass.disassemble_all(list(cubins.values()), arch), strict=True):
-                faults[f"{spec.name} for {arch}"] += sass.code_faults(code, spec)
+            for (spec, cubin), code in zip(cubins.items(), sass.disassemble_all(list(cubins.values()), arch), strict=True):
+                faults[f"{spec.name} for {arch}"] += sass.code_faults(code, spec, cubin)
     assert {name: found for name, found in faults.items() if found} == {}
 
 
@@ -111,7 +110,7 @@ def planted(*, value: str, vector: int, bug: str):
 
     load, store = LOAD_ONCE[vector], STORE[vector]
 
-    def double_literal(x, y, n):
+    def double_literal(x: Ptr[value], y: Ptr[value], n: int64):
         i = cuda.grid(1) * vector
         buffer = cuda.local.array(vector, float32)
         if i < n:
@@ -120,13 +119,13 @@ def planted(*, value: str, vector: int, bug: str):
                 buffer[v] = buffer[v] * 0.1
             store(y, i, buffer, 0)
 
-    def scalar_access(x, y, n):
+    def scalar_access(x: Ptr[value], y: Ptr[value], n: int64):
         i = cuda.grid(1) * vector
         if i < n:
             for v in range(vector):
                 y[i + v] = x[i + v]
 
-    def indexed_local(x, y, n):
+    def indexed_local(x: Ptr[value], y: Ptr[value], n: int64):
         i = cuda.grid(1) * vector
         buffer = cuda.local.array(64, float32)
         for k in range(64):
@@ -136,7 +135,7 @@ def planted(*, value: str, vector: int, bug: str):
                 y[i + v] = buffer[n & 63]
                 buffer[(n + v) & 63] = y[v]
 
-    def clean(x, y, n):
+    def clean(x: Ptr[value], y: Ptr[value], n: int64):
         i = cuda.grid(1) * vector
         buffer = cuda.local.array(vector, float32)
         if i < n:
@@ -149,11 +148,11 @@ def planted(*, value: str, vector: int, bug: str):
 def test_planted_faults_are_found() -> None:
     """Each in its own kernel, in whatever order they are disassembled."""
     bugs = {"double_literal": "float64 arithmetic", "clean": None, "scalar_access": "no 16-byte load", "indexed_local": "local memory"}
-    specs = [KernelSpec(f"{__name__}:planted", (("bug", bug), ("value", "f32"), ("vector", 4)), "*f32 *f32 i64", max_threads=256) for bug in bugs]
+    specs = [KernelSpec(f"{__name__}:planted", (("bug", bug), ("value", "f32"), ("vector", 4)), max_threads=256) for bug in bugs]
     cubins = [jit.compile_cubin(spec, "sm_90") for spec in specs]
     for cubin, code, spec, (bug, complaint) in zip(cubins, sass.disassemble_all(cubins, "sm_90"), specs, bugs.items(), strict=True):
-        assert code and sass.code_faults(sass.disassemble(cubin), spec) == sass.code_faults(code, spec), bug
-        found = sass.resource_faults(cubin) + sass.code_faults(code, spec)
+        assert code and sass.code_faults(sass.disassemble(cubin), spec, cubin) == sass.code_faults(code, spec, cubin), bug
+        found = sass.resource_faults(cubin) + sass.code_faults(code, spec, cubin)
         assert found == [] if complaint is None else any(complaint in each for each in found), (bug, found)
 
 
@@ -167,15 +166,15 @@ def test_too_few_registers_are_found() -> None:
     assert sass.resource_faults(type(cubin)(cubin.entry, cubin.image, 0, 0, 0, 0)) != []
 
 
-def _on_arrays(signature: str) -> tuple[types.Type, ...]:
-    """A kernel's signature as numba types it for a user who launches it on arrays."""
-    return tuple(types.Array(ty.dtype, 1, "C") if isinstance(ty, types.CPointer) else ty for ty in jit.parse_signature(signature))
+def _on_arrays(kernel: jit.Kernel) -> tuple[types.Type, ...]:
+    """A kernel's parameters as numba types them for a user who launches it on arrays."""
+    return tuple(types.Array(ty.dtype, 1, "C") if isinstance(ty, types.CPointer) else ty for ty in kernel.types)
 
 
 @pytest.mark.parametrize("name", sorted({spec.factory.partition(":")[2] for spec in EVERY}))
 def test_kernels_take_arrays_too(name: str) -> None:
     spec = next(spec for spec in reversed(EVERY) if spec.factory.endswith(f":{name}") and ("vector", 1) not in spec.constants)
     kernel = jit.resolve(spec)
-    text, entry = jit.compile_ptx(kernel.py_func, _on_arrays(spec.signature), "sm_90")
+    text, entry = jit.compile_ptx(kernel.py_func, _on_arrays(kernel), "sm_90")
     assert f".entry {entry}" in text
     assert kernel.dispatcher.py_func is kernel.py_func

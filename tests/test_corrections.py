@@ -44,7 +44,7 @@ def test_one_kernel_serves_all_corrections(op: Op) -> None:
     first, *others = [launches(op, correction) for correction in (1, 0, 0.5, 2.25, 1e300)]
     for other in others:
         assert [(step.spec, step.config) for step in other] == [(step.spec, step.config) for step in first]
-        assert [step.scalars for step in other] != [step.scalars for step in first]
+        assert [step.arguments for step in other] != [step.arguments for step in first]
 
 
 @EVERY

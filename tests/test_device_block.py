@@ -11,7 +11,7 @@ import sass
 from collectives import CASES, Case, Reference, emulated, on_device, one_result, two_results
 from numba import cuda
 from numba.cuda import types
-from numba.cuda.types import float32
+from numba.cuda.types import CPointer, float32
 
 from numba_baracuda import device
 from numba_baracuda.algebra import SUM
@@ -173,11 +173,11 @@ COMPILED = {
 @pytest.mark.parametrize(("what", "name", "threads"), COMPILED)
 def test_machine_code(what: str, name: str, threads: int) -> None:
     """Clean, and every collective has one shared array, however often it is called."""
-    spec = KernelSpec(f"{__name__}:compiled", (("name", name), ("threads", threads), ("what", what)), "*f32 *f32", max_threads=threads)
+    spec = KernelSpec(f"{__name__}:compiled", (("name", name), ("threads", threads), ("what", what)), max_threads=threads)
     for arch in ("sm_80", "sm_90", "sm_100"):
-        cubin = jit.compile_cubin(spec, arch)
+        cubin = jit.assemble(jit.resolve(spec).py_func, (CPointer(float32),) * 2, arch, threads)
         text = sass.disassemble(cubin)
-        assert sass.resource_faults(cubin) + sass.code_faults(text, spec) == [], arch
+        assert sass.resource_faults(cubin) + sass.code_faults(text, spec, cubin) == [], arch
         assert cubin.shared == COMPILED[what, name, threads], arch
         assert not {"LD.E", "ST.E"} & set(text.split()), f"{arch}: shared memory is reached by generic addresses"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import sass
 from numba import cuda
-from numba.cuda.types import float32
+from numba.cuda.types import CPointer, float32, int64
 from weighted_quantile import BINS, accumulate, locate, weighted_quantile
 
 from numba_baracuda import arrays, device
@@ -134,10 +134,10 @@ def compiled() -> Any:
 def test_row_sum_machine_code() -> None:
     """Four 16-byte loads start before the first addition waits for one."""
     for arch in ("sm_80", "sm_90", "sm_100"):
-        spec = KernelSpec(f"{__name__}:compiled", (), "*f32 *f32 i64", max_threads=rowsum.THREADS)
-        cubin = jit.compile_cubin(spec, arch)
+        spec = KernelSpec(f"{__name__}:compiled", (), max_threads=rowsum.THREADS)
+        cubin = jit.assemble(rowsum.row_sum.py_func, (CPointer(float32), CPointer(float32), int64), arch, rowsum.THREADS)
         text = sass.disassemble(cubin)
-        assert sass.resource_faults(cubin) + sass.code_faults(text, spec) == []
+        assert sass.resource_faults(cubin) + sass.code_faults(text, spec, cubin) == []
         code = re.findall(r"\b(LDG\.E\.128\.CONSTANT|FADD)\b", text)
         assert code.count("LDG.E.128.CONSTANT") == 7, arch
         assert "LDG.E.128.CONSTANT " * 4 in " ".join(code) + " ", arch

@@ -219,11 +219,12 @@ COMPILED = {
 @pytest.mark.parametrize(("what", "name", "lanes"), COMPILED)
 def test_machine_code(what: str, name: str, lanes: int) -> None:
     constants = (("lanes", lanes), ("name", name), ("what", what))
-    spec = KernelSpec(f"{__name__}:compiled", constants, "*f32 *f32" + (" *i32" if what == "segmented" else ""), max_threads=64)
+    spec = KernelSpec(f"{__name__}:compiled", constants, max_threads=64)
+    kinds = (types.float32, types.float32, types.int32)[: 3 if what == "segmented" else 2]
     for arch in ("sm_80", "sm_90", "sm_100"):
-        cubin = jit.compile_cubin(spec, arch)
+        cubin = jit.assemble(jit.resolve(spec).py_func, tuple(map(types.CPointer, kinds)), arch, 64)
         text = sass.disassemble(cubin)
-        assert sass.resource_faults(cubin) + sass.code_faults(text, spec) == [], arch
+        assert sass.resource_faults(cubin) + sass.code_faults(text, spec, cubin) == [], arch
         # sm_80 holds one more, with its distance in a register, for warps that have diverged
         assert cubin.shared == 0 and len(re.findall(r"SHFL\.\w+ PT, R\d+, R\d+, 0x", text)) == COMPILED[what, name, lanes], arch
 

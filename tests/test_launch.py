@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import enum
+import itertools
 import math
 import struct
 import sys
@@ -14,7 +16,7 @@ import pytest
 
 from numba_baracuda import allocation, arrays, errors, op, plan
 from numba_baracuda.runtime import cache, driver, launch, radix
-from numba_baracuda.runtime.spec import Cubin, KernelSpec
+from numba_baracuda.runtime.spec import Cubin, KernelSpec, Parameter
 from numba_baracuda.vocabulary import OpCategory, SegmentKind
 
 CUBIN = Cubin("entry", b"image", registers=16, spills=0, stack=0, shared=0)
@@ -401,9 +403,17 @@ X, Y, WORKSPACE = (
 )
 
 
+SPEC = KernelSpec("nowhere:kernel", (), 128)
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, **types: str) -> None:
+    """Compiles every kernel to nothing, with these parameters."""
+    parameters = tuple(itertools.starmap(Parameter, types.items()))
+    monkeypatch.setattr(cache, "cubin", lambda spec, arch: dataclasses.replace(CUBIN, parameters=parameters))
+
+
 def bound(monkeypatch: pytest.MonkeyPatch, *steps: op.Step) -> plan.Bound:
     """Steps over operands x and y and slots ``first`` and ``second``; kernels are compiled to nothing."""
-    monkeypatch.setattr(cache, "cubin", lambda spec, arch: CUBIN)
     operands = op.Operand("x", ("n",)), op.Operand("y", ("n",), output=True)
     row = op.Op("row", SegmentKind.SEGMENT_SUM, OpCategory.SEGMENT_OPS, "none", "y = x", operands, (), ("f32",))
     recipe = op.Recipe(steps, (op.Slot("first", "i64", 3), op.Slot("second", "i64", 1)))
@@ -412,8 +422,8 @@ def bound(monkeypatch: pytest.MonkeyPatch, *steps: op.Step) -> plan.Bound:
 
 def test_a_bound_plan_gives_kernels_the_addresses_they_name_and_zero_for_null(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, parameters=4)
-    spec = KernelSpec("nowhere:kernel", (), "*f32 *i64 *i64 *f32", 128)
-    made = bound(monkeypatch, op.Launch(spec, (2, 128, 0), ("y", "second", op.NULL, "x"), ()))
+    declare(monkeypatch, a="*f32", b="*i64", c="*i64", d="*f32")
+    made = bound(monkeypatch, op.Launch(SPEC, (2, 128, 0), {"d": "x", "a": "y", "c": op.NULL, "b": "second"}))
     made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     ((arguments, words),) = fake.launches
     assert arguments == (("function", 77), 2, 1, 1, 128, 1, 1, 0, 5, 100)
@@ -424,8 +434,8 @@ def test_a_bound_plan_judges_what_it_reads_back(monkeypatch: pytest.MonkeyPatch)
     fake = use(monkeypatch, parameters=1)
     fake.cuCtxSetCurrent(100)
     judged = []
-    spec = KernelSpec("nowhere:kernel", (), "*i64", 128)
-    made = bound(monkeypatch, op.Clear("first", 7), op.Launch(spec, (1, 128, 0), ("first",), ()), op.Verify("first", judged.append))
+    declare(monkeypatch, counts="*i64")
+    made = bound(monkeypatch, op.Clear("first", 7), op.Launch(SPEC, (1, 128, 0), {"counts": "first"}), op.Verify("first", judged.append))
     made.run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
     assert [call for call in fake.calls if call[0] in ("memset", "copy")] == [("memset", 16384, 7, 32, 5), ("copy", 16384, 24, 5)]
     assert [words for _, words in fake.launches] == [struct.pack("=Q", 16384)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kinds import Kind
 from numba import cuda
+from numba.cuda.types import CPointer, float32, int64
 from test_loss import problem
 
 import numba_baracuda as nb
@@ -64,10 +65,10 @@ def test_planted_races_are_found(emulator: Kind, late: bool, shared_twice: bool)
 
     def run(seed: int) -> None:
         x, losses = np.arange(64, dtype=np.float32), np.zeros(1, np.float32)
-        types = jit.parse_signature("*f32 *f32 i64")
+        kinds = CPointer(float32), CPointer(float32), int64
         places = [Memory.of(name, array) for name, array in (("x", x), ("losses", losses))]
-        pointers = [_emulator.pointer_into(memory, offset, kind) for (memory, offset), kind in zip(places, types, strict=False)]
-        _emulator.run(_two_hazards(late, shared_twice), types, 1, 64, [*pointers, 40], mode=_emulator.Mode(seed))
+        pointers = [_emulator.pointer_into(memory, offset, kind) for (memory, offset), kind in zip(places, kinds, strict=False)]
+        _emulator.run(_two_hazards(late, shared_twice), kinds, 1, 64, [*pointers, 40], mode=_emulator.Mode(seed))
 
     if late or shared_twice:
         with pytest.raises(Race):

@@ -94,9 +94,9 @@ def test_what_is_not_asked_for_costs_nothing() -> None:
     for names, gradient in (((), False), (("grad_weight",), True)):
         kernels = [dict(step.spec.constants) for step in _recipe(*names) if isinstance(step, Launch) and "entropy_rows" in step.spec.name]
         assert [each["gradient"] for each in kernels] == [gradient] * 4
-        kept = [step.pointers[-1] for step in _recipe(*names) if isinstance(step, Launch) and "keep_rows" in step.spec.name]
+        kept = [step.arguments["y"] for step in _recipe(*names) if isinstance(step, Launch) and "keep_rows" in step.spec.name]
         assert kept == ["kept"] * (4 if gradient else 0)
-    both = [step.pointers[-1] for step in _recipe("grad_input", "grad_weight") if isinstance(step, Launch) and "keep_rows" in step.spec.name]
+    both = [step.arguments["y"] for step in _recipe("grad_input", "grad_weight") if isinstance(step, Launch) and "keep_rows" in step.spec.name]
     assert both == ["grad_input"] * 4  # rows of the input lie there until their gradient is made
     added = [step.beta for step in _recipe("grad_weight", accumulate_grad_weight=True) if isinstance(step, Gemm) and step.c.name == "grad_weight"]
     assert added == [1.0] * 8

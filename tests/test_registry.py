@@ -13,8 +13,11 @@ from samples import OPS
 
 import numba_baracuda as nb
 from numba_baracuda import registry
-from numba_baracuda.op import Clear, Gemm, Launch, Sort, Verify
+from numba_baracuda.op import NULL, Clear, Gemm, Launch, Operand, Sort, Verify
+from numba_baracuda.options import Described
 from numba_baracuda.registry import Registry, find, kernel_specs
+from numba_baracuda.runtime import jit
+from numba_baracuda.runtime.spec import arrange
 
 ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 
@@ -89,10 +92,16 @@ def test_near_misses(wrong: str, hint: str) -> None:
         find(wrong)
 
 
+def element_of(operand: Operand, described: Described) -> str:
+    """The type of an operand's elements; "" where it may be one of several."""
+    wanted = operand.element or (described.index_name if operand.index else described.element_name)
+    return "" if " " in wanted else wanted
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", nb.OPS)
 def test_samples_cover_every_variant_and_recipes_hang_together(name: str, arch: str) -> None:
-    """What a step names exists by then: operands, slots, and what sorting makes."""
+    """What a step names exists by then: operands, slots, and what sorting makes; a launch gives its kernel what that declares."""
     op = nb.OPS[name]
     used = set()
     samples = list(op.samples(op))
@@ -105,13 +114,15 @@ def test_samples_cover_every_variant_and_recipes_hang_together(name: str, arch: 
                 used.add(variant.name)
                 recipe = variant.recipe(op, described, layouts, registry.Target(ARCHS[arch], 132))
                 slots = {slot.name: slot for slot in recipe.slots}
+                elements = {each.name: element_of(each, described) for each in described.specialise(op).operands if each.name in layouts}
+                elements |= {NULL: ""} | {name: slot.element for name, slot in slots.items()}
                 known = {"", *slots, *layouts}
                 assert recipe.workspace == sum(slot.nbytes for slot in recipe.slots) and all(slot.nbytes % 16 == 0 for slot in recipe.slots)
                 for step in recipe.steps:
                     if isinstance(step, Launch):
                         assert set(step.pointers) <= known
-                        signature = step.spec.signature.split()
-                        assert [token[0] == "*" for token in signature] == [True] * len(step.pointers) + [False] * len(step.scalars)
+                        pointers, scalars = arrange(step.spec.name, jit.resolve(step.spec).parameters, step.arguments, elements)
+                        assert sorted(pointers) == sorted(step.pointers) and len(pointers) + len(scalars) == len(step.arguments)
                     elif isinstance(step, Sort):
                         assert {step.keys, step.sorted_keys, step.values, step.sorted_values} <= known
                     elif isinstance(step, Gemm):
@@ -142,4 +153,4 @@ def test_kernels_to_compile() -> None:
         "count_ids",
         "first_fault",
     }
-    assert len({(spec.name, spec.signature) for spec in everything}) == len(everything)
+    assert len({spec.name for spec in everything}) == len(everything)

@@ -143,7 +143,8 @@ def test_walk_of_a_gradient(op: str, columns: int, indexed: str, walk: str) -> N
     recipe = row.variants[0].recipe(row, descriptor, {operand.name: contiguous(operand, descriptor) for operand in row.operands}, CARD)
     last = recipe.steps[-1]
     assert isinstance(last, Launch) and last.spec.factory.partition(":")[2] in ("spread_elements", "spread_rows")
-    assert last.pointers[2:4] == (walk, "permutation" if walk == "sorted_ids" and indexed != "sorted" else "")
+    assert last.arguments["ids"] == walk
+    assert last.arguments["permutation"] == ("permutation" if walk == "sorted_ids" and indexed != "sorted" else "")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_sorting_where_it_pays(deterministic: bool, rows: int, columns: int, seg
 def test_passes_of_the_scatter(columns: int, segments: int, passes: int) -> None:
     """Together they name every segment once."""
     found: list[Any] = [
-        each.scalars[3:5]
+        (each.arguments["low"], each.arguments["high"])
         for each in _launches("unsorted_segment_sum", columns, segments=segments, variant="atomic")
         if "scatter_rows" in each.spec.factory
     ]

@@ -26,7 +26,6 @@ from numba_baracuda.loss import geometry
 from numba_baracuda.reduce import tiling as reduce_tiling
 from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.runtime import emulator as emulation
-from numba_baracuda.runtime import jit
 from numba_baracuda.scan import tiling as scan_tiling
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
@@ -130,8 +129,7 @@ def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = np.where(needed > 1, needed, 0)
     parts, split, owners, carried = (np.full(size, -7, np.int32) for size in (count + 1, count, int(needed.sum()), 1))
     arguments = [begins, parts, split, owners, carried, count, ((count - 1) << RANGE_BITS) + 5, part]
-    kinds = jit.parse_signature("*i32 *i32 *i32 *i32 *i32 i64 i64 i64")
-    emulation.run(split_ranges().py_func, kinds, 2, 256, arguments, mode=emulation.Mode(SEED))
+    emulation.run(split_ranges().py_func, split_ranges().types, 2, 256, arguments, mode=emulation.Mode(SEED))
     np.testing.assert_array_equal(parts, np.concatenate([[0], np.cumsum(needed)]))
     np.testing.assert_array_equal(split, np.cumsum(cut) - cut)
     np.testing.assert_array_equal(owners, np.repeat(np.arange(count), needed))
@@ -148,10 +146,9 @@ fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass over segments whose ids have more bits than those that are given."""
     kernel = scatter_rows(update="add", value="f32", index="i32", vector=1, lanes=1, cut=False, dims=1)
-    kinds = jit.parse_signature("*f32 *i32 *f32 i64 i64 i64 i64 i64 i64 i64 i64 1xi64 1xi64 1xi64")
     x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
     low = 1 << 31
-    emulation.run(kernel.py_func, kinds, 1, 256, [x, ids, y, 4, 1, 1, low, low + 3, 1, 1, 1, (1,), (1,), (1,)], mode=emulation.Mode(SEED))
+    emulation.run(kernel.py_func, kernel.types, 1, 256, [x, ids, y, 4, 1, 1, low, low + 3, 1, 1, 1, (1,), (1,), (1,)], mode=emulation.Mode(SEED))
     assert not y.any()
 
 

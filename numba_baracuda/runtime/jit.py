@@ -12,6 +12,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -251,11 +252,11 @@ def compile_ptx(function: Callable[..., None], argument_types: tuple[Any, ...], 
     return text, found.group(1)
 
 
-def assemble(function: Callable[..., None], arch: str, bounds: Any = None) -> Cubin:
-    """Machine code of a kernel for the types that it declares, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
+def assemble(function: Callable[..., None], argument_types: tuple[Any, ...], arch: str, bounds: Any = None) -> Cubin:
+    """Machine code of a kernel for these argument types, by numba, NVVM and nvJitLink; needs the toolchain but no GPU."""
     from cuda.core import Linker, LinkerOptions, ObjectCode
 
-    text, entry = compile_ptx(function, types_of(function), arch, bounds)
+    text, entry = compile_ptx(function, argument_types, arch, bounds)
     linker = Linker(ObjectCode.from_ptx(text.encode()), options=LinkerOptions(arch=arch, ptxas_options=["-v"]))
     image = bytes(linker.link("cubin").code)
     log = linker.get_info_log()
@@ -274,11 +275,11 @@ def assemble(function: Callable[..., None], arch: str, bounds: Any = None) -> Cu
         spills=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         stack=number(r"(\d+) bytes stack frame"),
         shared=shared,
-        parameters=parameters_of(function),
     )
 
 
 def compile_cubin(spec: KernelSpec, arch: str) -> Cubin:
     """Machine code of the kernel that a spec names."""
     bounds = (spec.max_threads, spec.min_blocks) if spec.min_blocks else spec.max_threads
-    return assemble(resolve(spec).py_func, arch, bounds)
+    kernel = resolve(spec)
+    return replace(assemble(kernel.py_func, kernel.types, arch, bounds), parameters=kernel.parameters)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..dtypes import BY_NAME
 from ..errors import InvalidProblem
 
 #: elements that a kernel sees as integers of their size
@@ -62,6 +63,12 @@ class Cubin:
     parameters: tuple[Parameter, ...] = ()
 
 
+class Bits(str):
+    """Names an array whose elements a kernel takes as signed integers of their size."""
+
+    __slots__ = ()
+
+
 def arrange(
     kernel: str, parameters: Sequence[Parameter], arguments: Mapping[str, Any], elements: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -83,15 +90,16 @@ def arrange(
 
 def _check(kernel: str, parameter: Parameter, given: Any, elements: Mapping[str, str]) -> None:
     """Raises unless an argument is of its parameter's kind: an array of its elements, a number, or so many numbers."""
-    count = parameter.type.rpartition("x")[0]
+    element = elements.get(given) if isinstance(given, str) else None
     if parameter.pointer:
-        element = elements.get(given) if isinstance(given, str) else None
-        fits = element is not None and (not element or _SEEN_AS.get(element, element) == parameter.type[1:])
-        got = f"{given!r}" + (f" of {element}" if element else "")
+        seen = f"i{8 * BY_NAME[element].itemsize}" if element and isinstance(given, Bits) else _SEEN_AS.get(element or "", element)
+        fits = element is not None and (not element or seen == parameter.type[1:])
     else:
-        fits = isinstance(given, Sequence) and len(given) == int(count) if count else isinstance(given, int | float)
-        got = f"{given!r}"
+        count, _, kind = parameter.type.rpartition("x")
+        numbers = given if count and isinstance(given, Sequence) else (given,)
+        fits = len(numbers) == int(count or 1) and all(isinstance(each, float | int if kind[0] == "f" else int) for each in numbers)
     if not fits:
+        got = f"{given!r} of {element}" if element else repr(given)
         raise InvalidProblem(f"{kernel}: {parameter.name} is {got}, wants {parameter.type}")
 
 

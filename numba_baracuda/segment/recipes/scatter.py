@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...axes import ceil_div
 from ...dtypes import BY_NAME
 from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...runtime.spec import Bits
 from ..tiling import RANGE, SUMS
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
@@ -75,7 +76,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
         slots.append(Slot("held", held, segments * descriptor.embedding_dim))
     passes = _passes(descriptor, target)
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
-        filled = {"output": target_name, "low": low, "fill": start}
+        filled = {"output": Bits(target_name) if floats else target_name, "low": low, "fill": start}
         steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=fill_type))
         given = {"input": "input", "ids": "segment_ids", "output": target_name, "low": low, "high": high, "ids_step": ids_step(layouts)}
         steps.append(over_rows("scatter_rows", both, ("input", "output"), n, SUMS, given, update=update, value=value.name, index=index))
