@@ -16,9 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from . import dtypes, streams
+from .axes import c_strides
 from .errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from .runtime import driver
-from .views import Form, View, c_strides, lineage, remember, spell
+from .views import Form, View, lineage, remember, spell
 
 INSTALL_CUPY = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]' brings CuPy"
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages

@@ -48,6 +48,10 @@ class Described:
     family = ""  #: of the ops that they describe
     extents: tuple[str, ...] = ()  #: fields that are extents of what no operand may have
 
+    def part(self, op: Op, given: Any, name: str) -> Any:
+        """The view of an operand that a bundle brings along; where a family knows no bundles, an error."""
+        raise InvalidProblem(f"{op.name}: {name} is of type {type(given).__name__}, wants an array")
+
     @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
         return key_of(*[getattr(self, each.name) for each in dataclasses.fields(self)])  # type: ignore[arg-type]

@@ -148,21 +148,11 @@ class Plan:
     def _read(self, given: Any, name: str, at: tuple[str, str, str]) -> View:
         """An array; what a bundle brings along, where one was given or should have been; or a number, where the operand may be one."""
         if name in self._parts or (name in self._ids and isinstance(given, Bundle)):
-            return self._part(given, name)
+            return self.descriptor.part(self.op, given, name)  # type: ignore[no-any-return]
         if name in self._numbers and isinstance(given, numbers.Real) and not isinstance(given, bool):
             value = float(given)
             return View(0, Form.of_number(value), np.array(value), name)
         return arrays.read(given, at)
-
-    def _part(self, bundle: Any, name: str) -> View:
-        """What a bundle brings along, if it is the one that the descriptor speaks of; where that speaks of none, its plain operand."""
-        form, segments = self.descriptor.indexed, self.descriptor.num_segments
-        if not isinstance(bundle, Bundle):
-            raise InvalidProblem(f"{self.op.name}: segment_ids is of type {type(bundle).__name__}, wants a SegmentIndex, as the descriptor says")
-        if form and (bundle.descriptor_form, bundle.num_segments) != (form, segments):
-            got = f"a {bundle.descriptor_form} SegmentIndex of {bundle.num_segments} segments"
-            raise InvalidProblem(f"{self.op.name}: segment_ids is {got}, wants a {form} one of {segments}, as the descriptor says")
-        return bundle.view_of(name)
 
     def parts_of(self, bundle: Bundle) -> list[View]:
         """The operands that only a bundle brings along."""

@@ -371,6 +371,20 @@ def test_plans_refuse_another_index(kind: Kind) -> None:
         plan.run(input=permuted, segment_ids=permuted, output=out)
 
 
+@pytest.mark.parametrize("op", [op for op in nb.OPS.values() if op.family != "segment" and any(each.index for each in op.operands)], ids=name_of)
+def test_plans_of_other_families_refuse_an_index(kind: Kind, op: Op) -> None:
+    """Their operands of indices are arrays and nothing else."""
+    index = SegmentIndex(kind.array(np.array([1, 0, 1, 0], np.int32)), 2)
+    descriptor, layouts = next(iter(op.samples(op)))
+    plan = nb.select(descriptor)
+    for operand in plan.op.operands:
+        if operand.index:
+            given = {name: kind.array(np.ones(layout.shape, np.float32)) for name, layout in layouts.items()}
+            for check in (plan.can_implement, plan.run):
+                with pytest.raises(nb.InvalidProblem, match=f"^{op.name}: {operand.name} is of type SegmentIndex, wants an array"):
+                    check(**given | {operand.name: index})
+
+
 def test_outputs_over_what_an_index_keeps_are_refused(kind: Kind) -> None:
     index = SegmentIndex(kind.array(np.array([1, 0, 1, 0], np.int32)), 2)
     plan = nb.select(nb.SegmentDescriptor("segment_sum", 4, 1, 2, indexed="permuted"))

@@ -89,6 +89,13 @@ def test_near_misses(wrong: str, hint: str) -> None:
         find(wrong)
 
 
+def test_a_family_finds_the_functions_of_others() -> None:
+    for name in nb.OPS:
+        assert registry.function(name) is getattr(nb, name)
+    with pytest.raises(nb.Unsupported, match="did you mean"):
+        registry.function("segment_sums")
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", nb.OPS)
 def test_samples_cover_every_variant_and_recipes_hang_together(name: str, arch: str) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-import numba.cuda.dispatcher as _dispatcher
 from numba import cuda
 from numba.cuda import compiler as _compiler
+from numba.cuda import dispatcher as _dispatcher  # `import numba.cuda.dispatcher` deadlocks with a thread that begins at `numba.cuda`
 from numba.cuda import types
 from numba.cuda.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.cuda.descriptor import cuda_target

@@ -12,8 +12,8 @@ from ..errors import InvalidProblem, Unsupported
 from ..op import NULL, Launch, Layout, Recipe, Slot
 from ..options import flag, whole
 from ..runtime import driver
-from ..views import Bundle, View
-from .descriptor import SegmentDescriptor
+from ..views import View
+from .descriptor import OrderedIds, SegmentDescriptor
 from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
 from .recipes.order import keys, scratch_slot, sort
 from .tiling import Tiling
@@ -48,7 +48,7 @@ def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
     return Recipe((Launch(spec, Tiling.of_ids(rows).launch, ("bounds", "sorted_ids"), (rows, segments, step)),))
 
 
-class SegmentIndex(Bundle):
+class SegmentIndex(OrderedIds):
     """Segment ids put in order, bounded and counted once; accepted wherever ``segment_ids`` is, and ``num_segments`` may then be omitted.
 
     ``segment_ids`` [N] int32 or int64, in any order, strided or not; ``num_segments`` S. ``is_sorted`` says whether they ascend; None, the default,
