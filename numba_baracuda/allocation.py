@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes
-from .arrays import INSTALL_CUPY
+from .dlpack import INSTALL_CUPY
 from .errors import Unsupported
 from .runtime import driver
 from .streams import torch_stream

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from numba_baracuda import cli
-from numba_baracuda.runtime import cache
+from numba_baracuda.runtime import cache, entries
 from numba_baracuda.runtime.spec import Cubin, KernelSpec
 
 ROOT = Path(__file__).parent.parent
@@ -177,7 +177,7 @@ def test_an_entry_under_another_name_is_not_taken(compiler: Compiler, monkeypatc
 def test_an_entry_holds_no_code_but_machine_code(compiler: Compiler) -> None:
     made = cache.cubin(SPEC, "sm_90")
     raw = entry().read_bytes()
-    start = len(cache._MAGIC) + 4
+    start = len(entries.MAGIC) + 4
     header = json.loads(raw[start : start + int.from_bytes(raw[start - 4 : start], "little")])
     assert header["cubin"] == {"entry": "entry", "registers": 32, "spills": 4, "stack": 8, "shared": 1024}
     assert raw[:-32].endswith(made.image)
