@@ -1,8 +1,7 @@
 """Any array as an address, a shape and strides.
 
-This module, :mod:`~numba_baracuda.allocation`, :mod:`~numba_baracuda.dlpack` and :mod:`~numba_baracuda.streams` are the only ones that know array
-frameworks. Importing them imports none: a type is recognised by the module that defines it, and a framework is taken from ``sys.modules``, where the
-caller's arrays have put it.
+This module, ``allocation``, ``dlpack`` and ``streams`` are the only ones that know array frameworks. Importing them imports none: a type is
+recognised by the module that defines it, and a framework is taken from ``sys.modules``, where the caller's arrays have put it.
 """
 
 from __future__ import annotations

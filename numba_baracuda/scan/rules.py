@@ -2,8 +2,8 @@
 
 A scan walks its elements in an order of its own and keeps the fold of those behind it. ``prepare(a, b, c, near, one)`` makes (p, q, r) of what is
 read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, place, one)`` the result of the states before and
-after the element, and ``begin(initial, place, one)`` the state before the first. As in :mod:`~numba_baracuda.monoid` there are no other literals, and
-what needs numba is named as ``"package.module:function"``.
+after the element, and ``begin(initial, place, one)`` the state before the first. As in a ``Monoid`` there are no other literals, and what needs numba
+is named as ``"package.module:function"``.
 """
 
 from __future__ import annotations
