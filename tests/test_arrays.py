@@ -14,8 +14,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from numba_baracuda import allocation, arrays, errors, spans, streams
-from numba_baracuda.axes import c_strides
+from numba_baracuda.arrays import allocation, arrays, spans, streams
+from numba_baracuda.core import errors
+from numba_baracuda.core.axes import c_strides
 from numba_baracuda.runtime import driver
 
 

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 
 from numba_baracuda import cli
+from numba_baracuda.core.spec import Cubin, KernelSpec
 from numba_baracuda.runtime import cache, entries
-from numba_baracuda.runtime.spec import Cubin, KernelSpec
 
 ROOT = Path(__file__).parent.parent
 SPEC = KernelSpec("numba_baracuda.segment.kernels:fold", (("value", "f32"), ("flag", True)), "*f32 i64", 256)
@@ -29,7 +29,7 @@ STUB = """
     import os, sys, time, types
 
     def compile_cubin(spec, arch):
-        from numba_baracuda.runtime.spec import Cubin
+        from numba_baracuda.core.spec import Cubin
         with open(os.environ["COMPILED"], "a") as log:
             log.write(f"{spec.name}\\n")
         if dict(spec.constants).get("broken"):
@@ -291,7 +291,7 @@ def test_a_failed_compilation_can_be_tried_again(compiler: Compiler, monkeypatch
 ASK = """
     import sys, hashlib
     from numba_baracuda.runtime import cache
-    from numba_baracuda.runtime.spec import KernelSpec
+    from numba_baracuda.core.spec import KernelSpec
     print(hashlib.sha256(cache.cubin(KernelSpec("numba_baracuda.x:make", (("n", 3),), "*f32"), "sm_90").image).hexdigest())
     print(sorted({"numba", "cuda.core", "cuda.bindings", "llvmlite", "cupy"} & set(sys.modules)))
 """
@@ -313,7 +313,7 @@ def test_processes_race_for_one_key_and_a_later_one_compiles_nothing(elsewhere: 
 WARM = """
     import dataclasses
     from numba_baracuda.runtime import cache
-    from numba_baracuda.runtime.spec import KernelSpec
+    from numba_baracuda.core.spec import KernelSpec
 
     if __name__ == "__main__":
         specs = [KernelSpec("numba_baracuda.x:make", (("n", n), ("broken", n == BROKEN)), "*f32") for n in (0, 1, 2, 1)]

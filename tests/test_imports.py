@@ -33,7 +33,7 @@ def loaded_by(statements: str) -> set[str]:
         "from numba_baracuda import *",
         "import numba_baracuda as nb; list(nb.OPS); nb.SegmentDescriptor('segment_sum', 3, 4, 5); nb.segment_sum",
         "import numba_baracuda.segment",
-        "from numba_baracuda.registry import kernel_specs; kernel_specs()",
+        "from numba_baracuda.core.registry import kernel_specs; kernel_specs()",
     ],
 )
 def test_importing_loads_no_framework(statements: str) -> None:

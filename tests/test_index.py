@@ -17,8 +17,8 @@ from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda import SegmentIndex
-from numba_baracuda import arrays as views
-from numba_baracuda.op import Op
+from numba_baracuda.arrays import arrays as views
+from numba_baracuda.core.op import Op
 
 EVERY_OP = pytest.mark.parametrize("op", list(OPS.values()), ids=name_of)
 S = 30
@@ -336,7 +336,7 @@ def test_plans(kind: Kind, op: Op, ascending: bool) -> None:
 @EVERY_OP
 def test_nothing_is_sorted_again(op: Op) -> None:
     """What an index has done is not in the plan: neither its steps nor their room."""
-    from numba_baracuda.op import Sort
+    from numba_baracuda.core.op import Sort
 
     for form in ("sorted", "permuted"):
         described = samples.descriptor(op, Sample("large", 1 << 20, (37,), 1 << 14), indexed=form)

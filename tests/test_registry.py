@@ -12,9 +12,9 @@ from references import FLOATS, INTEGERS, WITH_INTEGERS, stem
 from samples import OPS
 
 import numba_baracuda as nb
-from numba_baracuda import registry
-from numba_baracuda.op import Clear, Gemm, Launch, Sort, Verify
-from numba_baracuda.registry import Registry, find, kernel_specs
+from numba_baracuda.core import registry
+from numba_baracuda.core.op import Clear, Gemm, Launch, Sort, Verify
+from numba_baracuda.core.registry import Registry, find, kernel_specs
 
 ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 

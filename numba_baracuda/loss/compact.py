@@ -6,11 +6,13 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from .. import allocation, arrays, plan, registry
-from ..axes import ceil_div
-from ..op import Launch, Recipe
+from ..arrays import allocation, arrays
+from ..arrays.views import View
+from ..core import registry
+from ..core.axes import ceil_div
+from ..core.op import Launch, Recipe
+from ..plans import plan
 from ..runtime import driver
-from ..views import View
 from .geometry import TOTAL_THREADS
 from .launches import kernel_spec
 

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
+from ..core.spec import Cubin, KernelSpec
 from . import entries
-from .spec import Cubin, KernelSpec
 
 _SUFFIXES = (".cubin", ".blob")
 _COMPILERS = (

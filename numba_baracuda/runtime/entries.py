@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 
-from .spec import Cubin
+from ..core.spec import Cubin
 
 MAGIC = b"numba_baracuda cubin 1\n"
 _BLOB_MAGIC = b"numba_baracuda blob 1\n"

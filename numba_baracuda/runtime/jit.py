@@ -24,8 +24,8 @@ from numba.cuda.descriptor import cuda_target
 from numba.cuda.typing import make_concrete_template, signature
 from numba.cuda.utils import numba_target_override, pysignature
 
-from ..lazy import load
-from .spec import Cubin, KernelSpec, capability_of
+from ..core.lazy import load
+from ..core.spec import Cubin, KernelSpec, capability_of
 
 SCALARS = {
     "i8": types.int8, "u8": types.uint8, "i16": types.int16, "u16": types.uint16, "i32": types.int32, "u32": types.uint32, "i64": types.int64,

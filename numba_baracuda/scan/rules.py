@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra import MAX, MIN, PROD, SUM, Monoid
-from ..monoid import ByType
+from ..algebra import MAX, MIN, PROD, SUM, ByType, Monoid
 
 INF = math.inf
 #: places that no element has: of ``initial``, and of nothing at all

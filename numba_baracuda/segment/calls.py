@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import allocation, arrays, plan, signatures, streams
-from ..dtypes import BY_NAME
-from ..errors import InvalidProblem, Unsupported
-from ..op import MAX_RANK, Op
-from ..options import flag, whole
-from ..preference import PlanPreference
-from ..views import View, remember, spell
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import View, remember, spell
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import MAX_RANK, Op
+from ..core.options import flag, whole
+from ..plans import plan, signatures
+from ..plans.preference import PlanPreference
 from .descriptor import OrderedIds, SegmentDescriptor, needs_segments
 
 _plans: dict[Any, plan.Plan] = {}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..algebra import Monoid, monoid_of
-from ..axes import c_strides
-from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem, Unsupported
-from ..op import Layout, Op, Operand
-from ..options import Described, check_element, choice, correction, flag, held, whole
-from ..views import Bundle, View
-from ..vocabulary import SegmentKind
+from ..arrays.views import Bundle, View
+from ..core.axes import c_strides
+from ..core.dtypes import BY_NAME, element
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import Layout, Op, Operand
+from ..core.options import Described, check_element, choice, correction, flag, held, whole
+from ..core.vocabulary import SegmentKind
 
 _EXTENTS = ("num_inputs", "embedding_dim", "num_segments")
 _TIES, _INDEXED = ("first", "all", "even"), ("", "sorted", "permuted")

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import allocation, arrays, plan, streams
-from ..dtypes import BY_NAME
-from ..errors import InvalidProblem, Unsupported
-from ..op import NULL, Launch, Layout, Recipe, Slot
-from ..options import flag, whole
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import View
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import NULL, Launch, Layout, Recipe, Slot
+from ..core.options import flag, whole
+from ..plans import plan
 from ..runtime import driver
-from ..views import View
 from .descriptor import OrderedIds, SegmentDescriptor
 from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
 from .recipes.order import keys, scratch_slot, sort

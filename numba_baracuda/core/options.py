@@ -175,7 +175,7 @@ def _axis(where: str, one: Any, given: Any, rank: int, wants: str, within: str) 
 
 
 def check_element(op: Op, name: str) -> None:
-    """Raises :class:`~numba_baracuda.errors.Unsupported` for an element that an op does not have."""
+    """Raises :class:`~numba_baracuda.core.errors.Unsupported` for an element that an op does not have."""
     if name not in op.elements:
         operands = " and ".join(operand.name for operand in op.operands if not (operand.index or operand.element or operand.optional))
         raise Unsupported(f"{op.name}: element is {name}, wants one of {', '.join(op.elements)} for {operands}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from .axes import c_strides
 from .dtypes import BY_NAME
-from .runtime.spec import KernelSpec
+from .spec import KernelSpec
 from .vocabulary import Named, OpCategory
 
 #: a pointer parameter that the kernel does not use

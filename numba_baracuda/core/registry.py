@@ -10,7 +10,7 @@ from typing import Any
 from .errors import Unsupported
 from .lazy import load
 from .op import Launch, Op, Target
-from .runtime.spec import KernelSpec, capability_of
+from .spec import KernelSpec, capability_of
 
 _ROOT = __name__.partition(".")[0]
 #: in the order of their tables

@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import dlpack, dtypes
-from .axes import c_strides
-from .errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
-from .runtime import driver
+from ..core import dtypes
+from ..core.axes import c_strides
+from ..core.errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
+from ..runtime import driver
+from . import dlpack
 from .views import Form, View, lineage, remember, spell
 
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from .errors import OutOfMemory, WrongArguments
-from .op import Op
-from .options import key_of
+from ..core.errors import OutOfMemory, WrongArguments
+from ..core.op import Op
+from ..core.options import key_of
 
 #: the default of an argument that has none
 NEEDED: Any = inspect.Parameter.empty

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import BY_NAME, numpy_dtype
-from ..op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort, Step
-from ..views import View
-from . import emulator, jit
+from ..arrays.views import View
+from ..core.dtypes import BY_NAME, numpy_dtype
+from ..core.op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort, Step
+from ..runtime import jit
+from . import emulator
 from .emulator import FAST, Mode
 from .memory import Memory
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from ..core.errors import Unsupported
+from ..runtime import driver
 from . import streams
-from .errors import Unsupported
-from .runtime import driver
 
 INSTALL_CUPY = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]' brings CuPy"
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, once
 from .moments import MOMENTS, STD, VAR
-from .monoid import ByType
-from .monoid import Monoid as Monoid
+from .monoid import ByType, Monoid
 
 INF = math.inf
 

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, registry, spans, streams
+from ..arrays import arrays, spans, streams
+from ..arrays.views import Bundle, Form, View, remember
+from ..core import registry
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
+from ..core.op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
+from ..core.options import Described, refusal, whole
+from ..core.vocabulary import ArchSku, BackendKind, OpCategory
+from ..runtime import driver
 from .binding import Bound, check, check_extents, check_shapes
-from .dtypes import BY_NAME
-from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
-from .op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
-from .options import Described, refusal, whole
 from .preference import KernelSku, PlanPreference, PrecisionGuarantee
-from .runtime import driver
-from .views import Bundle, Form, View, remember
-from .vocabulary import ArchSku, BackendKind, OpCategory
 
 _DEFAULT = PlanPreference()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from . import dtypes
+from ..core import dtypes
 
 
 def spell(dtype: str, shape: Iterable[int]) -> str:
@@ -21,7 +21,7 @@ def lineage(kind: type) -> list[tuple[str, str]]:
 class Form:
     """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
 
-    ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
+    ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.core.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
     ``kind`` one of ``numpy numba cupy torch jax foreign``. ``number`` is the value of what was given as a Python number, which has no address.
     """
 
