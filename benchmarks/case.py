@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from numba_baracuda.dtypes import BY_NAME
+from numba_baracuda.core.dtypes import BY_NAME
 
 from .checks import Truth
 

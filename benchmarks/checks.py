@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from numba_baracuda import dtypes
+from numba_baracuda.core import dtypes
 
 from .values import wide
 
@@ -54,7 +54,7 @@ def row_sum(xp: Any, operands: Mapping[str, Any]) -> Truth:
 
 
 def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str:
-    """What is wrong with a result, or nothing: the tolerance is :meth:`~numba_baracuda.dtypes.Element.tolerance`·Σ |terms|, or a subnormal step.
+    """What is wrong with a result, or nothing: the tolerance is :meth:`~numba_baracuda.core.dtypes.Element.tolerance`·Σ |terms|, or a subnormal step.
 
     ``conventions``: whether it is judged where only a convention says what is right.
     """

@@ -8,7 +8,8 @@ import numpy as np
 from numba import cuda
 from numba.cuda.types import CPointer, float32, int64
 
-from numba_baracuda.runtime import emulator, jit
+from numba_baracuda.emulator import emulator
+from numba_baracuda.runtime import jit
 
 THREADS, BLOCKS, PER_LANE = 256, 4, 64
 

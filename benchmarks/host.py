@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from numba_baracuda import arrays
+from numba_baracuda.arrays import arrays
 
 from . import results
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from numba_baracuda import arrays
+from numba_baracuda.arrays import arrays
 
 from .case import Arrays, Bind, Spec
 from .checks import Truth, row_sum

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
-from numba_baracuda.op import Launch
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.op import Launch
 
 from .loss_cases import ITEM, LossCase
 from .loss_contestants import PRODUCTS, YARDSTICK, Contestant, ours

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from numba_baracuda import arrays
+from numba_baracuda.arrays import arrays
 
 from . import loss_report, peers, report, results
 from .loss_cases import WRONG, LossCase, Result, errors, matching, truth, verdict

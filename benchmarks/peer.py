@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from numba_baracuda.dtypes import element
+from numba_baracuda.core.dtypes import element
 
 from .case import Case
 from .values import cast

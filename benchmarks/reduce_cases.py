@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from numba_baracuda import OPS, ReduceBackwardDescriptor, ReduceDescriptor, select
-from numba_baracuda.dtypes import BY_NAME
+from numba_baracuda.core.dtypes import BY_NAME
 
 from .case import Arrays, Bind, Spec
 from .checks import Truth

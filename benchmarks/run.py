@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from numba_baracuda import arrays
+from numba_baracuda.arrays import arrays
 
 from . import peers, report, results
 from .case import Arrays, Case, nbytes, output_of

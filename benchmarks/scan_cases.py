@@ -9,7 +9,7 @@ from typing import Any
 
 import numba_baracuda as nb
 from numba_baracuda import OPS, PlanPreference, select
-from numba_baracuda.dtypes import BY_NAME
+from numba_baracuda.core.dtypes import BY_NAME
 
 from .case import Arrays, Bind, Spec
 from .checks import Truth

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from numba_baracuda import OPS, PlanPreference, SegmentDescriptor, SegmentIndex, arrays, select
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.plan import Plan, target_of
+from numba_baracuda import OPS, PlanPreference, SegmentDescriptor, SegmentIndex, select
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.plans.plan import Plan, target_of
 
 from .case import Arrays, Bind, Spec, short
 from .checks import Truth

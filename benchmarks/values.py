@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 BF16 = numpy_dtype("bf16")
 

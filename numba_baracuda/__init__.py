@@ -7,19 +7,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .lazy import load
+from .core.lazy import load
 
 if TYPE_CHECKING:
-    from .arrays import EmulationWarning as EmulationWarning
-    from .dtypes import ElementKind as ElementKind
-    from .errors import BaracudaError as BaracudaError
-    from .errors import BufferTooSmall as BufferTooSmall
-    from .errors import InvalidProblem as InvalidProblem
-    from .errors import KernelLaunchError as KernelLaunchError
-    from .errors import MisalignedOperand as MisalignedOperand
-    from .errors import Status as Status
-    from .errors import Unsupported as Unsupported
-    from .errors import WorkspaceTooSmall as WorkspaceTooSmall
+    from .arrays.arrays import EmulationWarning as EmulationWarning
+    from .core.dtypes import ElementKind as ElementKind
+    from .core.errors import BaracudaError as BaracudaError
+    from .core.errors import BufferTooSmall as BufferTooSmall
+    from .core.errors import InvalidProblem as InvalidProblem
+    from .core.errors import KernelLaunchError as KernelLaunchError
+    from .core.errors import MisalignedOperand as MisalignedOperand
+    from .core.errors import Status as Status
+    from .core.errors import Unsupported as Unsupported
+    from .core.errors import WorkspaceTooSmall as WorkspaceTooSmall
+    from .core.registry import OPS as OPS
+    from .core.vocabulary import ArchSku as ArchSku
+    from .core.vocabulary import BackendKind as BackendKind
+    from .core.vocabulary import LossKind as LossKind
+    from .core.vocabulary import LossReduction as LossReduction
+    from .core.vocabulary import MathPrecision as MathPrecision
+    from .core.vocabulary import OpCategory as OpCategory
+    from .core.vocabulary import ReduceKind as ReduceKind
+    from .core.vocabulary import ScanKind as ScanKind
+    from .core.vocabulary import SegmentKind as SegmentKind
     from .loss import FLCE_DEFAULT_IGNORE_INDEX as FLCE_DEFAULT_IGNORE_INDEX
     from .loss import FusedLinearCrossEntropyBackwardDescriptor as FusedLinearCrossEntropyBackwardDescriptor
     from .loss import FusedLinearCrossEntropyBackwardPlan as FusedLinearCrossEntropyBackwardPlan
@@ -28,11 +38,11 @@ if TYPE_CHECKING:
     from .loss import FusedLinearCrossEntropyResult as FusedLinearCrossEntropyResult
     from .loss import fused_linear_cross_entropy as fused_linear_cross_entropy
     from .loss import fused_linear_cross_entropy_backward as fused_linear_cross_entropy_backward
-    from .plan import Plan as Plan
-    from .plan import select as select
-    from .preference import KernelSku as KernelSku
-    from .preference import PlanPreference as PlanPreference
-    from .preference import PrecisionGuarantee as PrecisionGuarantee
+    from .plans.plan import Plan as Plan
+    from .plans.plan import select as select
+    from .plans.preference import KernelSku as KernelSku
+    from .plans.preference import PlanPreference as PlanPreference
+    from .plans.preference import PrecisionGuarantee as PrecisionGuarantee
     from .reduce import reduce_all as reduce_all
     from .reduce import reduce_any as reduce_any
     from .reduce import reduce_argmax as reduce_argmax
@@ -58,7 +68,6 @@ if TYPE_CHECKING:
     from .reduce import reduce_var_backward as reduce_var_backward
     from .reduce.descriptor import ReduceBackwardDescriptor as ReduceBackwardDescriptor
     from .reduce.descriptor import ReduceDescriptor as ReduceDescriptor
-    from .registry import OPS as OPS
     from .scan import cummax as cummax
     from .scan import cummax_backward as cummax_backward
     from .scan import cummin as cummin
@@ -117,46 +126,37 @@ if TYPE_CHECKING:
     from .segment import unsorted_segment_var_backward as unsorted_segment_var_backward
     from .segment.descriptor import SegmentDescriptor as SegmentDescriptor
     from .segment.index import SegmentIndex as SegmentIndex
-    from .vocabulary import ArchSku as ArchSku
-    from .vocabulary import BackendKind as BackendKind
-    from .vocabulary import LossKind as LossKind
-    from .vocabulary import LossReduction as LossReduction
-    from .vocabulary import MathPrecision as MathPrecision
-    from .vocabulary import OpCategory as OpCategory
-    from .vocabulary import ReduceKind as ReduceKind
-    from .vocabulary import ScanKind as ScanKind
-    from .vocabulary import SegmentKind as SegmentKind
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "arrays": "EmulationWarning",
-    "dtypes": "ElementKind",
-    "errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
+    "arrays.arrays": "EmulationWarning",
+    "core.dtypes": "ElementKind",
+    "core.errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
+    "core.registry": "OPS",
+    "core.vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
     "loss": (
         "FLCE_DEFAULT_IGNORE_INDEX FusedLinearCrossEntropyBackwardDescriptor FusedLinearCrossEntropyBackwardPlan FusedLinearCrossEntropyDescriptor "
         "FusedLinearCrossEntropyPlan FusedLinearCrossEntropyResult "
         "fused_linear_cross_entropy fused_linear_cross_entropy_backward"
     ),
-    "plan": "Plan select",
-    "preference": "KernelSku PlanPreference PrecisionGuarantee",
+    "plans.plan": "Plan select",
+    "plans.preference": "KernelSku PlanPreference PrecisionGuarantee",
     "reduce": " ".join(
         [f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")]
         + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "count_nonzero")]
     ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
-    "registry": "OPS",
     "scan": " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
     "scan.descriptor": "ScanBackwardDescriptor ScanDescriptor",
-    "segment.descriptor": "SegmentDescriptor",
-    "segment.index": "SegmentIndex",
     "segment": " ".join(
         f"{order}segment_{fold}{way}"
         for order in ("", "unsorted_")
         for fold in ["sum", "mean", "max", "min", "prod", "logsumexp", "norm2", "var", "std", "softmax", "log_softmax"]
         for way in ("", "_backward")
     ),
-    "vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
+    "segment.descriptor": "SegmentDescriptor",
+    "segment.index": "SegmentIndex",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _SUBPACKAGES = ("device", "loss", "reduce", "scan", "segment")

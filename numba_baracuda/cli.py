@@ -194,7 +194,7 @@ def _cache() -> str:
 
 
 def _op_names() -> str:
-    from .registry import OPS
+    from .core.registry import OPS
 
     return f"{len(OPS)}: {', '.join(OPS)}"
 
@@ -206,7 +206,7 @@ def _warmup(console: Console, arguments: argparse.Namespace) -> int:
         return 2
     from rich.progress import Progress
 
-    from .registry import kernel_specs
+    from .core.registry import kernel_specs
     from .runtime.cache import warm
 
     specs = kernel_specs(arguments.op, arch)
@@ -234,7 +234,7 @@ def _own_arch() -> str | None:
 
 
 def _ops(console: Console, arguments: argparse.Namespace) -> int:
-    from .registry import OPS
+    from .core.registry import OPS
 
     if arguments.into is not None:
         text = arguments.into.read_text(encoding="utf-8")

@@ -12,8 +12,9 @@ import pytest
 from kinds import KINDS, Kind
 from references import stem
 
-from numba_baracuda import OPS, arrays
-from numba_baracuda.op import Op
+from numba_baracuda import OPS
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.op import Op
 
 hypothesis.settings.register_profile(
     "suite",
@@ -30,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("filterwarnings", "ignore::numba_baracuda.arrays.EmulationWarning")
+    config.addinivalue_line("filterwarnings", "ignore::numba_baracuda.EmulationWarning")
 
 
 def _computes(item: pytest.Item) -> str:

@@ -13,8 +13,9 @@ import sass
 from numba import cuda
 from numba.cuda import types
 
-from numba_baracuda.runtime import emulator, jit
-from numba_baracuda.runtime.emulator import Mode
+from numba_baracuda.emulator import emulator
+from numba_baracuda.emulator.emulator import Mode
+from numba_baracuda.runtime import jit
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 

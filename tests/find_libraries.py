@@ -9,7 +9,7 @@ import ctypes
 import os
 import sys
 
-from numba_baracuda.errors import Unsupported
+from numba_baracuda.core.errors import Unsupported
 from numba_baracuda.runtime import libraries
 
 

@@ -34,9 +34,9 @@ from kinds import KINDS
 from watchdog import Watchdog
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op
 
 FAMILIES: dict[str, Any] = {"segment": Segment(), "reduce": Reduce(), "scan": Scan(), "loss": Loss()}
 #: cases in a row that share op, element and habits: the emulator infers the types of every kernel anew, which takes longer than to run it

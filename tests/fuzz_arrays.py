@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from references import Array, is_whole
 
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 #: normal: as the suite draws them; whole: small whole numbers, with ties and zeros; special: NaN, infinities and zeros among them;
 #: zeros: zeros of both signs among them; extreme: the limits of the type among them

@@ -17,8 +17,8 @@ from references import Array, Truth, is_whole
 from samples import Sample
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import BY_NAME, numpy_dtype
-from numba_baracuda.op import Op
+from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.op import Op
 
 
 class NoReference(Exception):

@@ -13,8 +13,8 @@ from fuzz_families import CALLS, Case, NoReference, Problem
 from references import Array
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import BY_NAME, numpy_dtype
-from numba_baracuda.op import Op
+from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.op import Op
 
 #: keywords of the loss that its reference knows, and values of each; arrays are made from their names
 NUMBERS: dict[str, tuple[Any, ...]] = {

@@ -14,8 +14,8 @@ from fuzz_families import Case, NoReference, Problem, drawn_options, met
 from references import Array, Truth, is_whole
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op
 
 
 class Scan:

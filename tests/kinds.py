@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 
 class Kind:
@@ -51,8 +51,8 @@ class Kind:
     @contextlib.contextmanager
     def schedule(self, seed: int | None) -> Iterator[None]:
         """The emulator's schedule inside the block: checked with this seed, or fast."""
-        from numba_baracuda.runtime.emulated import mode
-        from numba_baracuda.runtime.emulator import Mode
+        from numba_baracuda.emulator.emulated import mode
+        from numba_baracuda.emulator.emulator import Mode
 
         with mode(Mode(seed)):
             yield

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from numba_baracuda.dtypes import element
+from numba_baracuda.core.dtypes import element
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,8 @@ def functions_of(path: str) -> list[types.FunctionType]:
 
 def swap(site: Site, made: list[types.FunctionType]) -> None:
     """Gives the functions of a site their changed code, and lowers anew what has been lowered of them."""
-    from numba_baracuda.runtime import jit, program
+    from numba_baracuda.emulator import program
+    from numba_baracuda.runtime import jit
 
     file = ROOT / site.path
     source = file.read_text()

@@ -19,9 +19,11 @@ from references import BY_ROW, INTEGERS, Array, stem, truth
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import SegmentDescriptor, arrays, plan
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op, Variant
+from numba_baracuda import SegmentDescriptor
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op, Variant
+from numba_baracuda.plans import plan
 from numba_baracuda.segment.tiling import FOLD_THREADS, GAP, UNROLL, Tiling, share_for
 
 Ids = Callable[[np.random.Generator, int, int], Array]

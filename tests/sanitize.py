@@ -19,7 +19,7 @@ import test_scan_gpu
 from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.reduce.descriptor import reduced_axes
 
 SHAPES = (

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from numba_baracuda.dtypes import BY_NAME
-from numba_baracuda.runtime.spec import Cubin, KernelSpec
+from numba_baracuda.core.dtypes import BY_NAME
+from numba_baracuda.core.spec import Cubin, KernelSpec
 
 DOUBLE = re.compile(r"\b(DADD|DMUL|DFMA|DSETP|DMNMX|MUFU\.\w+64H|F2F\.F64\.\w+|F2F\.\w+\.F64|I2F\.F64\S*|F2I\.\S*F64\S*)\b")
 _LOCAL = re.compile(r"\b(LDL|STL)\b")

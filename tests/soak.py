@@ -121,7 +121,7 @@ class Soak:
 
 def measure() -> Measure:
     """Memory when all is given back that nobody uses."""
-    from numba_baracuda import arrays
+    from numba_baracuda.arrays import arrays
     from numba_baracuda.runtime import cache, launch
 
     gc.collect()
@@ -166,7 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.emulate:
         os.environ["NUMBA_BARACUDA_EMULATE"] = "1"
-    from numba_baracuda import OPS, arrays
+    from numba_baracuda import OPS
+    from numba_baracuda.arrays import arrays
 
     if arrays.emulating() and not given.emulate:
         print("no CUDA device: the soak wants one; --emulate runs what makes sense without")

@@ -17,8 +17,8 @@ from typing import Any
 import fuzz
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
-from numba_baracuda.registry import kernel_specs
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.runtime import cache
 
 HERE = Path(__file__).parent

@@ -22,8 +22,8 @@ from samples import Sample
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
-from numba_baracuda.op import Op
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.op import Op
 
 #: held while a stream is captured, and while memory goes back to the device, which waits for all streams
 CAPTURE = threading.Lock()

@@ -14,7 +14,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from numba_baracuda import allocation, arrays, errors, spans, streams
+from numba_baracuda.arrays import allocation, arrays, spans, streams
+from numba_baracuda.core import errors
+from numba_baracuda.core.axes import c_strides
 from numba_baracuda.runtime import driver
 
 
@@ -686,4 +688,4 @@ def test_contiguity_is_what_numpy_says(emulator: None, name: str) -> None:
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (0, 3), (1, 1)])
 def test_c_strides_are_numpys(shape: tuple) -> None:
     array = np.empty(shape, "u1")
-    assert arrays.c_strides(shape) == tuple(array.strides) or not array.size
+    assert c_strides(shape) == tuple(array.strides) or not array.size

@@ -12,7 +12,7 @@ from samples import BACKWARD, OPS, Sample, check, name_of, variants_of
 from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
-from numba_baracuda.op import Op, Variant
+from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.segment.recipes.spread import APART
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(BACKWARD), ids=name_of)

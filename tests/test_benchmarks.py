@@ -25,7 +25,7 @@ from benchmarks.reduce_cases import LAYOUTS, ReduceCase
 from benchmarks.scan_cases import ScanCase
 from benchmarks.segment_cases import SegmentCase
 from numba_baracuda import OPS, SegmentIndex
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 
 def typical(case: Case) -> bool:

@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import pytest
 
 from numba_baracuda import cli
-from numba_baracuda.runtime import cache
-from numba_baracuda.runtime.spec import Cubin, KernelSpec
+from numba_baracuda.core.spec import Cubin, KernelSpec
+from numba_baracuda.runtime import cache, entries
 
 ROOT = Path(__file__).parent.parent
 SPEC = KernelSpec("numba_baracuda.segment.kernels:fold", (("value", "f32"), ("flag", True)), 256)
@@ -29,7 +29,7 @@ STUB = """
     import os, sys, time, types
 
     def compile_cubin(spec, arch):
-        from numba_baracuda.runtime.spec import Cubin
+        from numba_baracuda.core.spec import Cubin
         with open(os.environ["COMPILED"], "a") as log:
             log.write(f"{spec.name}\\n")
         if dict(spec.constants).get("broken"):
@@ -177,7 +177,7 @@ def test_an_entry_under_another_name_is_not_taken(compiler: Compiler, monkeypatc
 def test_an_entry_holds_no_code_but_machine_code(compiler: Compiler) -> None:
     made = cache.cubin(SPEC, "sm_90")
     raw = entry().read_bytes()
-    start = len(cache._MAGIC) + 4
+    start = len(entries.MAGIC) + 4
     header = json.loads(raw[start : start + int.from_bytes(raw[start - 4 : start], "little")])
     assert header["cubin"] == {"entry": "entry", "registers": 32, "spills": 4, "stack": 8, "shared": 1024}
     assert raw[:-32].endswith(made.image)
@@ -291,7 +291,7 @@ def test_a_failed_compilation_can_be_tried_again(compiler: Compiler, monkeypatch
 ASK = """
     import sys, hashlib
     from numba_baracuda.runtime import cache
-    from numba_baracuda.runtime.spec import KernelSpec
+    from numba_baracuda.core.spec import KernelSpec
     print(hashlib.sha256(cache.cubin(KernelSpec("numba_baracuda.x:make", (("n", 3),)), "sm_90").image).hexdigest())
     print(sorted({"numba", "cuda.core", "cuda.bindings", "llvmlite", "cupy"} & set(sys.modules)))
 """
@@ -313,7 +313,7 @@ def test_processes_race_for_one_key_and_a_later_one_compiles_nothing(elsewhere: 
 WARM = """
     import dataclasses
     from numba_baracuda.runtime import cache
-    from numba_baracuda.runtime.spec import KernelSpec
+    from numba_baracuda.core.spec import KernelSpec
 
     if __name__ == "__main__":
         specs = [KernelSpec("numba_baracuda.x:make", (("n", n), ("broken", n == BROKEN))) for n in (0, 1, 2, 1)]

@@ -118,7 +118,7 @@ def test_info_with_an_old_driver(capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_info_when_every_import_fails(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fake_versions(monkeypatch, **dict.fromkeys((name.replace("-", "_") for name in HEALTHY), None))
-    for name in ("numba_baracuda.runtime.driver", "numba_baracuda.runtime.cache", "numba_baracuda.registry", "numpy"):
+    for name in ("numba_baracuda.runtime.driver", "numba_baracuda.runtime.cache", "numba_baracuda.core.registry", "numpy"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delattr("numba_baracuda.runtime.driver", raising=False)
     printed = info(capsys)
@@ -179,7 +179,7 @@ def test_table_is_put_between_the_markers(tmp_path: Path) -> None:
 def test_formulas_keep_their_brackets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     op = SimpleNamespace(formula="y[s] = Σ x[i]", elements=("f32",), indices=("i32",), variants=(), backward=None)
-    monkeypatch.setitem(sys.modules, "numba_baracuda.registry", SimpleNamespace(OPS={"segment_sum": op}))
+    monkeypatch.setitem(sys.modules, "numba_baracuda.core.registry", SimpleNamespace(OPS={"segment_sum": op}))
     assert cli.main(["ops"]) == 0
     assert "y[s] = Σ x[i]" in capsys.readouterr().out
 

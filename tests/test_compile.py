@@ -6,10 +6,10 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.types import float32, int64
 
-from numba_baracuda.registry import kernel_specs
+from numba_baracuda.core.registry import kernel_specs
+from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.runtime import cache, jit
 from numba_baracuda.runtime.parameters import Ptr
-from numba_baracuda.runtime.spec import KernelSpec
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: ops that together use every kernel, with monoids of every width; bfloat16 stands for float16, whose kernels differ in a conversion

@@ -12,7 +12,7 @@ from kinds import Kind
 
 import numba_baracuda as nb
 from numba_baracuda import OPS, SegmentDescriptor
-from numba_baracuda.op import Launch, Op, Target, contiguous
+from numba_baracuda.core.op import Launch, Op, Target, contiguous
 from numba_baracuda.reduce.descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
 EVERY = pytest.mark.parametrize("op", [op for op in OPS.values() if "correction" in op.traits.get("keywords", ())], ids=lambda op: op.name)

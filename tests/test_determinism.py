@@ -11,7 +11,7 @@ from references import BY_ROW, stem
 from samples import FORWARD, OPS, Sample, name_of, represents, variants_of
 from tolerance import assert_close
 
-from numba_baracuda.op import Op, Variant
+from numba_baracuda.core.op import Op, Variant
 
 DETERMINISTIC = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values()), deterministic=True), ids=name_of)
 ANY = pytest.mark.parametrize(("op", "variant"), [(op, v) for op, v in variants_of(list(OPS.values())) if not v.deterministic], ids=name_of)

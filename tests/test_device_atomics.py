@@ -19,8 +19,8 @@ from numba.cuda.types import CPointer, bfloat16, float16, float32, float64, int6
 from test_device_bits import chosen, nearest, same
 
 from numba_baracuda import device as d
+from numba_baracuda.emulator.memory import MemoryFault
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.memory import MemoryFault
 
 INTEGERS = ("int32", "uint32", "int64", "uint64")
 ELEMENTS = (*INTEGERS, "float32", "float64", "float16", "bfloat16")

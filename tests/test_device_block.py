@@ -15,10 +15,10 @@ from numba.cuda.types import CPointer, float32
 
 from numba_baracuda import device
 from numba_baracuda.algebra import SUM
-from numba_baracuda.errors import InvalidProblem
+from numba_baracuda.core.errors import InvalidProblem
+from numba_baracuda.core.spec import KernelSpec
+from numba_baracuda.emulator.lanes import DivergentBarrier
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.lanes import DivergentBarrier
-from numba_baracuda.runtime.spec import KernelSpec
 
 SIZES = (1, 31, 32, 33, 96, 128, 256, 1000, 1024)
 #: case, threads and calls in a loop

@@ -15,13 +15,14 @@ from numba import cuda
 from numba.cuda.types import CPointer, float32, int64
 from weighted_quantile import BINS, accumulate, locate, weighted_quantile
 
-from numba_baracuda import arrays, device
-from numba_baracuda.errors import InvalidProblem
+from numba_baracuda import device
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.errors import InvalidProblem
+from numba_baracuda.core.spec import KernelSpec
+from numba_baracuda.emulator.conversions import UnknownConstruct
+from numba_baracuda.emulator.emulator import Deadlock
+from numba_baracuda.emulator.races import Race
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.conversions import UnknownConstruct
-from numba_baracuda.runtime.emulator import Deadlock
-from numba_baracuda.runtime.races import Race
-from numba_baracuda.runtime.spec import KernelSpec
 
 ROOT = Path(__file__).parents[1]
 SEEDS = (None, 0, 1)

@@ -16,10 +16,10 @@ from numba.cuda import types
 from numba.cuda.types import CPointer, float32, float64, int16, int32, int64, uint32, uint64
 
 from numba_baracuda import device as d
+from numba_baracuda.emulator.emulator import Deadlock, Mode
+from numba_baracuda.emulator.memory import MemoryFault
+from numba_baracuda.emulator.races import Race
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.emulator import Deadlock, Mode
-from numba_baracuda.runtime.memory import MemoryFault
-from numba_baracuda.runtime.races import Race
 
 SEEDS = range(5)
 WORDS = ("int32", "uint32", "int64", "uint64", "float32", "float64")

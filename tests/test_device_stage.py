@@ -15,9 +15,9 @@ from numba.cuda import types
 from numba.cuda.types import CPointer, bfloat16, float32, float64, uint16
 
 from numba_baracuda.device import LOAD_SHARED, STORE, await_copies, commit_copies, copy_async, load_4_shared, opaque_pointer, recast
-from numba_baracuda.runtime.emulator import Mode
-from numba_baracuda.runtime.memory import MemoryFault
-from numba_baracuda.runtime.races import Race
+from numba_baracuda.emulator.emulator import Mode
+from numba_baracuda.emulator.memory import MemoryFault
+from numba_baracuda.emulator.races import Race
 
 THREADS, ROUNDS = 32, 7
 

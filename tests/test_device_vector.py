@@ -35,7 +35,7 @@ from numba_baracuda.device import (
     store_4_stream,
     store_8,
 )  # fmt: skip
-from numba_baracuda.runtime.memory import MemoryFault
+from numba_baracuda.emulator.memory import MemoryFault
 
 FORMS = {"plain": (LOAD, STORE), "once": (LOAD_ONCE, STORE), "stream": (LOAD_STREAM, STORE_STREAM), "direct": (LOAD_DIRECT, STORE_STREAM)}
 DTYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "float16", "int32", "uint32", "int64", "uint64")

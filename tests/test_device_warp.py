@@ -15,9 +15,9 @@ from numba.cuda import types
 
 from numba_baracuda import device
 from numba_baracuda.algebra import MEAN, SUM, Monoid
-from numba_baracuda.errors import InvalidProblem
+from numba_baracuda.core.errors import InvalidProblem
+from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.spec import KernelSpec
 
 SEEDS = (None, 0)
 LANES = (1, 2, 4, 8, 16, 32)

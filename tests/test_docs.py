@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import pkgutil
 import pydoc
+import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import samples
@@ -14,6 +16,7 @@ from samples import OPS
 
 import numba_baracuda as nb
 
+PACKAGE = Path(nb.__file__).parent
 MODULES = [module.name for module in pkgutil.walk_packages(nb.__path__, "numba_baracuda.") if not (module.ispkg or module.name.endswith("__main__"))]
 
 
@@ -77,3 +80,17 @@ def test_formulas_name_the_operands(name: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_say_what_they_are_for(module: str) -> None:
     assert import_module(module).__doc__
+
+
+def test_the_architecture_names_what_there_is() -> None:
+    """Files and rooms by their paths, and no word that the code does not use."""
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    files = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert len(named) > 40 and not [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in files)]
+    assert not [path for path in files if path.endswith("/__init__.py") and path.count("/") == 1 and f"{Path(path).parent}/" not in text]
+    _, _, table = text.partition("## Words\n")
+    words = re.findall(r"^\| ([\w ]+) \|", table, re.M)[1:]
+    sources = "\n".join(files.values())
+    assert len(words) > 30 and words == sorted(words, key=str.lower)
+    assert not [word for word in words if not re.search(rf"\b{word}", sources, re.I)]

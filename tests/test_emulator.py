@@ -17,10 +17,11 @@ from numba.cuda import types
 from numba.cuda.types import CPointer, float32, int8, int32, int64, uint8
 
 from numba_baracuda.device.vector import LOAD, STORE
-from numba_baracuda.runtime import emulator, jit, program
-from numba_baracuda.runtime.emulator import Deadlock, Mode
-from numba_baracuda.runtime.memory import Memory, MemoryFault
-from numba_baracuda.runtime.races import Race
+from numba_baracuda.emulator import emulator, program
+from numba_baracuda.emulator.emulator import Deadlock, Mode
+from numba_baracuda.emulator.memory import Memory, MemoryFault
+from numba_baracuda.emulator.races import Race
+from numba_baracuda.runtime import jit
 
 MODES = [pytest.param(Mode(), id="fast"), *(pytest.param(Mode(seed), id=f"seed-{seed}") for seed in range(3))]
 INTS, LONGS, FLOATS = int32[::1], int64[::1], float32[::1]
@@ -30,7 +31,7 @@ def test_needs_no_other_import() -> None:
     """A fresh interpreter that imports ``emulator`` alone knows what ``cuda.grid`` means."""
     code = (
         "import numpy as np; from numba import cuda, types\n"
-        "from numba_baracuda.runtime import emulator\n"
+        "from numba_baracuda.emulator import emulator\n"
         "def kernel(y): y[cuda.grid(1)] = cuda.laneid\n"
         "y = np.zeros(64, np.int32); emulator.run(kernel, (types.CPointer(types.int32),), 2, 32, [y]); print(y.sum())"
     )

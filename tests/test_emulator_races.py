@@ -14,10 +14,11 @@ from numba.cuda.types import CPointer, float32, int8, int32, int64
 
 from numba_baracuda.device.build import ptx_memory
 from numba_baracuda.device.vector import load_4, store_4
-from numba_baracuda.runtime import emulator, jit
-from numba_baracuda.runtime.emulator import Deadlock, DivergentBarrier, Mode
-from numba_baracuda.runtime.memory import Memory, MemoryFault
-from numba_baracuda.runtime.races import ACQUIRE, ATOMIC, READ, RELEASE, WRITE, Race
+from numba_baracuda.emulator import emulator
+from numba_baracuda.emulator.emulator import Deadlock, DivergentBarrier, Mode
+from numba_baracuda.emulator.memory import Memory, MemoryFault
+from numba_baracuda.emulator.races import ACQUIRE, ATOMIC, READ, RELEASE, WRITE, Race
+from numba_baracuda.runtime import jit
 
 SEEDS = range(6)
 FLOATS, INTS, LONGS = float32[::1], int32[::1], int64[::1]

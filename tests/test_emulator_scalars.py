@@ -17,9 +17,10 @@ from numba.core.errors import NumbaError
 from numba.cuda import types
 from numba.cuda.types import float32, float64, int8, int16, int32, int64, uint32, uint64
 
-from numba_baracuda.runtime import emulator, jit, program
-from numba_baracuda.runtime.conversions import UnknownConstruct, family
-from numba_baracuda.runtime.scalars import ScalarFault, f32, int_to_float, wrap
+from numba_baracuda.emulator import emulator, program
+from numba_baracuda.emulator.conversions import UnknownConstruct, family
+from numba_baracuda.emulator.scalars import ScalarFault, f32, int_to_float, wrap
+from numba_baracuda.runtime import jit
 
 NUMPY = {
     "i8": np.int8, "u8": np.uint8, "i16": np.int16, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64, "f32": np.float32,

@@ -14,9 +14,9 @@ from references import INTEGERS, WITH_INTEGERS, stem
 from samples import OPS
 
 import numba_baracuda as nb
-from numba_baracuda import errors
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op
+from numba_baracuda.core import errors
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op
 
 F, D = np.float32, np.float64
 

@@ -14,7 +14,7 @@ import pytest
 from kinds import Kind
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 F = np.float32
 Array = np.ndarray[Any, Any]
@@ -129,7 +129,7 @@ def test_scans(kind: Kind, element: str, offset: float) -> None:
         got = kind.numpy(nb.logcumsumexp(a, axis)).astype(np.float64)
         error = abs((got if axis else got.T) - exact)
         most = 4 * float(np.finfo(F).eps) * (1 + abs(narrow).max() + math.log(LENGTH))
-        step = 0.0 if element == "f32" else float(nb.dtypes.element(x.dtype).tolerance(0.0)) * abs(exact)
+        step = 0.0 if element == "f32" else float(nb.core.dtypes.element(x.dtype).tolerance(0.0)) * abs(exact)
         assert (error <= most + step).all()
         found = kind.numpy(nb.logcumsumexp_backward(dy, a, y, axis))
         not_worse(found if axis else found.T.copy(), precise, simple, element)

@@ -75,10 +75,10 @@ def test_cuda_after_a_fork_is_refused(use: str) -> None:
     """Of all that an op does with the driver, whatever the parent has ready."""
     before = """
         import numba_baracuda as nb
-        from numba_baracuda import arrays
+        from numba_baracuda.arrays import arrays
         from numba_baracuda.runtime import driver
         from numba_baracuda.runtime.launch import Kernel, Launch
-        from numba_baracuda.runtime.spec import Cubin
+        from numba_baracuda.core.spec import Cubin
 
         class Array:
             __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "strides": None, "version": 3}
@@ -96,7 +96,7 @@ def test_cuda_after_a_fork_is_refused(use: str) -> None:
 
 
 def test_cuda_that_another_library_had_started_is_refused() -> None:
-    said = run(FAKE, CHILD, "import numba_baracuda\nfrom numba_baracuda import arrays\nprint(in_child(arrays.emulating))")
+    said = run(FAKE, CHILD, "import numba_baracuda\nfrom numba_baracuda.arrays import arrays\nprint(in_child(arrays.emulating))")
     for part in REFUSED:
         assert part in said
 
@@ -127,7 +127,7 @@ def test_the_emulator_works_where_a_thread_was_compiling() -> None:
         import threading, time
         import numpy as np
         import numba_baracuda as nb
-        from numba_baracuda.runtime import program
+        from numba_baracuda.emulator import program
 
         x = np.arange(6, dtype="f4").reshape(2, 3)
         thread = threading.Thread(target=lambda: nb.reduce_logsumexp(x, axis=1))

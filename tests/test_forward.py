@@ -16,7 +16,7 @@ from samples import FORWARD, Sample, cases, check, name_of, represents, runs, ta
 from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
-from numba_baracuda.op import Op, Variant
+from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.runtime import driver
 from numba_baracuda.segment import tiling
 from numba_baracuda.segment.tiling import GAP, Tiling, vector_for
@@ -179,7 +179,7 @@ def test_sorted_ops_given_unsorted_ids_stay_inside(kind: Kind, op: Op, seed: int
         whole = kind.numpy(whole)
         assert (whole[:4] == 99).all() and (whole[-4:] == 99).all()
         return
-    from numba_baracuda.runtime.memory import MemoryFault
+    from numba_baracuda.emulator.memory import MemoryFault
 
     try:
         samples.call(op, [x, ids], 400)

@@ -17,7 +17,7 @@ from fuzz_families import Case
 from kinds import KINDS, Kind
 
 import numba_baracuda as nb
-from numba_baracuda.op import Op
+from numba_baracuda.core.op import Op
 
 #: what is fast in the emulator, in one element
 SUM = [dataclasses.replace(nb.OPS["segment_sum"], elements=("f32",))]

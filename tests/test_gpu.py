@@ -21,8 +21,8 @@ from samples import BACKWARD, FORWARD, OPS, Sample, name_of, variants_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
-from numba_baracuda.op import Op, Variant
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.op import Op, Variant
 
 pytestmark = pytest.mark.gpu
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values())), ids=name_of)
@@ -118,7 +118,7 @@ def _streams() -> dict[str, Callable[[], Any]]:
 
 
 def _handle(stream: Any) -> int:
-    from numba_baracuda.streams import stream_handle
+    from numba_baracuda.arrays.streams import stream_handle
 
     return stream_handle(stream, arrays.view(cupy.zeros(1), "test", "like"))
 

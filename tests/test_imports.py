@@ -7,12 +7,14 @@ import json
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import numba_baracuda as nb
+from numba_baracuda.core.registry import FAMILIES
 
 PACKAGE = Path(nb.__file__).parent
 HEAVY = ("numba", "llvmlite", "cupy", "torch", "ml_dtypes", "jax", "cuda.bindings", "cuda.core", "greenlet", "rich", "matplotlib")
@@ -33,7 +35,7 @@ def loaded_by(statements: str) -> set[str]:
         "from numba_baracuda import *",
         "import numba_baracuda as nb; list(nb.OPS); nb.SegmentDescriptor('segment_sum', 3, 4, 5); nb.segment_sum",
         "import numba_baracuda.segment",
-        "from numba_baracuda.registry import kernel_specs; kernel_specs()",
+        "from numba_baracuda.core.registry import kernel_specs; kernel_specs()",
     ],
 )
 def test_importing_loads_no_framework(statements: str) -> None:
@@ -82,16 +84,90 @@ def test_a_public_function_can_be_pickled() -> None:
         assert pickle.loads(pickle.dumps(getattr(nb, name))) is getattr(nb, name)
 
 
-def test_families_do_not_import_each_other() -> None:
-    families = {op.family for op in nb.OPS.values()}
-    for family in families:
-        for path in (PACKAGE / family).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ImportFrom):
-                    assert not set((node.module or "").split(".")) & (families - {family}), path
+#: what a room may import, at run time, besides itself; a family, besides these, no other family
+BELOW_FAMILIES = frozenset(("core", "runtime", "arrays", "algebra", "plans", "device", "kernels"))
+ROOMS: dict[str, frozenset[str]] = {
+    "core": frozenset(),
+    "algebra": frozenset(),
+    "runtime": frozenset(("core",)),
+    "arrays": frozenset(("core", "runtime")),
+    "emulator": frozenset(("core", "runtime", "arrays")),
+    "plans": frozenset(("core", "runtime", "arrays", "emulator")),
+    "device": frozenset(("core", "algebra", "runtime", "emulator")),
+    "kernels": frozenset(("core", "algebra", "runtime", "device")),
+    **dict.fromkeys(FAMILIES, BELOW_FAMILIES),
+}
+ROOT = "the package's root"
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only type checkers see."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from statements(node)
+
+
+def imported_rooms(source: str, module: str) -> set[str]:
+    """The rooms that a module of the package imports, wherever in its source; a name that is no room comes from the package's root."""
+    found = []
+    for node in statements(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(alias.name + ".").split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            home = module.split(".")[: -node.level] if node.level else []
+            base = [*home, *(node.module.split(".") if node.module else [])]
+            found += [[*base, alias.name] for alias in node.names]
+    return {parts[1] if parts[1] in ROOMS else ROOT for parts in found if parts[0] == "numba_baracuda"}
+
+
+def test_every_folder_and_family_is_a_room() -> None:
+    assert set(FAMILIES) == {op.family for op in nb.OPS.values()}
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders == {*ROOMS, "demo"}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "cli"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_only_what_lies_below(room: str) -> None:
+    """Families, above all, do not import each other; nobody imports public names, which may come from any room."""
+    paths = sorted((PACKAGE / room).rglob("*.py"))
+    assert len(paths) > 1
+    for path in paths:
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        assert imported_rooms(path.read_text(), module) <= {room, *ROOMS[room]}, path
+
+
+@pytest.mark.parametrize(
+    ("source", "room"),
+    [
+        ("import numba_baracuda as nb", ROOT),
+        ("import numba_baracuda.scan.ops", "scan"),
+        ("from numba_baracuda import segment_sum", ROOT),
+        ("from numba_baracuda import scan", "scan"),
+        ("from numba_baracuda.scan import cumsum", "scan"),
+        ("from ... import segment_sum", ROOT),
+        ("from ... import scan as s", "scan"),
+        ("from ...scan.ops import FUNCTIONS", "scan"),
+        ("def f():\n    from ... import segment_sum", ROOT),
+        ("class C:\n    if x:\n        import numba_baracuda", ROOT),
+        ("from ..recipes import common", "loss"),
+    ],
+)
+def test_every_way_to_import_a_room_is_seen(source: str, room: str) -> None:
+    assert imported_rooms(source, "numba_baracuda.loss.kernels.rows") == {room}
+    assert imported_rooms(f"if TYPE_CHECKING:\n    {source.splitlines()[-1].strip()}", "numba_baracuda.loss.kernels.rows") == set()
 
 
 MODULES = [module.name for module in pkgutil.walk_packages(nb.__path__, "numba_baracuda.") if not module.name.endswith("__main__")]
+
+
+def test_core_loads_nothing_else_of_the_package() -> None:
+    core = [name for name in MODULES if name.split(".")[1] == "core"]
+    code = f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); import {', '.join(core)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout.split()
+    assert len(core) > 8 and {name for name in loaded if name.startswith("numba_baracuda")} == {"numba_baracuda", *core}
 
 
 #: imports what the package builds on, then one module of the package first in a child of its own for each; prints those that cannot be
@@ -117,7 +193,7 @@ sys.exit(" ".join(failed) or 0)
 
 def test_modules_can_be_imported_in_any_order() -> None:
     """No cycle of imports depends on who comes first."""
-    modules = [name for name in MODULES if not {"runtime", "device", "kernels"} & set(name.split(".")[:-1])]
+    modules = [name for name in MODULES if not {"device", "kernels"} & set(name.split(".")[:-1])]
     command = [sys.executable, "-c", EACH_FIRST, str(PACKAGE.parent)]
     done = subprocess.run([*command, *modules], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

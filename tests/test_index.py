@@ -17,8 +17,8 @@ from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda import SegmentIndex
-from numba_baracuda import arrays as views
-from numba_baracuda.op import Op
+from numba_baracuda.arrays import arrays as views
+from numba_baracuda.core.op import Op
 
 EVERY_OP = pytest.mark.parametrize("op", list(OPS.values()), ids=name_of)
 S = 30
@@ -336,7 +336,7 @@ def test_plans(kind: Kind, op: Op, ascending: bool) -> None:
 @EVERY_OP
 def test_nothing_is_sorted_again(op: Op) -> None:
     """What an index has done is not in the plan: neither its steps nor their room."""
-    from numba_baracuda.op import Sort
+    from numba_baracuda.core.op import Sort
 
     for form in ("sorted", "permuted"):
         described = samples.descriptor(op, Sample("large", 1 << 20, (37,), 1 << 14), indexed=form)
@@ -369,6 +369,20 @@ def test_plans_refuse_another_index(kind: Kind) -> None:
         plan.run(input=x, output=out)
     with pytest.raises(nb.InvalidProblem, match=r"^segment_sum: input is .*SegmentIndex.*, wants an array"):
         plan.run(input=permuted, segment_ids=permuted, output=out)
+
+
+@pytest.mark.parametrize("op", [op for op in nb.OPS.values() if op.family != "segment" and any(each.index for each in op.operands)], ids=name_of)
+def test_plans_of_other_families_refuse_an_index(kind: Kind, op: Op) -> None:
+    """Their operands of indices are arrays and nothing else."""
+    index = SegmentIndex(kind.array(np.array([1, 0, 1, 0], np.int32)), 2)
+    descriptor, layouts = next(iter(op.samples(op)))
+    plan = nb.select(descriptor)
+    for operand in plan.op.operands:
+        if operand.index:
+            given = {name: kind.array(np.ones(layout.shape, np.float32)) for name, layout in layouts.items()}
+            for check in (plan.can_implement, plan.run):
+                with pytest.raises(nb.InvalidProblem, match=f"^{op.name}: {operand.name} is of type SegmentIndex, wants an array"):
+                    check(**given | {operand.name: index})
 
 
 def test_outputs_over_what_an_index_keeps_are_refused(kind: Kind) -> None:

@@ -14,10 +14,12 @@ import types
 
 import pytest
 
-from numba_baracuda import allocation, arrays, errors, op, plan
+from numba_baracuda.arrays import allocation, arrays
+from numba_baracuda.core import errors, op
+from numba_baracuda.core.spec import Cubin, KernelSpec, Parameter
+from numba_baracuda.core.vocabulary import OpCategory, SegmentKind
+from numba_baracuda.plans import plan
 from numba_baracuda.runtime import cache, driver, launch, radix
-from numba_baracuda.runtime.spec import Cubin, KernelSpec, Parameter
-from numba_baracuda.vocabulary import OpCategory, SegmentKind
 
 CUBIN = Cubin("entry", b"image", registers=16, spills=0, stack=0, shared=0)
 

@@ -13,8 +13,8 @@ from kinds import LAYOUTS, ROW_LAYOUTS, Kind, lay, see
 from samples import OPS, Sample, name_of, represents, tells, variants_of
 from tolerance import assert_close
 
-from numba_baracuda.axes import merge_axes
-from numba_baracuda.op import Layout, Op, Variant
+from numba_baracuda.core.axes import merge_axes
+from numba_baracuda.core.op import Layout, Op, Variant
 from numba_baracuda.segment.recipes.common import Rows
 
 ALL = list(OPS.values())

@@ -48,7 +48,7 @@ LOADED = r"/(lib(?:cu|nv|cccl)[\w.-]*?)\.so"  #: in a line of /proc/self/maps
 def test_compiling_loads_no_library_that_is_not_listed() -> None:
     script = f"""
         import re
-        from numba_baracuda.registry import kernel_specs
+        from numba_baracuda.core.registry import kernel_specs
         from numba_baracuda.runtime import jit
 
         jit.compile_cubin(kernel_specs("reduce_sum")[0], "sm_90")

@@ -10,7 +10,7 @@ from kinds import Kind
 from loss_reference import assert_close, wanted
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 

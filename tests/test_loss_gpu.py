@@ -13,8 +13,8 @@ from loss_reference import wanted
 from test_loss import EVERYTHING, problem
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.loss.chunking import stride_of_slab
 
 pytestmark = pytest.mark.gpu

@@ -12,12 +12,12 @@ from numba.cuda.types import CPointer, float32, int64
 from test_loss import problem
 
 import numba_baracuda as nb
+from numba_baracuda.core.op import Target
+from numba_baracuda.emulator import emulator as _emulator
+from numba_baracuda.emulator.emulated import mode
+from numba_baracuda.emulator.memory import Memory, MemoryFault
 from numba_baracuda.loss import geometry
-from numba_baracuda.op import Target
-from numba_baracuda.runtime import emulator as _emulator
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.emulated import mode
-from numba_baracuda.runtime.memory import Memory, MemoryFault
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -61,7 +61,7 @@ def _two_hazards(late: bool, shared_twice: bool) -> Any:
 
 @pytest.mark.parametrize(("late", "shared_twice"), [(False, False), (True, False), (False, True)])
 def test_planted_races_are_found(emulator: Kind, late: bool, shared_twice: bool) -> None:
-    from numba_baracuda.runtime.races import Race
+    from numba_baracuda.emulator.races import Race
 
     def run(seed: int) -> None:
         x, losses = np.arange(64, dtype=np.float32), np.zeros(1, np.float32)
@@ -121,7 +121,7 @@ LIMITS = {
 def test_a_multiprocessor_holds_its_blocks(capability: tuple[int, int], value: str) -> None:
     """With a register file of 64 Ki words, a KiB of shared memory that each block loses, and half of one for its reduction."""
     threads_limit, blocks_limit, shared = LIMITS[capability]
-    target, size = Target(capability, 10), nb.dtypes.BY_NAME[value]
+    target, size = Target(capability, 10), nb.core.dtypes.BY_NAME[value]
     for classes in (2, 300, 600, 4096, 16000, 25000, 32000, 50257, 128256):
         for deal in (geometry.deal_rows, geometry.deal_whole):
             threads, resident, held, blocks = deal(100000, classes, value, target)

@@ -12,8 +12,8 @@ from loss_reference import assert_close, wanted
 from test_loss import problem
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import BY_NAME, numpy_dtype
-from numba_baracuda.registry import kernel_specs
+from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.runtime import jit
 
 

@@ -13,9 +13,9 @@ from test_loss import problem
 
 import numba_baracuda as nb
 from numba_baracuda import loss
-from numba_baracuda.errors import BaracudaError
+from numba_baracuda.core.errors import BaracudaError
+from numba_baracuda.core.op import Gemm, Launch, Matrix, Target, contiguous
 from numba_baracuda.loss.chunking import GEMM_BYTES, SLAB_BYTES, stride_of_slab
-from numba_baracuda.op import Gemm, Launch, Matrix, Target, contiguous
 from numba_baracuda.runtime import cublas
 
 OP = nb.OPS["fused_linear_cross_entropy"]

@@ -20,8 +20,8 @@ import test_watched
 import watched_lines
 from numba.cuda import types as kinds
 
-from numba_baracuda.runtime import emulator, lowering
-from numba_baracuda.runtime.races import Race
+from numba_baracuda.emulator import emulator, lowering
+from numba_baracuda.emulator.races import Race
 
 SOURCE = """
 from numba import cuda

@@ -15,7 +15,7 @@ from samples import Sample, name_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import options
+from numba_baracuda.core import options
 from numba_baracuda.segment.tiling import lanes_for
 
 F, NAN, INF = np.float32, float("nan"), float("inf")

@@ -10,11 +10,11 @@ from numba.cuda import types
 from numba.cuda.types import float64, int64, uint16
 
 import numba_baracuda as nb
-from numba_baracuda.op import NULL, Launch
+from numba_baracuda.core.op import NULL, Launch
+from numba_baracuda.core.spec import Bits, Parameter, arrange
+from numba_baracuda.emulator.emulated import Emulated
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.emulated import Emulated
 from numba_baracuda.runtime.parameters import Extents, Ptr, Scalar, Tuple, parameters_of, types_of
-from numba_baracuda.runtime.spec import Bits, Parameter, arrange
 
 
 @jit.kernel

@@ -23,10 +23,12 @@ from samples import OPS, Sample, name_of, variants_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import PlanPreference, SegmentDescriptor, allocation, arrays, binding
-from numba_baracuda import plan as plans
-from numba_baracuda.dtypes import BY_NAME, numpy_dtype
-from numba_baracuda.op import Layout, Op, Sort, Target, Variant
+from numba_baracuda import PlanPreference, SegmentDescriptor
+from numba_baracuda.arrays import allocation, arrays
+from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.op import Layout, Op, Sort, Target, Variant
+from numba_baracuda.plans import binding
+from numba_baracuda.plans import plan as plans
 from numba_baracuda.runtime import radix
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(list(OPS.values())), ids=name_of)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numba_baracuda import arrays, errors
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core import errors
 from numba_baracuda.runtime import cache, driver, radix
 
 DTYPES = {"i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64}

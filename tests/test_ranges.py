@@ -13,7 +13,7 @@ from samples import OPS, Sample
 from tolerance import assert_close
 
 from numba_baracuda import SegmentDescriptor
-from numba_baracuda.op import Launch, Op, Sort, Target, Variant
+from numba_baracuda.core.op import Launch, Op, Sort, Target, Variant
 from numba_baracuda.segment.descriptor import contiguous
 from numba_baracuda.segment.tiling import PART_TILES, RANGE, RANGE_BITS, RANGE_TILE
 

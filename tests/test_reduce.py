@@ -16,8 +16,8 @@ from samples import name_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op, Target
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op, Target
 from numba_baracuda.reduce.descriptor import reduced_axes
 
 FORWARD, BACKWARD, OTHER = (

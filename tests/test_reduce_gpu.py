@@ -11,8 +11,8 @@ from test_reduce import OPS, operands, run, truth
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
-from numba_baracuda.op import Op
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.op import Op
 
 pytestmark = pytest.mark.gpu
 if not arrays.emulating():

@@ -12,13 +12,13 @@ from numba import cuda
 from numba.cuda import types
 
 from numba_baracuda import OPS, ReduceDescriptor, ReduceKind
-from numba_baracuda.axes import ceil_div
+from numba_baracuda.core.axes import ceil_div
+from numba_baracuda.core.op import Launch, Layout, Target, contiguous
 from numba_baracuda.device.warp import states_of
+from numba_baracuda.emulator import emulator
 from numba_baracuda.kernels.batch import accessors
 from numba_baracuda.kernels.transpose import first_place, transposed_choice, transposed_fold
-from numba_baracuda.op import Launch, Layout, Target, contiguous
 from numba_baracuda.reduce import tiling
-from numba_baracuda.runtime import emulator
 
 CARD = Target((9, 0), 132)
 

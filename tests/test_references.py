@@ -13,7 +13,7 @@ import references
 from references import BY_ROW, FLOATS, INTEGERS, REFERENCES, WITH_INTEGERS, stem, truth
 from tolerance import assert_close
 
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 NAN, INF = math.nan, math.inf
 FORWARD = [name for name in REFERENCES if not name.endswith("_backward")]

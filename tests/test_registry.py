@@ -12,12 +12,12 @@ from references import FLOATS, INTEGERS, WITH_INTEGERS, stem
 from samples import OPS
 
 import numba_baracuda as nb
-from numba_baracuda import registry
-from numba_baracuda.op import NULL, Clear, Gemm, Launch, Operand, Sort, Verify
-from numba_baracuda.options import Described
-from numba_baracuda.registry import Registry, find, kernel_specs
+from numba_baracuda.core import registry
+from numba_baracuda.core.op import NULL, Clear, Gemm, Launch, Operand, Sort, Verify
+from numba_baracuda.core.options import Described
+from numba_baracuda.core.registry import Registry, find, kernel_specs
+from numba_baracuda.core.spec import arrange
 from numba_baracuda.runtime import jit
-from numba_baracuda.runtime.spec import arrange
 
 ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0)}
 
@@ -90,6 +90,13 @@ def test_a_name_is_taken_once() -> None:
 def test_near_misses(wrong: str, hint: str) -> None:
     with pytest.raises(nb.Unsupported, match=f"op: got '{wrong}', wants one of .*; did you mean .*{hint}"):
         find(wrong)
+
+
+def test_a_family_finds_the_functions_of_others() -> None:
+    for name in nb.OPS:
+        assert registry.function(name) is getattr(nb, name)
+    with pytest.raises(nb.Unsupported, match="did you mean"):
+        registry.function("segment_sums")
 
 
 def element_of(operand: Operand, described: Described) -> str:

@@ -8,7 +8,7 @@ from kinds import KINDS, Kind
 from references import stem
 from samples import BIG, BIG_CORE, OPS, Sample, cases, check, name_of, sampled, variants_of
 
-from numba_baracuda.op import Op, Variant
+from numba_baracuda.core.op import Op, Variant
 
 ALL = list(OPS.values())
 

@@ -9,7 +9,7 @@ import pytest
 from kinds import Kind
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import element, numpy_dtype
+from numba_baracuda.core.dtypes import element, numpy_dtype
 
 F, INF, NAN = np.float32, np.inf, np.nan
 FOLDS = {

@@ -13,8 +13,9 @@ from samples import name_of
 from test_scan import EVERY, check, gradient, truth, values
 
 import numba_baracuda as nb
-from numba_baracuda import OPS, arrays
-from numba_baracuda.op import Op
+from numba_baracuda import OPS
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.op import Op
 
 pytestmark = pytest.mark.gpu
 if not arrays.emulating():

@@ -10,7 +10,7 @@ from kinds import Kind
 
 import numba_baracuda as nb
 from numba_baracuda import ElementKind, ScanBackwardDescriptor, ScanDescriptor
-from numba_baracuda.dtypes import numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 FOLDS = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"reverse": True}, {"exclusive": True, "initial": -7}, {"exclusive": True, "reverse": True})

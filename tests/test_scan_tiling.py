@@ -12,8 +12,9 @@ from kinds import Kind
 from test_scan import EVERY, check, gradient, truth, values
 
 import numba_baracuda as nb
-from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor, arrays
-from numba_baracuda.op import Clear, Launch, Layout, Target, contiguous
+from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.op import Clear, Launch, Layout, Target, contiguous
 from numba_baracuda.scan import tiling
 from numba_baracuda.scan.problem import Problem
 from numba_baracuda.scan.tiling import FEW_THREADS, GROUP, WEIGHTS, pieces_of, steps_of, words_of

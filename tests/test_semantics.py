@@ -17,8 +17,8 @@ from samples import BACKWARD, FORWARD, OPS, Sample, check, name_of, takes_empty,
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op, Variant
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op, Variant
 
 NAN, INF = np.nan, np.inf
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import numba_baracuda as nb
-from numba_baracuda import arrays
+from numba_baracuda.arrays import arrays
 
 pytestmark = pytest.mark.gpu
 

@@ -10,8 +10,8 @@ from samples import OPS
 
 from numba_baracuda import PlanPreference, SegmentDescriptor, select
 from numba_baracuda.algebra import monoid_of
-from numba_baracuda.axes import ceil_div
-from numba_baracuda.op import Launch, Layout, Target
+from numba_baracuda.core.axes import ceil_div
+from numba_baracuda.core.op import Launch, Layout, Target
 from numba_baracuda.segment import tiling
 from numba_baracuda.segment.ops import contiguous
 from numba_baracuda.segment.tiling import FLAT_COLUMNS, Tiling, flat_tile, lanes_for

@@ -6,7 +6,7 @@ import pytest
 from samples import OPS
 
 import numba_baracuda as nb
-from numba_baracuda.vocabulary import Named
+from numba_baracuda.core.vocabulary import Named
 
 SEGMENT = (
     "SegmentSum SegmentSumBackward SegmentMean SegmentMeanBackward SegmentMax SegmentMin SegmentProd UnsortedSegmentSum UnsortedSegmentSumBackward"

@@ -22,10 +22,10 @@ from samples import Sample
 
 import numba_baracuda as nb
 from numba_baracuda import OPS
+from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.loss import geometry
 from numba_baracuda.reduce import tiling as reduce_tiling
 from numba_baracuda.reduce.descriptor import reduced_axes
-from numba_baracuda.runtime import emulator as emulation
 from numba_baracuda.scan import tiling as scan_tiling
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE

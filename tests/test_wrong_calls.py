@@ -12,7 +12,7 @@ from samples import name_of
 from wrong_values import Call, Thing, Wrong, good_call, wrong_calls
 
 import numba_baracuda as nb
-from numba_baracuda.op import Op
+from numba_baracuda.core.op import Op
 
 EVERY = pytest.mark.parametrize("op", list(nb.OPS.values()), ids=name_of)
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from references import Array, Truth, is_whole
 
-from numba_baracuda import dtypes
+from numba_baracuda.core import dtypes
 
 #: op → (factor, reason); an op without a row has none
 WIDER: dict[str, tuple[float, str]] = {}

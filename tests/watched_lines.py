@@ -9,7 +9,7 @@ from typing import Any
 
 from mutations import device_functions
 
-from numba_baracuda.runtime import flow, lowering
+from numba_baracuda.emulator import flow, lowering
 
 _sites: list[frozenset[tuple[str, int]]] = []
 _ran: set[int] = set()

@@ -12,8 +12,8 @@ import samples
 from samples import Sample
 
 import numba_baracuda as nb
-from numba_baracuda.dtypes import numpy_dtype
-from numba_baracuda.op import Op
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op
 
 F = np.float32
 ROWS, COLUMNS, SEGMENTS, CLASSES = 4, 3, 3, 5

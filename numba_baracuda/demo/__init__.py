@@ -21,7 +21,7 @@ SECTIONS: tuple[Section, ...] = (segments.run, attention.run, sizes.run, inequal
 
 def array_library() -> ModuleType:
     """NumPy where the kernels are emulated, else CuPy."""
-    from ..arrays import emulating
+    from ..arrays.arrays import emulating
 
     if emulating():
         import numpy
@@ -34,8 +34,8 @@ def array_library() -> ModuleType:
 
 def run(console: Console, quick: bool = False) -> int:
     """Run every section; the exit status, 0 if all results were right."""
-    from ..arrays import EmulationWarning
-    from ..errors import BaracudaError
+    from ..arrays.arrays import EmulationWarning
+    from ..core.errors import BaracudaError
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EmulationWarning)  # the section says it in a line of its own

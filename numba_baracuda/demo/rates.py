@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ..dtypes import BY_NAME
+from ..core.dtypes import BY_NAME
 
 _EPS = 2.0**-23
 

@@ -39,7 +39,7 @@ from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.types import float16, float32, float64, uint32, uint64
 
-from ..runtime.meanings import means_by_type
+from ..emulator.meanings import means_by_type
 from .bits import SUM_OF_BF16X2
 from .build import I32, I64, VOID, assemble, bits_of, define, either_side_of, element_of, expect_numbers, number_of, refuse
 from .numbers import greatest

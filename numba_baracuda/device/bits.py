@@ -19,9 +19,9 @@ from typing import Any
 from numba.cuda import types
 from numba.cuda.types import bfloat16, float16, float32, float64, int16, int32, int64, uint16, uint32, uint64
 
-from ..runtime.conversions import code_of
-from ..runtime.halves import bf16_bits, bf16_value, exact_sum, f16_bits, f16_value
-from ..runtime.meanings import means, means_by_type
+from ..emulator.conversions import code_of
+from ..emulator.halves import bf16_bits, bf16_value, exact_sum, f16_bits, f16_value
+from ..emulator.meanings import means, means_by_type
 from .build import I16, I32, I64, address, bits_of, define, expect_pointer, ptx, refuse, short
 from .numbers import greatest, least
 from .updates import widened

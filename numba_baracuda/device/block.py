@@ -15,7 +15,7 @@ from numba import cuda
 from numba.cuda.types import int32
 
 from ..algebra import Monoid
-from ..errors import InvalidProblem
+from ..core.errors import InvalidProblem
 from ..runtime import jit
 from .warp import States, fold_of, kinds_of, scan_of, states_of
 

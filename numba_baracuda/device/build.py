@@ -15,7 +15,7 @@ from numba.cuda import cgutils, types
 from numba.cuda.core import errors
 from numba.cuda.extending import intrinsic
 
-from ..runtime.meanings import means
+from ..emulator.meanings import means
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F32, F64, VOID = ir.FloatType(), ir.DoubleType(), ir.VoidType()

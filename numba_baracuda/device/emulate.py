@@ -9,7 +9,7 @@ import numpy as np
 from numba.cuda import types
 from numba.cuda.typing.typeof import typeof
 
-from ..errors import InvalidProblem
+from ..core.errors import InvalidProblem
 
 _NAMES = (
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
@@ -56,7 +56,7 @@ class Emulation:
             raise InvalidProblem(f"emulate: shared_bytes is {shared_bytes!r}, wants a number of bytes")
 
         def launch(*arguments: Any) -> None:
-            from ..runtime import emulator  # here, so that the device library alone does not load the emulator
+            from ..emulator import emulator  # here, so that the device library alone does not load the emulator
 
             mode = emulator.Mode(self.seed) if self.resident is None else emulator.Mode(self.seed, self.resident)
             kinds = tuple(_type_of(f"argument {k}", argument) for k, argument in enumerate(arguments))

@@ -11,8 +11,8 @@ from typing import Any
 
 from numba.cuda import types
 
-from ..runtime.halves import NAN
-from ..runtime.meanings import means_by_type
+from ..emulator.halves import NAN
+from ..emulator.meanings import means_by_type
 from .build import F32, F64, I64, assemble, define, ptx, refuse
 
 

@@ -27,10 +27,10 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.types import float32, float64, int32, int64, uint32, uint64
 
+from ..emulator.meanings import means, means_by_type
+from ..emulator.races import ACQUIRE, ATOMIC, READ, RELEASE, WRITE
+from ..emulator.scalars import wrap
 from ..runtime import jit
-from ..runtime.meanings import means, means_by_type
-from ..runtime.races import ACQUIRE, ATOMIC, READ, RELEASE, WRITE
-from ..runtime.scalars import wrap
 from .bits import recast
 from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_memory, ptx_statement, refuse
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from numba.cuda import types
 
-from ..runtime.meanings import means
+from ..emulator.meanings import means
 from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_statement, refuse, short
 
 _BYTES = 16

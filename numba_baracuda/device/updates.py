@@ -9,9 +9,9 @@ from typing import Any
 from llvmlite import ir
 from numba.cuda.types import bfloat16, float16, float32, float64, int32, int64, uint32, uint64
 
-from ..runtime.conversions import ROUND
-from ..runtime.halves import bf16_bits, bf16_value, exact_sum, f16_bits, f16_value
-from ..runtime.scalars import f32, wrap
+from ..emulator.conversions import ROUND
+from ..emulator.halves import bf16_bits, bf16_value, exact_sum, f16_bits, f16_value
+from ..emulator.scalars import f32, wrap
 from .build import F32, F64, I16, I32, VOID, assemble
 from .numbers import choose, flushed, greatest, least
 

@@ -26,7 +26,7 @@ from typing import Any
 from llvmlite import ir
 from numba.cuda import types
 
-from ..runtime.meanings import means
+from ..emulator.meanings import means
 from .build import I8, I32, I64, VOID, address, assemble, bits_of, define, element_of, expect_pointer, number_of, ptx_memory, refuse, short
 
 COUNTS = (1, 2, 4, 8, 16)

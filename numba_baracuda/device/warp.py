@@ -19,7 +19,7 @@ from numba.cuda import types
 from numba.cuda.types import int32
 
 from ..algebra import Monoid
-from ..errors import InvalidProblem
+from ..core.errors import InvalidProblem
 from ..runtime import jit
 
 KINDS = ("i32", "i64", "u32", "u64", "f32", "f64")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..algebra import Monoid, monoid_of
+from ..core.dtypes import BY_NAME
 from ..device.warp import States, states_of
-from ..dtypes import BY_NAME
 from ..runtime import jit
 from .elements import as_number_of, conversions_of, of_type
 

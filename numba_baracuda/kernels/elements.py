@@ -8,9 +8,9 @@ from typing import Any
 
 from numba.cuda.types import Integer, float64, int32, int64
 
+from ..algebra import ByType
+from ..core.dtypes import BY_NAME
 from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
-from ..dtypes import BY_NAME
-from ..monoid import ByType
 from ..runtime import jit
 
 

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import allocation, arrays, plan, streams
-from ..errors import InvalidProblem, Unsupported
-from ..options import flag, key_of
-from ..signatures import guarded
-from ..views import Form, View, remember
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import Form, View, remember
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.options import flag, key_of
+from ..plans import plan
+from ..plans.signatures import guarded
 from . import compact
 from .descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..axes import ceil_div, power_of_two
+from ..core.axes import ceil_div, power_of_two
 
 #: of logits, where nothing else is said
 SLAB_BYTES = 512 << 20

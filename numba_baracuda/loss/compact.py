@@ -6,11 +6,13 @@ import numbers
 from collections.abc import Callable
 from typing import Any
 
-from .. import allocation, arrays, plan
-from ..axes import ceil_div
-from ..op import Launch, Recipe
+from ..arrays import allocation, arrays
+from ..arrays.views import View
+from ..core import registry
+from ..core.axes import ceil_div
+from ..core.op import Launch, Recipe
+from ..plans import plan
 from ..runtime import driver
-from ..views import View
 from .geometry import TOTAL_THREADS
 from .launches import kernel_spec
 
@@ -56,9 +58,7 @@ class Kept:
 
 def _gathered(rows: Any, places: Any, stream: int, out: Any) -> Any:
     """``rows[places]``, 0 where that is no place, which is what the gradient of a sum over segments does."""
-    from .. import unsorted_segment_sum_backward
-
-    return unsorted_segment_sum_backward(rows, places, out=out, stream=stream)
+    return registry.function("unsorted_segment_sum_backward")(rows, places, out=out, stream=stream)
 
 
 def run_kept(kept: Kept, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool) -> None:

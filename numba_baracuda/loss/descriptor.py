@@ -6,11 +6,11 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem
-from ..op import Layout, Op, contiguous
-from ..options import Described, check_element, flag, held, number, refusal, whole
-from ..vocabulary import LossKind, LossReduction
+from ..core.dtypes import BY_NAME, element
+from ..core.errors import InvalidProblem
+from ..core.op import Layout, Op, contiguous
+from ..core.options import Described, check_element, flag, held, number, refusal, whole
+from ..core.vocabulary import LossKind, LossReduction
 from .chunking import GEMM_BYTES, SLAB_BYTES, pick_chunk_size, rows_of_chunk, stride_of_slab
 
 #: a target that is left out of the loss

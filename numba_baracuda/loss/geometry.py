@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..axes import power_of_two
-from ..dtypes import BY_NAME
-from ..op import Target
+from ..core.axes import power_of_two
+from ..core.dtypes import BY_NAME
+from ..core.op import Target
 
 #: places of ``factors``: what to multiply by the gradient of a row, a loss, a share of all targets, and the square of a logarithm on its own; within
 #: a loss, what to multiply by the square and by all else; and the sum of the classes' weights

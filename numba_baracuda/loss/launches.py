@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..axes import ceil_div
-from ..dtypes import BY_NAME
-from ..op import NULL, Launch, Layout, Matrix
-from ..runtime.spec import KernelSpec
+from ..core.axes import ceil_div
+from ..core.dtypes import BY_NAME
+from ..core.op import NULL, Launch, Layout, Matrix
+from ..core.spec import KernelSpec
 from .geometry import ASSIGN_STEPS, ASSIGN_THREADS
 
 

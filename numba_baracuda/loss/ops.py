@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..dtypes import BY_NAME, FLOATS
-from ..op import Layout, Op, Operand, Variant, contiguous
-from ..registry import OPS
-from ..vocabulary import LossKind, OpCategory
+from ..core.dtypes import BY_NAME, FLOATS
+from ..core.op import Layout, Op, Operand, Variant, contiguous
+from ..core.registry import OPS
+from ..core.vocabulary import LossKind, OpCategory
 from . import recipes
 from .calls import fused_linear_cross_entropy, fused_linear_cross_entropy_backward
 from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor

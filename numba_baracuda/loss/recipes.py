@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..axes import ceil_div, merge_axes
-from ..dtypes import BY_NAME
-from ..errors import InvalidProblem, Unsupported
-from ..op import NULL, Gemm, Launch, Layout, Matrix, Op, Recipe, Slot, Step, Target
-from ..vocabulary import LossReduction
+from ..core.axes import ceil_div, merge_axes
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import NULL, Gemm, Launch, Layout, Matrix, Op, Recipe, Slot, Step, Target
+from ..core.vocabulary import LossReduction
 from .chunking import ALIGNMENT, GEMM_BYTES, stride_of_slab
 from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 from .geometry import (

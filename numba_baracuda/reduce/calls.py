@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import allocation, arrays, plan, streams
-from ..binding import Bound
-from ..dtypes import BY_NAME
-from ..errors import InvalidProblem
-from ..op import Op
-from ..options import axes as reduced_axes
-from ..options import flag, key_of, shape
-from ..signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
-from ..views import Form, View, remember
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import Form, View, remember
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem
+from ..core.op import Op
+from ..core.options import axes as reduced_axes
+from ..core.options import flag, key_of, shape
+from ..plans import plan
+from ..plans.binding import Bound
+from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
 _calls: dict[Any, Any] = {}

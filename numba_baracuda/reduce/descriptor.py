@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..dtypes import element
-from ..errors import InvalidProblem, Unsupported
-from ..monoid import Monoid
-from ..op import MAX_RANK, Layout, Op, typical_layouts
-from ..options import Described, check_element, choice, correction, shape
-from ..options import axes as reduced_axes
-from ..vocabulary import ReduceKind
+from ..algebra import Monoid
+from ..core.dtypes import element
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import MAX_RANK, Layout, Op, typical_layouts
+from ..core.options import Described, check_element, choice, correction, shape
+from ..core.options import axes as reduced_axes
+from ..core.vocabulary import ReduceKind
 
 TIES = ("first", "all", "even")
 _NAMES = {ReduceKind.LOG_SUM_EXP: "logsumexp"}

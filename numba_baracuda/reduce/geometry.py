@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..axes import ceil_div
-from ..dtypes import BY_NAME
+from ..core.axes import ceil_div
+from ..core.dtypes import BY_NAME
 from .problem import Problem
 from .tiling import (
     BLOCKS_COLUMNS,

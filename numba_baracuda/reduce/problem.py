@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..axes import merge_axes
-from ..dtypes import BY_NAME
-from ..op import Layout
+from ..core.axes import merge_axes
+from ..core.dtypes import BY_NAME
+from ..core.op import Layout
 from .tiling import PEELED_BYTES, STAGED_BELOW, staged_lanes
 
 Strides = tuple[int, ...]

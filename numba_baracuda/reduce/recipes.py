@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..algebra import monoid_of
-from ..axes import ceil_div
-from ..dtypes import BY_NAME
-from ..gradients import GRADIENTS, Gradient
-from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
-from ..runtime.spec import KernelSpec
+from ..algebra.gradients import GRADIENTS, Gradient
+from ..core.axes import ceil_div
+from ..core.dtypes import BY_NAME
+from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
+from ..core.spec import KernelSpec
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .problem import Problem

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..axes import ceil_div, power_of_two
-from ..dtypes import BY_NAME
+from ..core.axes import ceil_div, power_of_two
+from ..core.dtypes import BY_NAME
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = 256

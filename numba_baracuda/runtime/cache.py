@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from .spec import Cubin, KernelSpec, Parameter
+from ..core.spec import Cubin, KernelSpec
+from . import entries
 
-_MAGIC = b"numba_baracuda cubin 2\n"
-_BLOB_MAGIC = b"numba_baracuda blob 1\n"
 _SUFFIXES = (".cubin", ".blob")
 _COMPILERS = (
     "numba", "numba-cuda", "llvmlite", "cuda-core",
@@ -173,40 +172,8 @@ def key(spec: KernelSpec, arch: str) -> str:
     """The hash that names the entry of a kernel; equal constants of different types (``1`` and ``True``) give different ones."""
     module = spec.factory.partition(":")[0]
     outside = "" if module.partition(".")[0] == _PACKAGE.name else _foreign_source(module)
-    parts = [_MAGIC.decode(), _sources(), outside, dataclasses.astuple(spec), arch, _versions()]
+    parts = [entries.MAGIC.decode(), _sources(), outside, dataclasses.astuple(spec), arch, _versions()]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _seal(body: bytes) -> bytes:
-    return body + hashlib.sha256(body).digest()
-
-
-def _unseal(raw: bytes, magic: bytes) -> bytes | None:
-    """The body, its magic included, of what was sealed; None if a byte of it changed."""
-    body = raw[:-32]
-    return body if body.startswith(magic) and hashlib.sha256(body).digest() == raw[-32:] else None
-
-
-def _encode(cubin: Cubin, name: str) -> bytes:
-    fields = dataclasses.asdict(cubin)
-    image: bytes = fields.pop("image")
-    header = json.dumps({"key": name, "bytes": len(image), "cubin": fields}).encode()
-    return _seal(_MAGIC + len(header).to_bytes(4, "little") + header + image)
-
-
-def _decode(raw: bytes, name: str) -> Cubin | None:
-    body, start = _unseal(raw, _MAGIC), len(_MAGIC) + 4
-    if body is None:
-        return None
-    end = start + int.from_bytes(body[start - 4 : start], "little")
-    try:
-        header = json.loads(body[start:end])
-        if header["key"] != name or header["bytes"] != len(body) - end:
-            return None
-        parameters = tuple(Parameter(**each) for each in header["cubin"].pop("parameters"))
-        return Cubin(image=body[end:], parameters=parameters, **header["cubin"])
-    except (ValueError, TypeError, KeyError):
-        return None
 
 
 def _content(entry: str) -> bytes | None:
@@ -218,7 +185,7 @@ def _content(entry: str) -> bytes | None:
 
 def _read(name: str) -> Cubin | None:
     raw = _content(f"{name}.cubin")
-    return None if raw is None else _decode(raw, name)
+    return None if raw is None else entries.decode(raw, name)
 
 
 def _write(entry: str, content: bytes) -> None:
@@ -246,16 +213,12 @@ def _write(entry: str, content: bytes) -> None:
 def read_blob(name: str) -> bytes | None:
     """What :func:`write_blob` keeps under a name; None if that is nothing, or not whole."""
     raw = _content(f"{name}.blob")
-    if raw is None:
-        return None
-    start = _BLOB_MAGIC + name.encode() + b"\n"
-    body = _unseal(raw, start)
-    return None if body is None else body[len(start) :]
+    return None if raw is None else entries.decode_blob(raw, name)
 
 
 def write_blob(name: str, content: bytes) -> None:
     """Keep bytes under a name, in place of what was there; where the folder cannot be written, only a warning."""
-    _write(f"{name}.blob", _seal(_BLOB_MAGIC + name.encode() + b"\n" + content))
+    _write(f"{name}.blob", entries.encode_blob(content, name))
 
 
 def _find(name: str) -> Cubin | None:
@@ -283,7 +246,7 @@ def cubin(spec: KernelSpec, arch: str) -> Cubin:
 
             found = jit.compile_cubin(spec, arch)
             _memory[name] = found
-            _write(f"{name}.cubin", _encode(found, name))
+            _write(f"{name}.cubin", entries.encode(found, name))
     return found
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..dtypes import BY_NAME, numpy_dtype
-from ..errors import KernelLaunchError
+from ..core.dtypes import BY_NAME, numpy_dtype
+from ..core.errors import KernelLaunchError
 from . import driver, libraries
 from .launch import uncaptured
 
 if TYPE_CHECKING:
-    from ..op import Gemm, Matrix, Target
+    from ..core.op import Gemm, Matrix, Target
 
 #: cudaDataType_t, and cublasComputeType_t by the accumulator
 _TYPES, _COMPUTE = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}, {"f32": 68, "f64": 70}

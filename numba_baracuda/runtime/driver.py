@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import KernelLaunchError, Unsupported
+from ..core.errors import KernelLaunchError, Unsupported
 
 MINIMUM_CAPABILITY = (8, 0)
 LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed

@@ -16,19 +16,19 @@ from dataclasses import replace
 from types import CodeType
 from typing import Any
 
-import numba.cuda.dispatcher as _dispatcher
 from numba import cuda
 from numba.cuda import compiler as _compiler
+from numba.cuda import dispatcher as _dispatcher  # `import numba.cuda.dispatcher` deadlocks with a thread that begins at `numba.cuda`
 from numba.cuda import types
 from numba.cuda.core.compiler_machinery import FunctionPass, PassManager, register_pass
 from numba.cuda.descriptor import cuda_target
 from numba.cuda.typing import make_concrete_template, signature
 from numba.cuda.utils import numba_target_override, pysignature
 
-from ..lazy import load
+from ..core.lazy import load
+from ..core.spec import Cubin, KernelSpec, Parameter, capability_of
 from .parameters import SCALARS as SCALARS
 from .parameters import parameters_of, types_of
-from .spec import Cubin, KernelSpec, Parameter, capability_of
 
 
 class Kernel:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import InvalidProblem, KernelLaunchError
+from ..core.errors import InvalidProblem, KernelLaunchError
+from ..core.spec import Cubin
 from . import driver
-from .spec import Cubin
 
 _STATIC_SHARED = 48 << 10  #: bytes of shared memory a block may use without asking
 

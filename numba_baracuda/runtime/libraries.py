@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import Unsupported
+from ..core.errors import Unsupported
 from . import driver
 
 #: what ops load, by the name ``cuda.pathfinder`` has for it, and what for

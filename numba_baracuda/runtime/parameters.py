@@ -15,7 +15,7 @@ from typing import Any
 
 from numba.cuda import types
 
-from .spec import Parameter
+from ..core.spec import Parameter
 
 SCALARS = {
     "i8": types.int8, "u8": types.uint8, "i16": types.int16, "u16": types.uint16, "i32": types.int32, "u32": types.uint32, "i64": types.int64,

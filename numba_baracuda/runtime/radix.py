@@ -14,8 +14,8 @@ import threading
 import warnings
 from typing import Any
 
-from ..errors import InvalidProblem, KernelLaunchError, Unsupported
-from ..op import Sort
+from ..core.errors import InvalidProblem, KernelLaunchError, Unsupported
+from ..core.op import Sort
 from . import cache, driver
 from .launch import uncaptured
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import allocation, arrays, plan, streams
-from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem, Unsupported
-from ..op import Op
-from ..options import flag, key_of
-from ..preference import PlanPreference
-from ..signatures import CALL, NEEDED, function_of
-from ..views import remember
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import remember
+from ..core.dtypes import BY_NAME, element
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import Op
+from ..core.options import flag, key_of
+from ..plans import plan
+from ..plans.preference import PlanPreference
+from ..plans.signatures import CALL, NEEDED, function_of
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 
 _calls: dict[Any, plan.Plan] = {}

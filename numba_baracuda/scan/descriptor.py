@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem, Unsupported
-from ..op import MAX_RANK, Layout, Op, Operand, typical_layouts
-from ..options import Described, axis, check_element, flag, held, shape
-from ..vocabulary import ScanKind
+from ..core.dtypes import BY_NAME, element
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import MAX_RANK, Layout, Op, Operand, typical_layouts
+from ..core.options import Described, axis, check_element, flag, held, shape
+from ..core.vocabulary import ScanKind
 
 _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
 #: what a scan begins with where nothing is given

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes import FLOATS, NUMBERS
-from ..gradients import RULE
-from ..op import Layout, Op, Operand, Variant, contiguous, transposed
-from ..registry import OPS
-from ..vocabulary import OpCategory, ScanKind
+from ..algebra.gradients import RULE
+from ..core.dtypes import FLOATS, NUMBERS
+from ..core.op import Layout, Op, Operand, Variant, contiguous, transposed
+from ..core.registry import OPS
+from ..core.vocabulary import OpCategory, ScanKind
 from . import recipes
 from .calls import backward_function, forward_function
 from .descriptor import INDICES, PLACED, RESULTS, WIDENED, ScanBackwardDescriptor, ScanDescriptor, op_name

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..axes import merge_axes
-from ..dtypes import BY_NAME
-from ..op import Layout
+from ..core.axes import merge_axes
+from ..core.dtypes import BY_NAME
+from ..core.op import Layout
 from .tiling import ACCESS, PEELED_BYTES
 
 Strides = tuple[int, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..axes import ceil_div
-from ..dtypes import BY_NAME
-from ..op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
-from ..runtime.spec import KernelSpec
+from ..core.axes import ceil_div
+from ..core.dtypes import BY_NAME
+from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
+from ..core.spec import KernelSpec
 from . import tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .problem import Problem

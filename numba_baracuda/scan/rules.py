@@ -2,8 +2,8 @@
 
 A scan walks its elements in an order of its own and keeps the fold of those behind it. ``prepare(a, b, c, near, one)`` makes (p, q, r) of what is
 read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, place, one)`` the result of the states before and
-after the element, and ``begin(initial, place, one)`` the state before the first. As in :mod:`~numba_baracuda.monoid` there are no other literals, and
-what needs numba is named as ``"package.module:function"``.
+after the element, and ``begin(initial, place, one)`` the state before the first. As in a ``Monoid`` there are no other literals, and what needs numba
+is named as ``"package.module:function"``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra import MAX, MIN, PROD, SUM, Monoid
-from ..monoid import ByType
+from ..algebra import MAX, MIN, PROD, SUM, ByType, Monoid
 
 INF = math.inf
 #: places that no element has: of ``initial``, and of nothing at all

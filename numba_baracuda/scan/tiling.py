@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..axes import ceil_div, power_of_two
+from ..core.axes import ceil_div, power_of_two
 
 
 @dataclass(frozen=True)

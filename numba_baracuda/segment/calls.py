@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import allocation, arrays, plan, signatures, streams
-from ..dtypes import BY_NAME
-from ..errors import InvalidProblem, Unsupported
-from ..op import MAX_RANK, Op
-from ..options import flag, whole
-from ..preference import PlanPreference
-from ..views import Bundle, View, remember, spell
-from .descriptor import SegmentDescriptor, needs_segments
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import View, remember, spell
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import MAX_RANK, Op
+from ..core.options import flag, whole
+from ..plans import plan, signatures
+from ..plans.preference import PlanPreference
+from .descriptor import OrderedIds, SegmentDescriptor, needs_segments
 
 _plans: dict[Any, plan.Plan] = {}
 
@@ -29,7 +30,7 @@ def _rows(view: View, op: Op) -> tuple[int, int]:
     return shape[0], columns
 
 
-def _number_of_segments(op: Op, given: Any, index: Bundle | None) -> Any:
+def _number_of_segments(op: Op, given: Any, index: OrderedIds | None) -> Any:
     """The number that the caller gave, or that of the index; they may not differ."""
     if given is not None and type(given) is not int:
         given = whole(op.name, "num_segments", given, 0)
@@ -40,7 +41,7 @@ def _number_of_segments(op: Op, given: Any, index: Bundle | None) -> Any:
     return index.num_segments
 
 
-def _describe(op: Op, views: Sequence[View], segments: int | None, index: Bundle | None, options: dict[str, Any]) -> SegmentDescriptor:
+def _describe(op: Op, views: Sequence[View], segments: int | None, index: OrderedIds | None, options: dict[str, Any]) -> SegmentDescriptor:
     first, ids = views[0], views[-1]
     extent, columns = _rows(first, op)
     counted = [view for operand, view in zip(op.operands, views, strict=False) if operand.axes[0] == "num_inputs"]
@@ -62,7 +63,7 @@ def _describe(op: Op, views: Sequence[View], segments: int | None, index: Bundle
 
 def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
     """Views, plan, output, run. ``chosen`` is a key of the options."""
-    index = given[-1] if isinstance(given[-1], Bundle) else None
+    index = given[-1] if isinstance(given[-1], OrderedIds) else None
     views = [arrays.read(array, at) for array, at in zip(given[:-1], places, strict=False)]
     views.append(index.view_of("segment_ids") if index is not None else arrays.read(given[-1], places[len(given) - 1]))
     first, output = views[0], op.operands[-1]

@@ -8,16 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..algebra import Monoid, monoid_of
-from ..dtypes import BY_NAME, element
-from ..errors import InvalidProblem, Unsupported
-from ..op import Layout, Op, Operand
-from ..options import Described, check_element, choice, correction, flag, held, whole
-from ..views import c_strides
-from ..vocabulary import SegmentKind
+from ..arrays.views import Bundle, View
+from ..core.axes import c_strides
+from ..core.dtypes import BY_NAME, element
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import Layout, Op, Operand
+from ..core.options import Described, check_element, choice, correction, flag, held, whole
+from ..core.vocabulary import SegmentKind
 
 _EXTENTS = ("num_inputs", "embedding_dim", "num_segments")
 _TIES, _INDEXED = ("first", "all", "even"), ("", "sorted", "permuted")
 Refusal = Callable[[Op, Any], "str | None"]
+
+
+class OrderedIds(Bundle):
+    """What descriptors know of a :class:`SegmentIndex`: its segments, and whether its ids came ``"sorted"`` or are ``"permuted"``."""
+
+    num_segments: int
+    descriptor_form: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +150,15 @@ class SegmentDescriptor(Described):
         if op.traits["monoid"] == "mean" and op.traits["backward"]:
             parts.append(Operand("counts", ("num_segments",), element=self.count_type, part_of="segment_ids"))
         return replace(op, operands=(*op.operands[:-1], *parts, op.operands[-1]))
+
+    def part(self, op: Op, given: Any, name: str) -> View:
+        """What an index brings along, if it is the one that the descriptor names; where that names none, the ids."""
+        if not isinstance(given, OrderedIds):
+            raise InvalidProblem(f"{op.name}: segment_ids is of type {type(given).__name__}, wants a SegmentIndex, as the descriptor says")
+        if self.indexed and (given.descriptor_form, given.num_segments) != (self.indexed, self.num_segments):
+            got = f"a {given.descriptor_form} SegmentIndex of {given.num_segments} segments"
+            raise InvalidProblem(f"{op.name}: segment_ids is {got}, wants a {self.indexed} one of {self.num_segments}, as the descriptor says")
+        return given.view_of(name)
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
         """Contiguous operands at every alignment, which together need the largest workspace that any layout needs."""

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import allocation, arrays, plan, streams
-from ..dtypes import BY_NAME
-from ..errors import InvalidProblem, Unsupported
-from ..op import Launch, Layout, Recipe, Slot
-from ..options import flag, whole
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import View
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import Launch, Layout, Recipe, Slot
+from ..core.options import flag, whole
+from ..plans import plan
 from ..runtime import driver
-from ..views import Bundle, View
-from .descriptor import SegmentDescriptor
+from .descriptor import OrderedIds, SegmentDescriptor
 from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
 from .recipes.order import keys, scratch_slot, sort
 from .tiling import Tiling
@@ -49,7 +50,7 @@ def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
     return Recipe((Launch(spec, Tiling.of_ids(rows).launch, arguments),))
 
 
-class SegmentIndex(Bundle):
+class SegmentIndex(OrderedIds):
     """Segment ids put in order, bounded and counted once; accepted wherever ``segment_ids`` is, and ``num_segments`` may then be omitted.
 
     ``segment_ids`` [N] int32 or int64, in any order, strided or not; ``num_segments`` S. ``is_sorted`` says whether they ascend; None, the default,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes import FLOATS, NUMBERS
-from ..gradients import RULE
-from ..op import Layout, Op, Operand, Variant
-from ..registry import OPS
-from ..vocabulary import OpCategory, SegmentKind
+from ..algebra.gradients import RULE
+from ..core.dtypes import FLOATS, NUMBERS
+from ..core.op import Layout, Op, Operand, Variant
+from ..core.registry import OPS
+from ..core.vocabulary import OpCategory, SegmentKind
 from . import recipes
 from .calls import function_of
 from .descriptor import SegmentDescriptor, contiguous, needs_segments, out_of_order, unless_any_order

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from ..axes import ceil_div
-from ..monoid import Monoid
+from ..algebra import Monoid
+from ..core.axes import ceil_div
 
 #: threads in a block of the row-wise kernels
 THREADS = 256

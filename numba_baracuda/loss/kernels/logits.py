@@ -10,8 +10,8 @@ from numba import cuda
 from numba.cuda.types import float32, int32
 
 from ...algebra import Monoid
+from ...core.dtypes import BY_NAME
 from ...device.numbers import exp2_approx, maximum, reciprocal_approx
-from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of
 from ...runtime import jit
 

@@ -7,11 +7,11 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...algebra import Monoid
+from ...core.dtypes import BY_NAME
 from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefetch
-from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar, Tuple

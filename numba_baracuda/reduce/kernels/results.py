@@ -6,8 +6,8 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import Integer, int32, int64
 
+from ...core.dtypes import FLOATS
 from ...device.bits import f32_as_i32, f64_as_i64
-from ...dtypes import FLOATS
 from ...kernels.batch import accessors, monoid_on, state_kind, states_on
 from ...kernels.elements import conversions_of, place_of
 from ...kernels.tally import over_lanes

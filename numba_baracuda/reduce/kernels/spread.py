@@ -7,10 +7,10 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
+from ...algebra.gradients import GRADIENTS, LARGE
 from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM
-from ...gradients import GRADIENTS, LARGE
 from ...kernels.batch import monoid_on
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of_type, ordinary_of, origin_of, place_of
 from ...kernels.tallies import tally_of

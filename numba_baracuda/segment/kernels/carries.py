@@ -7,7 +7,7 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
-from ...axes import ceil_div
+from ...core.axes import ceil_div
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
 from ...kernels.elements import place_of

@@ -6,9 +6,9 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
+from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
-from ...dtypes import BY_NAME
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar

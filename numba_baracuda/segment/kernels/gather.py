@@ -5,10 +5,10 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint64
 
-from ...axes import ceil_div
+from ...core.axes import ceil_div
+from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
-from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr

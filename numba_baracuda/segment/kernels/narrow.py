@@ -5,9 +5,9 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
+from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
-from ...dtypes import BY_NAME
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..tiling import FOLD_THREADS, Tiling

@@ -5,7 +5,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
-from ...axes import ceil_div
+from ...core.axes import ceil_div
 from ...device.vector import LOAD_ONCE, STORE
 from ...runtime import jit
 from ...runtime.parameters import Ptr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...gradients import GRADIENTS, LARGE
+from ...algebra.gradients import GRADIENTS, LARGE
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of_type, ordinary_of
 from ...runtime import jit
 

@@ -7,11 +7,11 @@ from numba import cuda
 from numba.cuda.types import Integer, float32, int32, int64, uint32
 
 from ...algebra import monoid_of
+from ...core.dtypes import BY_NAME
 from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max, red_max_value, red_min, red_min_value
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
 from ...device.order import load_relaxed, load_relaxed_2
 from ...device.vector import LOAD, LOAD_STREAM, STORE
-from ...dtypes import BY_NAME
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar

@@ -6,12 +6,12 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import float64, int32, int64, uint32
 
+from ...algebra.gradients import GRADIENTS
+from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
-from ...dtypes import BY_NAME
-from ...gradients import GRADIENTS
 from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr

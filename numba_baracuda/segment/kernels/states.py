@@ -8,8 +8,8 @@ from typing import Any
 from numba import cuda
 
 from ...algebra import Monoid
+from ...core.dtypes import BY_NAME
 from ...device.vector import STORE
-from ...dtypes import BY_NAME
 from ...kernels.batch import accessors, monoid_on
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of
 from ...runtime import jit

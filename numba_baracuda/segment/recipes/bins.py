@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...axes import ceil_div
-from ...dtypes import BY_NAME
-from ...op import Launch, Layout, Op, Recipe, Target
+from ...core.axes import ceil_div
+from ...core.dtypes import BY_NAME
+from ...core.op import Launch, Layout, Op, Recipe, Target
 from ..tiling import BINS_BLOCKS, BINS_BYTES, BINS_TILE, FOLD_THREADS, UNROLL, Tiling
 from .common import Rows, check_slots, checks, ids_step, only_checks
 from .fold import Fold, carry_arguments, carry_slots, join_carries

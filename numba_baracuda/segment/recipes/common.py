@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import Monoid
-from ...axes import merge_axes
-from ...dtypes import BY_NAME
-from ...errors import InvalidProblem
-from ...op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
-from ...runtime.spec import KernelSpec
-from ...views import c_strides
+from ...core.axes import c_strides, merge_axes
+from ...core.dtypes import BY_NAME
+from ...core.errors import InvalidProblem
+from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
+from ...core.spec import KernelSpec
 from ..tiling import THREADS, Tiling, vector_for
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...algebra import Monoid
-from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.dtypes import BY_NAME
+from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import Tiling, share_for, unroll_for, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, key_slots, keys, order_of, scratch_slot, sort

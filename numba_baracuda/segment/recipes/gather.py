@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...axes import ceil_div
-from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.axes import ceil_div
+from ...core.dtypes import BY_NAME
+from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import COPIES, FLAT_COLUMNS, RUN, THREADS, elements_launch, flat_tile
 from .common import Rows, check_slots, checks, count, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...axes import ceil_div
-from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Slot, Sort, Step, Target
+from ...core.axes import ceil_div
+from ...core.dtypes import BY_NAME
+from ...core.op import NULL, Launch, Layout, Op, Slot, Sort, Step, Target
 from ..tiling import Tiling
 from .common import ids_step, kernel_spec, packed
 

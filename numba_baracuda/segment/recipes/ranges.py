@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...axes import ceil_div
-from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
+from ...core.axes import ceil_div
+from ...core.dtypes import BY_NAME
+from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
 from .fold import Fold, carry_arguments, carry_slots, join_carries, ragged

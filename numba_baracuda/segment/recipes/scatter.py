@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from ...axes import ceil_div
-from ...dtypes import BY_NAME
-from ...op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ...runtime.spec import Bits
+from ...core.axes import ceil_div
+from ...core.dtypes import BY_NAME
+from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.spec import Bits
 from ..tiling import RANGE, SUMS
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 

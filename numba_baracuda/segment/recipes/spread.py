@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
-from ...dtypes import BY_NAME
-from ...gradients import GRADIENTS, Gradient
-from ...op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...algebra.gradients import GRADIENTS, Gradient
+from ...core.dtypes import BY_NAME
+from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import COPIES, Tiling, elements_launch, spread_shape
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, over_rows, scratch
 from .fold import Fold, fold_steps, narrow_share

@@ -48,6 +48,10 @@ class Described:
     family = ""  #: of the ops that they describe
     extents: tuple[str, ...] = ()  #: fields that are extents of what no operand may have
 
+    def part(self, op: Op, given: Any, name: str) -> Any:
+        """The view of an operand that a bundle brings along; where a family knows no bundles, an error."""
+        raise InvalidProblem(f"{op.name}: {name} is of type {type(given).__name__}, wants an array")
+
     @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
         return key_of(*[getattr(self, each.name) for each in dataclasses.fields(self)])  # type: ignore[arg-type]
@@ -171,7 +175,7 @@ def _axis(where: str, one: Any, given: Any, rank: int, wants: str, within: str) 
 
 
 def check_element(op: Op, name: str) -> None:
-    """Raises :class:`~numba_baracuda.errors.Unsupported` for an element that an op does not have."""
+    """Raises :class:`~numba_baracuda.core.errors.Unsupported` for an element that an op does not have."""
     if name not in op.elements:
         operands = " and ".join(operand.name for operand in op.operands if not (operand.index or operand.element or operand.optional))
         raise Unsupported(f"{op.name}: element is {name}, wants one of {', '.join(op.elements)} for {operands}")

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..dtypes import BY_NAME, numpy_dtype
-from ..op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort
-from ..views import View
-from . import emulator, jit
+from ..arrays.views import View
+from ..core.dtypes import BY_NAME, numpy_dtype
+from ..core.op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort
+from ..core.spec import arrange
+from ..runtime import jit
+from . import emulator
 from .emulator import FAST, Mode
 from .memory import Memory
-from .spec import arrange
 
 _mode: contextvars.ContextVar[Mode] = contextvars.ContextVar("numba_baracuda_emulator_mode", default=FAST)
 

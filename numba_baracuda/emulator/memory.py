@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtypes import BY_NAME, numpy_dtype
+from ..core.dtypes import BY_NAME, numpy_dtype
 from . import races
 from .halves import f16_value
 
 if TYPE_CHECKING:
-    from ..op import Matrix
+    from ..core.op import Matrix
     from .lanes import Lane
 
 #: struct codes of the element types a pointer can have

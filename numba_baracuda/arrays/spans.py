@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from .views import Form, View, c_strides
+from ..core.axes import c_strides
+from .views import Form, View
 
 #: most pairs of blocks that are compared before two arrays are taken to touch
 _TRIES = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 
@@ -12,6 +13,15 @@ def ceil_div(a: int, b: int) -> int:
 def power_of_two(number: int) -> int:
     """The least power of two that is no less."""
     return 1 << max(number - 1, 0).bit_length()
+
+
+@functools.lru_cache(4096)
+def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
+    """Strides of a C-contiguous array: in elements, or in bytes with ``itemsize``."""
+    strides = [itemsize]
+    for extent in shape[:0:-1]:
+        strides.append(strides[-1] * extent)
+    return tuple(strides[::-1]) if shape else ()
 
 
 def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

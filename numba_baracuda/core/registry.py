@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from .errors import Unsupported
 from .lazy import load
 from .op import Launch, Op, Target
-from .runtime.spec import KernelSpec
+from .spec import KernelSpec, capability_of
 
+_ROOT = __name__.partition(".")[0]
 #: in the order of their tables
 FAMILIES = ("segment", "reduce", "scan", "loss")
 
@@ -31,7 +33,7 @@ class Registry(Mapping[str, Op]):
     def _all(self) -> dict[str, Op]:
         if not self._complete:
             for family in FAMILIES:  # a family's table registers its rows
-                load(f"{__package__}.{family}.ops")
+                load(f"{_ROOT}.{family}.ops")
             self._ops = dict(sorted(self._ops.items(), key=lambda item: FAMILIES.index(item[1].family)))  # whichever was imported first
             self._complete = True
         return self._ops
@@ -61,10 +63,13 @@ def find(name: str, family: str = "") -> Op:
     return op
 
 
+def function(name: str) -> Callable[..., Any]:
+    """The public function of an op: families call each other's ops by it."""
+    return getattr(load(f"{_ROOT}.{find(name).family}"), name)  # type: ignore[no-any-return]
+
+
 def kernel_specs(pattern: str = "*", arch: str = "sm_90") -> list[KernelSpec]:
     """Every kernel that the samples of the ops whose names match use on an architecture, each once."""
-    from .runtime.spec import capability_of
-
     target = Target(capability_of(arch), 132)
     found: dict[KernelSpec, None] = {}
     for name, op in OPS.items():

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
+from ..runtime import jit
 from . import builtins as _builtins  # noqa: F401 - gives the names of numba.cuda their meaning
-from . import jit, lowering, scalars
+from . import lowering, scalars
 
 _scope: dict[str, Any] = {name: getattr(scalars, name) for name in scalars.__all__}
 _lowered: dict[Any, tuple[str, Any]] = {}

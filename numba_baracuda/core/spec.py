@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes import BY_NAME
-from ..errors import InvalidProblem
+from .dtypes import BY_NAME
+from .errors import InvalidProblem
 
 #: elements that a kernel sees as integers of their size
 _SEEN_AS = {"bf16": "u16", "bool": "u8"}

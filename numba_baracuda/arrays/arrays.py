@@ -1,26 +1,26 @@
 """Any array as an address, a shape and strides.
 
-This module, :mod:`~numba_baracuda.allocation` and :mod:`~numba_baracuda.streams` are the only ones that know array frameworks. Importing them imports
-none: a type is recognised by the module that defines it, and a framework is taken from ``sys.modules``, where the caller's arrays have put it.
+This module, ``allocation``, ``dlpack`` and ``streams`` are the only ones that know array frameworks. Importing them imports none: a type is
+recognised by the module that defines it, and a framework is taken from ``sys.modules``, where the caller's arrays have put it.
 """
 
 from __future__ import annotations
 
 import numbers
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
 
-from . import dtypes, streams
-from .errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
-from .runtime import driver
-from .views import Form, View, c_strides, lineage, remember, spell
+from ..core import dtypes
+from ..core.axes import c_strides
+from ..core.errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
+from ..runtime import driver
+from . import dlpack
+from .views import Form, View, lineage, remember, spell
 
-INSTALL_CUPY = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]' brings CuPy"
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
 
 
@@ -217,14 +217,7 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
         if obj.__dlpack_device__()[0] not in (2, 13):  # CUDA and CUDA managed memory
             _in_host(at, f"{what} in host memory", "its framework can move it there")
         _on_device(at, f"{what} in device memory")
-        framework = _importer(at)
-        ordinal = obj.__dlpack_device__()[1]
-        producer = streams.current(framework, ordinal)
-        if driver.meets_capture(producer, ordinal):
-            producer = driver.idle_stream(ordinal)
-            alias = framework.from_dlpack(_On(producer, obj))
-        else:
-            alias = framework.from_dlpack(obj)
+        alias, producer = dlpack.take(obj, at)
     except BaracudaError:
         raise
     except Exception as error:  # frameworks raise what they like
@@ -233,34 +226,6 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
     form = seen.form
     form = Form.of(form.shape, form.strides, form.element, form.device, kind, kind == "jax")
     return View(seen.ptr, form, seen.owner, seen.name, producer)
-
-
-class _On:
-    """An object that has DLPack, exported for a stream of our choice.
-
-    The framework that takes it would name its current stream. While that one is captured it cannot wait for what was queued before the capture.
-    """
-
-    def __init__(self, stream: int, obj: Any) -> None:
-        self.stream, self.obj = stream, obj
-
-    def __dlpack_device__(self) -> Any:
-        return self.obj.__dlpack_device__()
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.obj.__dlpack__(**(options | {"stream": self.stream}))
-
-
-def _importer(at: _At) -> Any:
-    """A framework that takes DLPack capsules."""
-    try:
-        import cupy
-
-        return cupy
-    except ImportError as error:
-        if "torch" in sys.modules:
-            return sys.modules["torch"]
-        raise Unsupported(f"{at[0]}: {at[1]} can be read through DLPack only, which takes CuPy, or torch if imported: {INSTALL_CUPY}") from error
 
 
 def _no_array(obj: Any, at: _At) -> NoReturn:

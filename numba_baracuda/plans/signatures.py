@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from .errors import OutOfMemory, WrongArguments
-from .op import Op
-from .options import key_of
+from ..core.errors import OutOfMemory, WrongArguments
+from ..core.op import Op
+from ..core.options import key_of
 
 #: the default of an argument that has none
 NEEDED: Any = inspect.Parameter.empty
@@ -87,6 +87,6 @@ def dressed(run: Callable[..., Any], op: Op, signature: inspect.Signature, doc: 
     """The function itself, by the name of the op."""
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__name__ = run.__qualname__ = op.name
-    run.__module__ = f"{__package__}.{op.family}"
+    run.__module__ = f"{__name__.partition('.')[0]}.{op.family}"
     run.__doc__ = doc
     return run

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .axes import c_strides
 from .dtypes import BY_NAME
-from .runtime.spec import KernelSpec
-from .views import c_strides
+from .spec import KernelSpec
 from .vocabulary import Named, OpCategory
 
 #: a pointer parameter that the kernel does not use

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .errors import InvalidProblem
-from .runtime import driver
+from ..core.errors import InvalidProblem
+from ..runtime import driver
 from .views import View, lineage
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
-from .arrays import INSTALL_CUPY
-from .errors import Unsupported
-from .runtime import driver
+from ..core import dtypes
+from ..core.errors import Unsupported
+from ..runtime import driver
+from .dlpack import INSTALL_CUPY
 from .streams import torch_stream
 from .views import Form, View
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .dtypes import ElementKind
-from .options import flag, whole
-from .vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
+from ..core.dtypes import ElementKind
+from ..core.options import flag, whole
+from ..core.vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
 
 
 @dataclass(frozen=True)

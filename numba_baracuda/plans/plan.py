@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, registry, spans, streams
+from ..arrays import arrays, spans, streams
+from ..arrays.views import Bundle, Form, View, remember
+from ..core import registry
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
+from ..core.op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
+from ..core.options import Described, refusal, whole
+from ..core.vocabulary import ArchSku, BackendKind, OpCategory
+from ..runtime import driver
 from .binding import Bound, check, check_extents, check_shapes
-from .dtypes import BY_NAME
-from .errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
-from .op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
-from .options import Described, refusal, whole
 from .preference import KernelSku, PlanPreference, PrecisionGuarantee
-from .runtime import driver
-from .views import Bundle, Form, View, remember
-from .vocabulary import ArchSku, BackendKind, OpCategory
 
 _DEFAULT = PlanPreference()
 
@@ -148,21 +149,11 @@ class Plan:
     def _read(self, given: Any, name: str, at: tuple[str, str, str]) -> View:
         """An array; what a bundle brings along, where one was given or should have been; or a number, where the operand may be one."""
         if name in self._parts or (name in self._ids and isinstance(given, Bundle)):
-            return self._part(given, name)
+            return self.descriptor.part(self.op, given, name)  # type: ignore[no-any-return]
         if name in self._numbers and isinstance(given, numbers.Real) and not isinstance(given, bool):
             value = float(given)
             return View(0, Form.of_number(value), np.array(value), name)
         return arrays.read(given, at)
-
-    def _part(self, bundle: Any, name: str) -> View:
-        """What a bundle brings along, if it is the one that the descriptor speaks of; where that speaks of none, its plain operand."""
-        form, segments = self.descriptor.indexed, self.descriptor.num_segments
-        if not isinstance(bundle, Bundle):
-            raise InvalidProblem(f"{self.op.name}: segment_ids is of type {type(bundle).__name__}, wants a SegmentIndex, as the descriptor says")
-        if form and (bundle.descriptor_form, bundle.num_segments) != (form, segments):
-            got = f"a {bundle.descriptor_form} SegmentIndex of {bundle.num_segments} segments"
-            raise InvalidProblem(f"{self.op.name}: segment_ids is {got}, wants a {form} one of {segments}, as the descriptor says")
-        return bundle.view_of(name)
 
     def parts_of(self, bundle: Bundle) -> list[View]:
         """The operands that only a bundle brings along."""

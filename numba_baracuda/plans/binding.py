@@ -8,13 +8,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import allocation, arrays, spans, streams
-from .dtypes import BY_NAME
-from .errors import InvalidProblem, Unsupported
-from .op import MAX_RANK, NULL, Clear, Gemm, Launch, Op, Operand, Recipe, Sort, Target
-from .runtime import driver, launch
-from .runtime.spec import arrange
-from .views import Form, View
+from ..arrays import allocation, arrays, spans, streams
+from ..arrays.views import Form, View
+from ..core.dtypes import BY_NAME
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import MAX_RANK, NULL, Clear, Gemm, Launch, Op, Operand, Recipe, Sort, Target
+from ..core.spec import arrange
+from ..runtime import driver, launch
 
 #: elements of 8 bytes that 64 bits count the bytes of, and threads in as many blocks of 256 as a launch can have
 _MOST_ELEMENTS, _MOST_THREADS = 1 << 60, 1 << 39
@@ -114,7 +114,7 @@ class Bound:
         self.naming = any(view.kind in streams.NAMING for view in views)
         self.elements = elements_of(op, recipe, views)
         if target.emulated:
-            from .runtime.emulated import Emulated
+            from ..emulator.emulated import Emulated
 
             self.acts: list[Any] = [Emulated(op, recipe, self.elements)]
         else:
@@ -181,7 +181,7 @@ class Bound:
         return verify
 
     def _sort(self, step: Sort) -> _Act:
-        from .runtime import radix
+        from ..runtime import radix
 
         names = (step.scratch, step.keys, step.sorted_keys, step.values, step.sorted_values)
         pick, sorter = operator.itemgetter(*[self.names[name] for name in names]), radix.sorter_of(step, self.device)
@@ -194,7 +194,7 @@ class Bound:
         return sort
 
     def _gemm(self, step: Gemm) -> _Act:
-        from .runtime import cublas
+        from ..runtime import cublas
 
         scalars = [each for each in (step.alpha, step.beta) if isinstance(each, str)]
         pick = operator.itemgetter(*[self.names[name] for name in (step.a.name, step.b.name, step.c.name, step.workspace, *scalars)])
@@ -206,7 +206,7 @@ class Bound:
         return next(slot.nbytes for slot in self.recipe.slots if slot.name == name)
 
     def _launch(self, step: Launch) -> _Act:
-        from .runtime import cache
+        from ..runtime import cache
 
         blocks, threads, shared = step.config
         if blocks >= 1 << 31:

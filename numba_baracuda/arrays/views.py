@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
-from . import dtypes
+from ..core import dtypes
 
 
 def spell(dtype: str, shape: Iterable[int]) -> str:
     """A dtype and a shape as messages write them."""
     return f"{dtype}[{', '.join(map(str, shape))}]"
-
-
-@functools.lru_cache(4096)
-def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
-    """Strides of a C-contiguous array: in elements, or in bytes with ``itemsize``."""
-    strides = [itemsize]
-    for extent in shape[:0:-1]:
-        strides.append(strides[-1] * extent)
-    return tuple(strides[::-1]) if shape else ()
 
 
 def lineage(kind: type) -> list[tuple[str, str]]:
@@ -31,7 +21,7 @@ def lineage(kind: type) -> list[tuple[str, str]]:
 class Form:
     """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
 
-    ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
+    ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.core.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
     ``kind`` one of ``numpy numba cupy torch jax foreign``. ``number`` is the value of what was given as a Python number, which has no address.
     """
 
@@ -103,10 +93,7 @@ class View:
 
 
 class Bundle:
-    """An argument that brings several operands along: ``view_of(name)`` is each of them, ``descriptor_form`` what a descriptor calls it."""
-
-    num_segments: int
-    descriptor_form: str
+    """An argument that brings several operands along: ``view_of(name)`` is each of them."""
 
     def view_of(self, name: str) -> View:
         raise NotImplementedError

@@ -1,0 +1,57 @@
+"""What folds and scans compute, as plain functions of scalars: monoids and gradients. No module here imports numba."""
+
+from .algebra import (
+    ALL,
+    ANY,
+    COUNT,
+    DOT,
+    HYPOT,
+    LOG_SOFTMAX,
+    LOGSUMEXP,
+    MAX,
+    MEAN,
+    MIN,
+    NORM2,
+    PROD,
+    ROUNDED_LOGSUMEXP,
+    SCALED_NORM2,
+    SCALED_PROD,
+    SOFTMAX,
+    SUM,
+    TRIED_HYPOT,
+    monoid_of,
+)
+from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN
+from .moments import MOMENTS, STD, VAR
+from .monoid import ByType, Monoid
+
+__all__ = [
+    "ALL",
+    "ANY",
+    "COUNT",
+    "DOT",
+    "FIRST_MAX",
+    "FIRST_MIN",
+    "HYPOT",
+    "LOGSUMEXP",
+    "LOG_SOFTMAX",
+    "MAX",
+    "MEAN",
+    "MIN",
+    "MOMENTS",
+    "NORM2",
+    "PROD",
+    "ROUNDED_LOGSUMEXP",
+    "SCALED_NORM2",
+    "SCALED_PROD",
+    "SOFTMAX",
+    "STD",
+    "SUM",
+    "TIED_MAX",
+    "TIED_MIN",
+    "TRIED_HYPOT",
+    "VAR",
+    "ByType",
+    "Monoid",
+    "monoid_of",
+]

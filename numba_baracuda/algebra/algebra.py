@@ -1,0 +1,173 @@
+"""The monoids that folds and scans are made of; what one is :class:`Monoid` says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, once
+from .moments import MOMENTS, STD, VAR
+from .monoid import ByType, Monoid
+
+INF = math.inf
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _average(state: Any, count: Any, one: Any) -> Any:
+    return state / count
+
+
+def _square(x: Any, other: Any, one: Any) -> Any:
+    return x * x
+
+
+def _root(state: Any, count: Any, one: Any) -> Any:
+    return math.sqrt(state)
+
+
+SUM = Monoid("sum", (0.0,), _add)
+MEAN = Monoid("mean", (0.0,), _add, finish=_average, counts=True)
+MAX = Monoid("max", (-INF,), "numba_baracuda.device.numbers:maximum")
+MIN = Monoid("min", (INF,), "numba_baracuda.device.numbers:minimum")
+PROD = Monoid("prod", (1.0,), _multiply)
+NORM2 = Monoid("norm2", (0.0,), _add, _square, _root)
+
+# ---------------------------------------------------------------- products
+
+_PRODUCTS = "numba_baracuda.kernels.products"
+#: the product of the elements, with an exponent of its own and apart from zeros, infinities and NaN: what the product of all but one is made of
+SCALED_PROD = Monoid(
+    "scaled_prod", (1.0, 0.0, 0.0), ByType(f"{_PRODUCTS}:joined"), ByType(f"{_PRODUCTS}:factor"), ByType(f"{_PRODUCTS}:packed"), results=2
+)
+
+# ---------------------------------------------------------------- exponentials
+
+
+def _join_exponentials(a: Any, b: Any) -> Any:
+    """Σ exp x as exp(m)·s with m the greatest x. Equal infinities are one; a NaN enters s."""
+    greater = a[0] > b[0]
+    most, more, less = a[0] if greater else b[0], a[1] if greater else b[1], b[1] if greater else a[1]
+    apart = b[0] - a[0] if greater else a[0] - b[0]
+    scaled = less * math.exp(apart)
+    return most, more + (less if a[0] == b[0] else scaled)
+
+
+def _log_of_sum(state: Any, count: Any, one: Any) -> Any:
+    return state[0] + math.log(state[1])
+
+
+def _greatest_and_share(state: Any, count: Any, one: Any) -> Any:
+    return state[0], one / state[1] + (state[0] - state[0])
+
+
+def _greatest_and_log(state: Any, count: Any, one: Any) -> Any:
+    return state[0], math.log(state[1]) + (state[0] - state[0])
+
+
+def _product(x: Any, other: Any, one: Any) -> Any:
+    return x * other
+
+
+def _greater(a: Any, x: Any) -> Any:
+    return max(a, x)
+
+
+def _rescaled(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+    return first if old == new else first * math.exp(old - new), second
+
+
+_EXPONENTIALS: dict[str, Any] = {"pivot": _greater, "about": ByType("numba_baracuda.kernels.pivots:exponential"), "moved": _rescaled}
+LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, once, _log_of_sum, **_EXPONENTIALS)
+#: the same for results that are rounded to a half
+ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
+#: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
+SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_share, results=2)
+#: the greatest element m and log Σ exp(x − m), NaN where m is infinite
+LOG_SOFTMAX = Monoid("log_softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_log, results=2)
+#: Σ of the products of two arrays
+DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
+
+# ---------------------------------------------------------------- squares
+
+
+def _scaled(x: Any, other: Any, one: Any) -> Any:
+    return abs(x), one if x != 0 else one - one
+
+
+def _join_scaled(a: Any, b: Any) -> Any:
+    """Σ x² as u²·s with u about the size of the greatest x, so that no square leaves the range; see Blue, "A portable Fortran program" (1978)."""
+    greater = a[0] > b[0]
+    most, more, less, rest = a[0] if greater else b[0], a[1] if greater else b[1], b[0] if greater else a[0], b[1] if greater else a[1]
+    ratio = less / most
+    return most, more + (rest if a[0] == b[0] else rest * ratio * ratio)
+
+
+def _root_of_scaled(state: Any, count: Any, one: Any) -> Any:
+    return state[0] * math.sqrt(state[1])
+
+
+def _greater_size(a: Any, x: Any) -> Any:
+    return max(a, abs(x))
+
+
+#: √Σ x² wherever that can be represented
+HYPOT = Monoid(
+    "hypot", (0.0, 0.0), _join_scaled, _scaled, _root_of_scaled,
+    pivot=_greater_size,
+    about=ByType("numba_baracuda.kernels.pivots:scaled_square"),
+    moved=ByType("numba_baracuda.kernels.pivots:scaled_again"),
+    around=ByType("numba_baracuda.kernels.pivots:scaled_sum"),
+    divides=True,
+)  # fmt: skip
+#: the same, quicker where the squares stay in range as they are
+TRIED_HYPOT = replace(HYPOT, name="tried_hypot", suits=ByType("numba_baracuda.kernels.pivots:squares_in_range"))
+
+
+def _add_three(a: Any, b: Any) -> Any:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+_NORMS = "numba_baracuda.kernels.norms"
+#: the same for folds that take elements one by one, without a pivot
+SCALED_NORM2 = Monoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
+
+# ---------------------------------------------------------------- truth
+
+
+def _is_true(x: Any, other: Any, one: Any) -> Any:
+    return one if x != 0 else one - one
+
+
+def _or(a: Any, b: Any) -> Any:
+    return a | b
+
+
+def _and(a: Any, b: Any) -> Any:
+    return a & b
+
+
+#: over x ≠ 0, which NaN is
+ANY = Monoid("any", (0,), _or, _is_true, kind="i32")
+ALL = Monoid("all", (1,), _and, _is_true, kind="i32")
+COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
+
+_MONOIDS = {
+    monoid.name: monoid
+    for monoid in (
+        SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, LOG_SOFTMAX,
+        DOT, HYPOT, TRIED_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
+    )
+}  # fmt: skip
+
+
+def monoid_of(name: str) -> Monoid:
+    """The monoid of a name."""
+    return _MONOIDS[name]
