@@ -69,6 +69,15 @@ class Bits(str):
     __slots__ = ()
 
 
+def check_names(kernel: str, parameters: Sequence[Parameter], arguments: Mapping[str, Any]) -> None:
+    """Raises unless every parameter has an argument, and every argument a parameter."""
+    names = [each.name for each in parameters]
+    if arguments.keys() != set(names):
+        missing, unknown = [name for name in names if name not in arguments], [name for name in arguments if name not in names]
+        got = "; ".join(f"{what} {', '.join(which)}" for what, which in (("no", missing), ("unknown", unknown)) if which)
+        raise InvalidProblem(f"{kernel}: got {got}, wants {', '.join(f'{each.name}: {each.type}' for each in parameters)}")
+
+
 def arrange(
     kernel: str, parameters: Sequence[Parameter], arguments: Mapping[str, Any], elements: Mapping[str, str]
 ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
@@ -76,12 +85,7 @@ def arrange(
 
     ``elements`` are the element types of the arrays that a pointer may point to; where one is "", any pointer will do.
     """
-    declared = ", ".join(f"{each.name}: {each.type}" for each in parameters)
-    if arguments.keys() != {each.name for each in parameters}:
-        missing = [each.name for each in parameters if each.name not in arguments]
-        unknown = [name for name in arguments if name not in {each.name for each in parameters}]
-        got = "; ".join(f"{what} {', '.join(names)}" for what, names in (("no", missing), ("unknown", unknown)) if names)
-        raise InvalidProblem(f"{kernel}: got {got}, wants {declared}")
+    check_names(kernel, parameters, arguments)
     for each in parameters:
         _check(kernel, each, arguments[each.name], elements)
     pointers = tuple(arguments[each.name] for each in parameters if each.pointer)

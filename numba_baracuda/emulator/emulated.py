@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME, numpy_dtype
-from ..core.op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort
+from ..core.op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort, Step
 from ..core.spec import arrange
 from ..runtime import jit
 from . import emulator
@@ -52,30 +52,39 @@ class Emulated:
         self.launches = {id(step): _Arranged.of(step, elements) for step in recipe.steps if isinstance(step, Launch)}
 
     def __call__(self, views: Sequence[View], workspace: View | None) -> None:
+        places = self.places(views, workspace)
+        for step in self.recipe.steps:
+            self.step(step, places)
+        for operand in self.op.operands:
+            if operand.output:
+                places[operand.name][0].expect_written(self.op.name)
+
+    def places(self, views: Sequence[View], workspace: View | None, written: bool = False) -> dict[str, tuple[Memory, int]]:
+        """Operands and slots by name, as memory and an offset in bytes; ``written`` says that outputs and slots hold something already."""
         places: dict[str, tuple[Memory, int]] = {}
         for operand, view in zip(self.op.operands, views, strict=True):
-            read = not operand.output or operand.updated
+            read = written or not operand.output or operand.updated
             places[operand.name] = Memory.of(operand.name, view.owner, written=read, readonly=not operand.output)
         offset = 0
         for slot in self.recipe.slots:
             whole = np.empty(0, np.uint8) if workspace is None else workspace.owner.reshape(-1).view(np.uint8)  # None where every slot is empty
             raw = whole[offset : offset + slot.count * numpy_dtype(slot.element).itemsize]
-            places[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=False)
+            places[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=written)
             offset += slot.nbytes
-        for step in self.recipe.steps:
-            if isinstance(step, Launch):
-                self._launch(step, places)
-            elif isinstance(step, Clear):
-                places[step.slot][0].set_bytes(step.byte)
-            elif isinstance(step, Sort):
-                self._sort(step, places)
-            elif isinstance(step, Gemm):
-                self._gemm(step, places)
-            else:
-                step.judge(places[step.slot][0].owner.tolist())
-        for operand in self.op.operands:
-            if operand.output:
-                places[operand.name][0].expect_written(self.op.name)
+        return places
+
+    def step(self, step: Step, places: dict[str, tuple[Memory, int]]) -> None:
+        """Runs one step."""
+        if isinstance(step, Launch):
+            self._launch(step, places)
+        elif isinstance(step, Clear):
+            places[step.slot][0].set_bytes(step.byte)
+        elif isinstance(step, Sort):
+            self._sort(step, places)
+        elif isinstance(step, Gemm):
+            self._gemm(step, places)
+        else:
+            step.judge(places[step.slot][0].owner.tolist())
 
     def _sort(self, step: Sort, places: dict[str, tuple[Memory, int]]) -> None:
         values, sorted_values = (places[name][0].owner.reshape(-1).view(f"u{step.value_size}") for name in (step.values, step.sorted_values))

@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ..core.vocabulary import ArchSku, BackendKind, OpCategory
 from ..runtime import driver
 from .binding import Bound, check, check_extents, check_shapes
 from .preference import KernelSku, PlanPreference, PrecisionGuarantee
+
+if TYPE_CHECKING:
+    from .launches import KernelLaunch, LibraryStep
 
 _DEFAULT = PlanPreference()
 
@@ -115,6 +118,17 @@ class Plan:
         stream waits for nothing outside of its capture.
         """
         self.execute(self.views(operands), stream, workspace)
+
+    def launches(self, stream: Any = None, **operands: Any) -> list[KernelLaunch | LibraryStep]:
+        """The steps of ``run`` for these operands one by one, for a program that launches the kernels itself.
+
+        Each is a :class:`KernelLaunch`, with kernel, grid, block, shared bytes and arguments in order, or a :class:`LibraryStep`: a sort, a product, a
+        memory set. To call all of them in order is to run the op. The list holds scratch of its own, taken on ``stream``, and the operands.
+        """
+        from .launches import launches
+
+        views = self.views(operands)
+        return launches(self.bind(views), views, streams.stream_handle(stream, views[0], self.op.name))
 
     def views(self, operands: dict[str, Any]) -> list[View]:
         """The operands in the op's order, seen as addresses."""

@@ -26,7 +26,7 @@ from numba.cuda.typing import make_concrete_template, signature
 from numba.cuda.utils import numba_target_override, pysignature
 
 from ..core.lazy import load
-from ..core.spec import Cubin, KernelSpec, Parameter, capability_of
+from ..core.spec import Cubin, KernelSpec, Parameter, capability_of, check_names
 from .parameters import SCALARS as SCALARS
 from .parameters import parameters_of, types_of
 
@@ -34,8 +34,9 @@ from .parameters import parameters_of, types_of
 class Kernel:
     """A kernel with its constants filled in.
 
-    ``kernel[grid, block, stream, shared](...)`` launches it through numba on 1-D C-contiguous arrays (bfloat16 as uint16);
-    ``kernel.launch_config(...)`` gives grid, block and dynamic shared bytes; ``py_func`` is the Python function.
+    ``kernel[grid, block, stream, shared](...)`` launches it through numba on 1-D C-contiguous arrays (bfloat16 as uint16); ``parameters`` are its
+    parameters by name and type, and ``kernel.ordered(...)`` puts arguments by name in their order. ``kernel.launch_config(...)`` gives grid, block
+    and dynamic shared bytes; ``py_func`` is the Python function.
     """
 
     def __init__(self, py_func: Callable[..., None], launch_config: Callable[..., tuple[int, int, int]] | None) -> None:
@@ -52,6 +53,11 @@ class Kernel:
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters by name."""
         return parameters_of(self.py_func)
+
+    def ordered(self, **arguments: Any) -> tuple[Any, ...]:
+        """Arguments by name in the order of the parameters; raises ``InvalidProblem`` where one is missing or unknown."""
+        check_names(self.__name__, self.parameters, arguments)
+        return tuple(arguments[each.name] for each in self.parameters)
 
     @functools.cached_property
     def dispatcher(self) -> Any:
