@@ -211,9 +211,10 @@ def facts(view: arrays.View) -> tuple:
     return view.ptr, view.shape, view.strides, view.element, view.device, view.kind, view.readonly, view.name
 
 
-@pytest.mark.parametrize("module", ["arrays", "allocation", "streams", "spans"])
+@pytest.mark.parametrize("module", ["arrays", "allocation", "dlpack", "spans", "streams", "views"])
 def test_importing_it_imports_no_framework(module: str) -> None:
-    code = f"import sys, numba_baracuda.{module}; print(sorted({{'numba', 'cupy', 'torch', 'jax', 'ml_dtypes', 'cuda.bindings'}} & set(sys.modules)))"
+    frameworks = {"numba", "cupy", "torch", "jax", "ml_dtypes", "cuda.bindings"}
+    code = f"import sys, numba_baracuda.arrays.{module}; print(sorted({frameworks} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout == "[]\n"
 
 
