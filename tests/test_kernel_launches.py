@@ -37,7 +37,7 @@ PLANS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     ),
     "gradient of max": (
         nb.SegmentDescriptor("segment_max_backward", 1000, 8, 20, index="i64"),
-        {"d_output": ROWS[:20], "input": ROWS, "output": ROWS[20:40], "segment_ids": np.sort(IDS)}, {"d_input": np.empty_like(ROWS)},
+        {"d_output": ROWS[:20], "input": ROWS, "segment_ids": np.sort(IDS)}, {"d_input": np.empty_like(ROWS)},
     ),
     "variance": (nb.ReduceDescriptor("var", (1000, 8), 0), {"x": ROWS}, {"y": np.empty((1, 8), np.float32)}),
     "halves": (nb.ReduceDescriptor("logsumexp", (1000, 8), 1, element="f16"), {"x": ROWS.astype(np.float16)}, {"y": np.empty((1000, 1), np.float16)}),
@@ -98,7 +98,7 @@ def test_strided_operands_are_given_from_their_first_element(kind: Kind) -> None
     with pytest.raises(nb.InvalidProblem, match=r"reduce_sum: x has shape \[200, 8\]"):
         plan.launches(x=base, y=sums)
     with pytest.raises(nb.InvalidProblem, match="operand 'y' is missing"):
-        plan.launches(x=base)
+        plan.launches(x=base[::2, 1:5])
 
 
 def test_nothing_to_do_is_no_launch() -> None:
@@ -127,9 +127,7 @@ def test_the_page_runs(emulator: Kind) -> None:
 def test_the_page_runs_on_a_gpu() -> None:
     """With CuPy's arrays, and its launches instead of the emulator's."""
     text = PAGE.read_text().replace("import numpy as xp", "import cupy as xp")
-    text = text.replace("device.emulate(kernel)[grid, block, 0, shared]", "kernel[grid, block, 0, shared]").replace(
-        ", dtype=xp.float32)", ").astype('f')"
-    )
+    text = text.replace("device.emulate(kernel)[grid, block, 0, shared]", "kernel[grid, block, 0, shared]")
     scope: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.S):
         exec(compile(block, str(PAGE), "exec"), scope)

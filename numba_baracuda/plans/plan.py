@@ -120,11 +120,10 @@ class Plan:
         self.execute(self.views(operands), stream, workspace)
 
     def launches(self, stream: Any = None, **operands: Any) -> list[KernelLaunch | LibraryStep]:
-        """The steps of ``run`` for these operands one by one, for a program that launches the kernels itself.
+        """The steps of ``run`` for these operands, for a program that launches the kernels itself; call them in order to run the op.
 
-        Each is a :class:`KernelLaunch`, with kernel, grid, block, shared bytes and arguments in order, or a :class:`LibraryStep`: a sort, a product, a
-        memory set. To call all of them in order is to run the op. The list holds scratch of its own, taken on ``stream``, and the operands.
-        """
+        A :class:`KernelLaunch` has kernel, grid, block, shared bytes and arguments in order; a :class:`LibraryStep` is a sort, a product or a memory
+        set. The steps hold the operands and scratch of their own, which is taken on ``stream``."""
         from .launches import launches
 
         views = self.views(operands)
