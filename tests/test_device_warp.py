@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sass
 from collectives import ARGMAX, CASES, Case, Reference, emulated, on_device, one_result, places
+from device_cases import ARCHITECTURES
 from numba import cuda
 from numba.cuda import types
 
@@ -216,16 +217,22 @@ COMPILED = {
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize(("what", "name", "lanes"), COMPILED)
-def test_machine_code(what: str, name: str, lanes: int) -> None:
-    constants = (("lanes", lanes), ("name", name), ("what", what))
-    spec = KernelSpec(f"{__name__}:compiled", constants, "*f32 *f32" + (" *i32" if what == "segmented" else ""), max_threads=64)
-    for arch in ("sm_80", "sm_90", "sm_100"):
-        cubin = jit.compile_cubin(spec, arch)
-        text = sass.disassemble(cubin)
-        assert sass.resource_faults(cubin) + sass.code_faults(text, spec) == [], arch
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_machine_code(arch: str) -> None:
+    specs = [
+        KernelSpec(
+            f"{__name__}:compiled",
+            (("lanes", lanes), ("name", name), ("what", what)),
+            "*f32 *f32" + (" *i32" if what == "segmented" else ""),
+            max_threads=64,
+        )
+        for what, name, lanes in COMPILED
+    ]
+    cubins = [jit.compile_cubin(spec, arch) for spec in specs]
+    for spec, cubin, text, shuffles in zip(specs, cubins, sass.disassemble_all(cubins, arch), COMPILED.values(), strict=True):
+        assert sass.resource_faults(cubin) + sass.code_faults(text, spec) == [], spec.name
         # sm_80 holds one more, with its distance in a register, for warps that have diverged
-        assert cubin.shared == 0 and len(re.findall(r"SHFL\.\w+ PT, R\d+, R\d+, 0x", text)) == COMPILED[what, name, lanes], arch
+        assert cubin.shared == 0 and len(re.findall(r"SHFL\.\w+ PT, R\d+, R\d+, 0x", text)) == shuffles, spec.name
 
 
 # ---------------------------------------------------------------- GPU
