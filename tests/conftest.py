@@ -73,7 +73,7 @@ def _chosen_by_hand(config: pytest.Config) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
-        left = {item for item in items if "full" in item.keywords}
+        left = {item for item in items if "full" in item.keywords and "gpu" not in item.keywords}
         if arrays.emulating() and not _chosen_by_hand(config):
             left |= _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left])

@@ -15,7 +15,7 @@ from kinds import Kind
 from rich.console import Console
 
 import numba_baracuda as nb
-from numba_baracuda import cli
+from numba_baracuda import arrays, cli
 from numba_baracuda.demo import attention, inequality, next_byte, segments, sizes
 from numba_baracuda.demo.attention import FEATURES, HEADS, SLOPE, Layer, attend, attend_float64, draw_layer
 from numba_baracuda.demo.imports import ImportGraph, build_graph, find_modules, resolve, standard_library
@@ -531,7 +531,7 @@ def test_graph_is_read_once_for_all_sections(monkeypatch: pytest.MonkeyPatch, tm
     assert len(reads) == 1
 
 
-@pytest.mark.parametrize("library", ["package", pytest.param("python", marks=pytest.mark.full)])
+@pytest.mark.parametrize("library", ["package", pytest.param("python", marks=pytest.mark.full if arrays.emulating() else ())])
 def test_whole_demo(library: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """On sources that are there anywhere, and on those that the demo reads."""
     if library == "package":
