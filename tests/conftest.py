@@ -74,7 +74,7 @@ def _chosen_by_hand(config: pytest.Config) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
-        left = {item for item in items if "full" in item.keywords}
+        left = {item for item in items if "full" in item.keywords and "gpu" not in item.keywords}
         if arrays.emulating() and not _chosen_by_hand(config):
             left |= _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left])
@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if arrays.emulating():
         # Tests of one op side by side: the emulator infers a kernel's types in every process, and each worker has a stretch of the tests.
         items.sort(key=_computes)
-        gc.set_threshold(50_000, 20, 100)  # what is inferred is kept, some million objects, which need not be walked time and again
+        gc.set_threshold(200_000, 20, 100)  # typed IR comes in hundred thousands of objects
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and NUMBA_BARACUDA_EMULATE unset"))

@@ -37,10 +37,15 @@ def _chosen(arch: str) -> list[KernelSpec]:
     return [spec for spec in dict.fromkeys(specs) if ("value", "f16") not in spec.constants]
 
 
+#: integers, whose kernels have the accesses and the registers of the floats of their size, and differ in the instruction of their operator
+TWINS = {"i32": "f32", "i64": "f64"}
+
+
 def _first(arch: str) -> list[KernelSpec]:
-    """What runs without --full: of every kernel and element the one with most options; for other architectures one element of each kernel."""
-    fullest = _fullest(SPECS[arch])
-    return fullest if arch == "sm_90" else list({spec.factory: spec for spec in fullest}.values())
+    """What runs without --full: of every kernel and element the one with most options, but for twins; for other architectures one of each kernel."""
+    fullest = {(spec.factory, dict(spec.constants).get("value")): spec for spec in _fullest(SPECS[arch])}
+    chosen = [spec for (factory, element), spec in fullest.items() if element not in TWINS or (factory, TWINS[element]) not in fullest]
+    return chosen if arch == "sm_90" else list({spec.factory: spec for spec in chosen}.values())
 
 
 SPECS = {arch: _chosen(arch) for arch in ARCHITECTURES}

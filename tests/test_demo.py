@@ -15,7 +15,7 @@ from kinds import Kind
 from rich.console import Console
 
 import numba_baracuda as nb
-from numba_baracuda import cli
+from numba_baracuda import arrays, cli
 from numba_baracuda.demo import attention, inequality, next_byte, segments, sizes
 from numba_baracuda.demo.attention import FEATURES, HEADS, SLOPE, Layer, attend, attend_float64, draw_layer
 from numba_baracuda.demo.imports import ImportGraph, build_graph, find_modules, resolve, standard_library
@@ -531,7 +531,12 @@ def test_graph_is_read_once_for_all_sections(monkeypatch: pytest.MonkeyPatch, tm
     assert len(reads) == 1
 
 
-def test_whole_demo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("library", ["package", pytest.param("python", marks=pytest.mark.full if arrays.emulating() else ())])
+def test_whole_demo(library: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """On sources that are there anywhere, and on those that the demo reads."""
+    if library == "package":
+        monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(Path(nb.__file__).parent)})
+        monkeypatch.setattr(segments, "_EMULATED_ELEMENTS", 10_000)
     monkeypatch.setenv("COLUMNS", "120")
     assert cli.main(["demo", "--quick"]) == 0
     printed = capsys.readouterr().out
@@ -541,4 +546,5 @@ def test_whole_demo(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         for module in most:
             assert f" {graph.names[module]} " in printed
         assert printed.count(" within the tolerance") == 5
+    assert library == "python" or len(graph.sources) > 100
     assert "emulator" in printed or "The kernels ran on" in printed

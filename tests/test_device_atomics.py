@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from device_cases import Case, check_everywhere, code_of, emulated, everywhere
+from device_cases import ARCHITECTURES, Case, check_everywhere, codes_of, emulated, everywhere
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda import types
@@ -323,11 +323,10 @@ def test_faults(run: Any) -> None:
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("operation", ["add", "mul", "max", "min"])
-def test_instructions_that_return(operation: str) -> None:
-    function = getattr(d, f"atomic_{operation}")
+def test_instructions_that_return() -> None:
+    def case(operation: str, name: str) -> Case:
+        function = getattr(d, f"atomic_{operation}")
 
-    def case(name: str) -> Case:
         def kernel(x, values, old):
             old[cuda.grid(1)] = function(x, cuda.grid(1), values[cuda.grid(1)])
 
@@ -336,7 +335,7 @@ def test_instructions_that_return(operation: str) -> None:
         pattern = rf"ATOMG\.E\.{operation.upper()}" if native else r"ATOMG\.E\.CAS"
         return Case(kernel, (CPointer(element), CPointer(value), CPointer(value)), [pattern], double=name == "float64")
 
-    check_everywhere(*map(case, ELEMENTS))
+    check_everywhere(*itertools.starmap(case, itertools.product(("add", "mul", "max", "min"), ELEMENTS)))
 
 
 REDS = [
@@ -368,29 +367,32 @@ WIDE = {
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("name, count", VECTORS)
-def test_vector_instructions(name: str, count: int) -> None:
+def test_vector_instructions() -> None:
     """One REDG from 9.0 on; the fall-back below it. The same functions serve all three in one process, inside a device function too."""
-    wide, narrow = WIDE[name, count]
-    given_types = (CPointer(getattr(types, name)), CPointer(float32))
-    update = {2: d.red_add_2, 4: d.red_add_4, 8: d.red_add_8}[count]
 
-    @jit.device
-    def inner(x, i, value):
-        if count == 2:
-            update(x, i, value, value)
-        elif count == 4:
-            update(x, i, value, value, value, value)
-        else:
-            update(x, i, value, value, value, value, value, value, value, value)
+    def case(name: str, count: int) -> Case:
+        update = {2: d.red_add_2, 4: d.red_add_4, 8: d.red_add_8}[count]
 
-    def kernel(x, v):
-        inner(x, count * cuda.grid(1), v[cuda.grid(1)])
+        @jit.device
+        def inner(x, i, value):
+            if count == 2:
+                update(x, i, value, value)
+            elif count == 4:
+                update(x, i, value, value, value, value)
+            else:
+                update(x, i, value, value, value, value, value, value, value, value)
 
-    for arch, wanted in (("sm_80", narrow), ("sm_90", f"REDG.E.ADD.{wide}."), ("sm_100", f"REDG.E.ADD.{wide}.")):
-        text = code_of(kernel, given_types, arch)
-        assert wanted in text, arch
-        assert arch == "sm_80" or text.count("RED") == 1, arch
+        def kernel(x, v):
+            inner(x, count * cuda.grid(1), v[cuda.grid(1)])
+
+        return Case(kernel, (CPointer(getattr(types, name)), CPointer(float32)))
+
+    cases = list(itertools.starmap(case, WIDE))
+    for arch in ARCHITECTURES:
+        for vector, text in zip(WIDE, codes_of(cases, arch), strict=True):
+            wide, narrow = WIDE[vector]
+            assert (narrow if arch == "sm_80" else f"REDG.E.ADD.{wide}.") in text, (arch, vector)
+            assert arch == "sm_80" or text.count("RED") == 1, (arch, vector)
 
 
 @pytest.mark.compile

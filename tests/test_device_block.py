@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sass
 from collectives import CASES, Case, Reference, emulated, on_device, one_result, two_results
+from device_cases import ARCHITECTURES
 from numba import cuda
 from numba.cuda import types
 from numba.cuda.types import CPointer, float32
@@ -170,16 +171,18 @@ COMPILED = {
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize(("what", "name", "threads"), COMPILED)
-def test_machine_code(what: str, name: str, threads: int) -> None:
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_machine_code(arch: str) -> None:
     """Clean, and every collective has one shared array, however often it is called."""
-    spec = KernelSpec(f"{__name__}:compiled", (("name", name), ("threads", threads), ("what", what)), max_threads=threads)
-    for arch in ("sm_80", "sm_90", "sm_100"):
-        cubin = jit.assemble(jit.resolve(spec).py_func, (CPointer(float32),) * 2, arch, threads)
-        text = sass.disassemble(cubin)
-        assert sass.resource_faults(cubin) + sass.code_faults(text, spec, cubin) == [], arch
-        assert cubin.shared == COMPILED[what, name, threads], arch
-        assert not {"LD.E", "ST.E"} & set(text.split()), f"{arch}: shared memory is reached by generic addresses"
+    specs = [
+        KernelSpec(f"{__name__}:compiled", (("name", name), ("threads", threads), ("what", what)), max_threads=threads)
+        for what, name, threads in COMPILED
+    ]
+    cubins = [jit.assemble(jit.resolve(spec).py_func, (CPointer(float32),) * 2, arch, spec.max_threads) for spec in specs]
+    for spec, cubin, text, shared in zip(specs, cubins, sass.disassemble_all(cubins, arch), COMPILED.values(), strict=True):
+        assert sass.resource_faults(cubin) + sass.code_faults(text, spec, cubin) == [], spec.name
+        assert cubin.shared == shared, spec.name
+        assert not {"LD.E", "ST.E"} & set(text.split()), f"{spec.name}: shared memory is reached by generic addresses"
 
 
 # ---------------------------------------------------------------- GPU

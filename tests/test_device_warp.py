@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sass
 from collectives import ARGMAX, CASES, Case, Reference, emulated, on_device, one_result, places
+from device_cases import ARCHITECTURES
 from numba import cuda
 from numba.cuda import types
 
@@ -216,17 +217,17 @@ COMPILED = {
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize(("what", "name", "lanes"), COMPILED)
-def test_machine_code(what: str, name: str, lanes: int) -> None:
-    constants = (("lanes", lanes), ("name", name), ("what", what))
-    spec = KernelSpec(f"{__name__}:compiled", constants, max_threads=64)
-    kinds = (types.float32, types.float32, types.int32)[: 3 if what == "segmented" else 2]
-    for arch in ("sm_80", "sm_90", "sm_100"):
-        cubin = jit.assemble(jit.resolve(spec).py_func, tuple(map(types.CPointer, kinds)), arch, 64)
-        text = sass.disassemble(cubin)
-        assert sass.resource_faults(cubin) + sass.code_faults(text, spec, cubin) == [], arch
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_machine_code(arch: str) -> None:
+    specs, cubins = [], []
+    for what, name, lanes in COMPILED:
+        specs.append(KernelSpec(f"{__name__}:compiled", (("lanes", lanes), ("name", name), ("what", what)), max_threads=64))
+        kinds = (types.float32, types.float32, types.int32)[: 3 if what == "segmented" else 2]
+        cubins.append(jit.assemble(jit.resolve(specs[-1]).py_func, tuple(map(types.CPointer, kinds)), arch, 64))
+    for spec, cubin, text, shuffles in zip(specs, cubins, sass.disassemble_all(cubins, arch), COMPILED.values(), strict=True):
+        assert sass.resource_faults(cubin) + sass.code_faults(text, spec, cubin) == [], spec.name
         # sm_80 holds one more, with its distance in a register, for warps that have diverged
-        assert cubin.shared == 0 and len(re.findall(r"SHFL\.\w+ PT, R\d+, R\d+, 0x", text)) == COMPILED[what, name, lanes], arch
+        assert cubin.shared == 0 and len(re.findall(r"SHFL\.\w+ PT, R\d+, R\d+, 0x", text)) == shuffles, spec.name
 
 
 # ---------------------------------------------------------------- GPU

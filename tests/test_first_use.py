@@ -59,7 +59,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("interval", [1e-6, 5e-3])
+@pytest.mark.parametrize("interval", [1e-6, pytest.param(5e-3, marks=pytest.mark.full)])
 @pytest.mark.parametrize("firsts", [CALLS, MODULES], ids=["calls", "modules"])
 def test_first_use_by_eight_threads_at_once(firsts: str, interval: float) -> None:
     lines = [line.strip() for line in firsts.strip().splitlines()]

@@ -379,7 +379,7 @@ def test_infinities_and_nan(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16"])
-def test_logsumexp_of_halves(kind: Kind, element: str) -> None:
+def test_logsumexp_of_halves(kind: Kind, element: str, request: pytest.FixtureRequest) -> None:
     """Half a step of the element, and the error of a float32 of the size of the greatest element or 1, also where the result is near 0."""
     made = numpy_dtype(element)
     few = np.concatenate([-np.geomspace(1e-3, 20, 300), np.linspace(-1, 1, 40), np.linspace(-60, 60, 20)]).astype(made)
@@ -393,10 +393,11 @@ def test_logsumexp_of_halves(kind: Kind, element: str) -> None:
         wanted = np.logaddexp.reduce(wide, axis=1)
         step = np.maximum(abs(wanted) * float(ml_dtypes.finfo(made).eps), float(ml_dtypes.finfo(made).smallest_subnormal))
         most = step / 2 + 2.0**-20 * (1 + abs(wide).max(1) / 4)
-        for array, axis in ((x, 1), (x.T.copy(), 0)):
+        some = slice(None, None, 1 if request.config.getoption("--full") or not kind.emulated else 7)  # columns compute as rows do
+        for array, axis, within in ((x, 1, slice(None)), (x[some].T.copy(), 0, some)):
             got = kind.numpy(nb.reduce_logsumexp(kind.array(array), axis, False))
             assert got.dtype == made
-            assert (abs(got.astype(np.float64) - wanted) <= most).all()
+            assert (abs(got.astype(np.float64) - wanted[within]) <= most[within]).all()
     x = np.array([[-INF, -INF], [INF, 1], [NAN, 1], [-INF, 2], [INF, -INF], [5, -INF]], made)
     for array, axis in ((x, 1), (x.T.copy(), 0)):
         got = kind.numpy(nb.reduce_logsumexp(kind.array(array), axis, False)).astype(F)

@@ -94,7 +94,8 @@ def _any(lane: Lane, site: str, mask: int, predicate: Any) -> bool:
 @means(cuda.match_any_sync, lane=True)
 def _match_any(lane: Lane, site: str, mask: int, value: Any) -> int:
     def answer(values: dict[int, Any], own: int) -> int:
-        return wrap(sum(1 << k for k, v in values.items() if repr(v) == repr(values[own])), 32)  # by bits: −0 is not 0, NaN is NaN
+        mine = repr(values[own])
+        return wrap(sum(1 << k for k, v in values.items() if repr(v) == mine), 32)  # by bits: −0 is not 0, NaN is NaN
 
     return lane.warp_meet(site, "match_any_sync", mask, value, answer)  # type: ignore[no-any-return]
 

@@ -89,6 +89,7 @@ class Launch:
                 lane.ended()
                 if lane.block.live == 0:
                     blocks.remove(lane.block)
+                    lane.block.lanes.clear()  # so that they are freed at once, and not by the garbage collector
                     start()
             if self.idle_turns > PATIENCE * (len(ready) + 1):
                 raise Deadlock(f"{len(ready)} lanes only spin, {lane} at {program.site_of(walk_stack(lane.gr_frame))}")

@@ -171,8 +171,9 @@ class Lane(greenlet):  # type: ignore[misc]
         if mask & warp.ended:
             raise DivergentBarrier(f"{site}: {what} waits for a lane that has ended (mask {mask:#010x}, {self})")
         for other, meeting in warp.waiting.items():
-            mutual = other >> self.laneid & 1 and any(mask >> lane.laneid & 1 for lane in meeting.arrived)
-            if mutual and (other != mask or meeting.what != what or meeting.site != site):
+            if other == mask and meeting.what == what and meeting.site == site:
+                continue
+            if other >> self.laneid & 1 and any(mask >> lane.laneid & 1 for lane in meeting.arrived):
                 raise DivergentBarrier(f"{what} at {site} (mask {mask:#010x}) meets {meeting.what} at {meeting.site} (mask {other:#010x}, {self})")
         found = warp.waiting.get(mask)
         if found is None:

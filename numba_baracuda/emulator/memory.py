@@ -28,6 +28,8 @@ CODES = {
 OUTSIDE, POISON, WRITTEN = 0, 1, 2
 #: struct code of as many bytes of state as an item has
 MARKS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+#: by size: the marks of items all of whose bytes are POISON, or WRITTEN
+UNIFORM = {size: tuple(int.from_bytes(bytes([state]) * size, "little") for state in (POISON, WRITTEN)) for size in MARKS}
 
 
 class MemoryFault(RuntimeError):
@@ -145,13 +147,13 @@ class Memory:
 class Pointer:
     """A typed place in a :class:`Memory`; ``base`` is in elements."""
 
-    __slots__ = ("base", "code", "good", "items", "limit", "marks", "memory", "size", "watched")
+    __slots__ = ("base", "code", "good", "items", "limit", "marks", "memory", "poisoned", "size", "watched")
 
     def __init__(self, memory: Memory, code: str, base: int = 0) -> None:
         self.memory, self.code, self.base = memory, code, base
         self.size = struct.calcsize(code)
         self.items, self.marks = memory.view(code)
-        self.good = int.from_bytes(bytes([WRITTEN]) * self.size, "little")  #: the mark of an element that was written
+        self.poisoned, self.good = UNIFORM[self.size]  #: the marks of an element that was not written, and of one that was
         self.limit = len(memory.data) // self.size
         self.watched = not (memory.private or memory.readonly)
 
@@ -205,7 +207,11 @@ class Pointer:
 
     def store(self, lane: Lane, index: int, value: Any, site: str, kind: int = races.WRITE) -> None:
         k = self.base + index
-        if (self.watched and lane.checked) or kind != races.WRITE or self.memory.readonly or not 0 <= k < self.limit or self.marks[k] != self.good:
+        if (self.watched and lane.checked) or kind != races.WRITE or self.memory.readonly or not 0 <= k < self.limit:
+            self._reach(lane, index, 1, site, kind)
+        elif self.marks[k] == self.poisoned:
+            self.marks[k] = self.good
+        elif self.marks[k] != self.good:
             self._reach(lane, index, 1, site, kind)
         self.items[k] = value
 

@@ -6,12 +6,10 @@ that a user can launch on arrays, machine code for a plan (its pointers typed ``
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType
 from typing import Any
@@ -27,6 +25,7 @@ from numba.cuda.utils import numba_target_override, pysignature
 
 from ..core.lazy import load
 from ..core.spec import Cubin, KernelSpec, Parameter, capability_of, check_names
+from . import shortcuts
 from .parameters import SCALARS as SCALARS
 from .parameters import parameters_of, types_of
 
@@ -135,7 +134,6 @@ def number(kind: Any, value: float) -> Any:
     return int(value)
 
 
-_assumed = threading.local()
 _real_device = _dispatcher.get_current_device
 
 
@@ -146,7 +144,7 @@ class _Assumed:
 
 def _current_device() -> Any:
     """Numba asks for the current device when it types a call of a device function; while we compile for a stated architecture, that is the answer."""
-    capability = getattr(_assumed, "capability", None)
+    capability = shortcuts.assumed()
     return _Assumed(capability) if capability else _real_device()
 
 
@@ -158,46 +156,19 @@ _real_template = _dispatcher.CUDADispatcher.get_call_template
 
 def _call_template(self: Any, arguments: Any, keywords: Any) -> Any:
     """Numba compiles a device function when it types a call of it; while we only infer types, inference of the function is enough and much faster."""
-    if not getattr(_assumed, "inferring", False) or (self.py_func.__module__ or "").startswith("numba."):
+    if not shortcuts.inferring_only() or (self.py_func.__module__ or "").startswith("numba."):
         return _real_template(self, arguments, keywords)
     _, folded = self.fold_argument_types(arguments, keywords)
-    found = signature(infer(self.py_func, tuple(folded))[-1], *folded)
-    template = make_concrete_template(f"Call({self.py_func.__name__})", key=self.py_func.__name__, signatures=[found])
-    return template, pysignature(self.py_func), folded, {}
+    return *_inferred_call(self.py_func, tuple(folded)), folded, {}
+
+
+@functools.cache
+def _inferred_call(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tuple[Any, Any]:
+    found = signature(infer(function, argument_types)[-1], *argument_types)
+    return make_concrete_template(f"Call({function.__name__})", key=function.__name__, signatures=[found]), pysignature(function)
 
 
 _dispatcher.CUDADispatcher.get_call_template = _call_template
-
-
-_typing_context = cuda_target.typing_context
-_real_resolve = _typing_context.resolve_function_type
-_resolved: dict[Any, Any] = {}
-
-
-def _resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
-    """Numba tries all definitions of an operator or a built-in function at every use; while we only infer types, what it found is kept."""
-    builtin = isinstance(function, types.Function) or not isinstance(function, types.Type)
-    kept = getattr(_assumed, "inferring", False) and builtin and not keywords and all(isinstance(given, types.Type) for given in arguments)
-    if not kept:  # an index that is known may be given as a value
-        return _real_resolve(function, arguments, keywords)
-    key = function, tuple(arguments)
-    found = _resolved.get(key)
-    if found is None:
-        found = _resolved[key] = _real_resolve(function, arguments, keywords)
-    return found
-
-
-_typing_context.resolve_function_type = _resolve_function_type
-
-
-@contextlib.contextmanager
-def _assume(capability: tuple[int, ...], *, inferring: bool = False) -> Iterator[None]:
-    before = getattr(_assumed, "capability", None), getattr(_assumed, "inferring", False)
-    _assumed.capability, _assumed.inferring = capability, inferring
-    try:
-        yield
-    finally:
-        _assumed.capability, _assumed.inferring = before
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -214,18 +185,28 @@ class _KeepTyped(FunctionPass):  # type: ignore[misc]
         return False
 
 
+#: passes that have nothing to do before type inference, or do what the emulator refuses
+_IDLE = {
+    "WithLifting", "RewriteDynamicRaises", "InlineInlinables", "LiteralUnroll",
+    "NopythonRewrites",  # of arrays made from constants and of records
+}  # fmt: skip
+#: those that only functions with functions inside need
+_FOR_CLOSURES = {"InlineClosureLikes", "MakeFunctionToJitFunction"}
+_pipelines: dict[bool, PassManager] = {}
+
+
 class _Inference(_compiler.CUDACompiler):  # type: ignore[misc]
-    """Numba's pipeline up to type inference, without the slower of those passes that have nothing to do."""
+    """Numba's pipeline up to type inference."""
 
     def define_pipelines(self) -> list[Any]:
-        (whole,) = super().define_pipelines()
-        idle = {"NopythonRewrites"}  # of arrays made from constants and of records, which the emulator refuses
-        if not any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts):
-            idle.add("InlineClosureLikes")
-        passes = PassManager("numba_baracuda_inference")
-        passes.passes.extend(each for each in whole.passes if each[0].__name__ not in idle)
-        passes.finalize()
-        return [passes]
+        closures = any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts)
+        if closures not in _pipelines:
+            (whole,) = super().define_pipelines()
+            idle = _IDLE if closures else _IDLE | _FOR_CLOSURES
+            passes = _pipelines[closures] = PassManager("numba_baracuda_inference")
+            passes.passes.extend(each for each in whole.passes if each[0].__name__ not in idle)
+            passes.finalize()
+        return [_pipelines[closures]]
 
     def define_cuda_lowering_pipeline(self, state: Any) -> Any:
         passes = PassManager("numba_baracuda_inference")
@@ -234,14 +215,14 @@ class _Inference(_compiler.CUDACompiler):  # type: ignore[misc]
         return passes
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=256)  # a kernel is lowered at once, and with it all that it calls
 def infer(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
     """Numba's typed IR of a function: ``(func_ir, typemap, calltypes, return_type)``. Needs no GPU and no toolchain."""
     flags = _compiler.CUDAFlags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
     flags.compute_capability = (9, 0)
-    with _compiler.global_compiler_lock, numba_target_override(), _assume((9, 0), inferring=True):
+    with _compiler.global_compiler_lock, numba_target_override(), shortcuts.assume((9, 0), inferring=True):
         typed = _compiler.compile_extra(
             cuda_target.typing_context, cuda_target.target_context, function, argument_types, None, flags, {}, pipeline_class=_Inference
         )
@@ -251,7 +232,7 @@ def infer(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tupl
 def compile_ptx(function: Callable[..., None], argument_types: tuple[Any, ...], arch: str, bounds: Any = None) -> tuple[str, str]:
     """PTX of a kernel for these argument types, and the name of its entry; needs the toolchain but no GPU."""
     capability = capability_of(arch)
-    with _assume(capability):
+    with shortcuts.assume(capability):
         text, _ = cuda.compile_ptx(function, argument_types, cc=capability, launch_bounds=bounds)
     found = re.search(r"\.visible \.entry (\w+)", text)
     assert found is not None, f"{function.__name__}: no entry in the PTX numba made"
