@@ -18,7 +18,7 @@ from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 
 _calls: dict[Any, plan.Plan] = {}
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
-_PLACED = {"return_indices": False, "index_dtype": "int64"}
+_INDEXED = {"return_indices": False, "index_dtype": "int64"}
 _WIDENED = {"dtype": None}
 
 
@@ -45,11 +45,11 @@ def _index(op: Op, options: dict[str, Any]) -> str:
 
 def forward_function(op: Op) -> Callable[..., Any]:
     """``f(x, axis=-1)`` of a scan."""
-    x_place, y_place, indices_place = [(op.name, name, "") for name in ("x", "y", "indices")]
+    x_name, y_name, indices_name = [(op.name, name, "") for name in ("x", "y", "indices")]
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
-        view, given = arrays.read(x, x_place), options["out"]
+        view, given = arrays.read(x, x_name), options["out"]
         made = _plan_of(op, ScanDescriptor, view, axis, options, chosen)
         index, stream = made.descriptor.index, streams.stream_handle(options["stream"], view, op.name)
         if given is None:
@@ -58,27 +58,27 @@ def forward_function(op: Op) -> Callable[..., Any]:
             out = tuple(given) if index and isinstance(given, tuple | list) else (given,)
         if len(out) != 1 + bool(index):
             raise InvalidProblem(f"{op.name}: out is {len(out)} array, wants a pair of values and indices")
-        views = [arrays.read(each, place) for each, place in zip(out, (y_place, indices_place), strict=False)]
+        views = [arrays.read(each, name) for each, name in zip(out, (y_name, indices_name), strict=False)]
         made.execute([view, *views], stream, options["workspace"])
         return given if given is not None else out if index else out[0]
 
-    options = _OPTIONS | (_PLACED if op.traits["placed"] else {}) | (_WIDENED if op.traits["widened"] else {})
+    options = _OPTIONS | (_INDEXED if op.traits["has_indices"] else {}) | (_WIDENED if op.traits["widened"] else {})
     return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that it wants."""
-    places = [(op.name, operand.name, "") for operand in op.operands]
+    names = [(op.name, operand.name, "") for operand in op.operands]
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         *saved, axis = arguments
-        views = [arrays.read(each, place) for each, place in zip(saved, places, strict=False)]
+        views = [arrays.read(each, name) for each, name in zip(saved, names, strict=False)]
         first = views[0]
         made = _plan_of(op, ScanBackwardDescriptor, first, axis, options, chosen)
         stream, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
         if out is None:
             out = allocation.empty(first, tuple(first.shape), first.element, stream)
-        made.execute([*views, arrays.read(out, places[-1])], stream, options["workspace"])
+        made.execute([*views, arrays.read(out, names[-1])], stream, options["workspace"])
         return out
 
     return function_of(op, call, {operand.name: NEEDED for operand in op.operands[:-1]} | {"axis": -1}, _OPTIONS | CALL, _doc(op, _BACKWARD))

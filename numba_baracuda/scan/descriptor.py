@@ -19,8 +19,8 @@ BEGINNING = {
     ScanKind.CUMSUM: 0.0, ScanKind.CUMPROD: 1.0, ScanKind.CUMMAX: -math.inf, ScanKind.CUMMIN: math.inf, ScanKind.LOG_CUMSUM_EXP: -math.inf,
 }  # fmt: skip
 #: kinds whose results are elements, so that there are places of them, and the dtypes of these, or of sums and products of integers
-PLACED, INDICES = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
-PLACES = Operand("indices", ("input_shape",), index=True, output=True)
+INDEXED_KINDS, INDEX_ELEMENTS = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
+INDICES = Operand("indices", ("input_shape",), index=True, output=True)
 #: kinds whose results of integers and truth values are wider, and the dtypes of these, the first by default
 WIDENED = (ScanKind.CUMSUM, ScanKind.CUMPROD)
 RESULTS = {"i64": ("i64",), "i32": ("i64", "i32"), "bool": ("i64", "i32")}
@@ -117,15 +117,15 @@ class ScanDescriptor(Described):
             raise Unsupported(f"{op.name}: dtype is {got}, wants {wants} for a scan of {value}")
         if self.initial is not None:
             held(op.name, "initial", self.initial, self.result, "a number or None")
-        if self.index and (self.kind not in PLACED or self.index not in INDICES):
-            wants = f"wants one of {', '.join(INDICES)}" if self.kind in PLACED else "wants none: its results are no elements"
+        if self.index and (self.kind not in INDEXED_KINDS or self.index not in INDEX_ELEMENTS):
+            wants = f"wants one of {', '.join(INDEX_ELEMENTS)}" if self.kind in INDEXED_KINDS else "wants none: its results are no elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")
 
     def specialise(self, op: Op) -> Op:
         """The op, with the dtype of its result where that is another, and with a second result where there are indices."""
         if self.result != self.element:
             op = replace(op, operands=tuple(replace(each, element=self.result) if each.output else each for each in op.operands))
-        return replace(op, operands=(*op.operands, PLACES)) if self.index else op
+        return replace(op, operands=(*op.operands, INDICES)) if self.index else op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
         """Those that together need the largest workspace that any layout needs."""

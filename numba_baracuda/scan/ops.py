@@ -13,7 +13,7 @@ from ..core.registry import OPS
 from ..core.vocabulary import OpCategory, ScanKind
 from . import recipes
 from .calls import backward_function, forward_function
-from .descriptor import INDICES, PLACED, RESULTS, WIDENED, ScanBackwardDescriptor, ScanDescriptor, op_name
+from .descriptor import INDEX_ELEMENTS, INDEXED_KINDS, RESULTS, WIDENED, ScanBackwardDescriptor, ScanDescriptor, op_name
 
 
 def _operand(name: str, output: bool = False) -> Operand:
@@ -25,8 +25,8 @@ Y, DX = _operand("y", output=True), _operand("dx", output=True)
 
 
 def _variants(name: str) -> tuple[Variant, Variant]:
-    early = Variant(f"{name}_early", False, recipes.scan_early, named=recipes.named(recipes.scan_early, f"{name}_early"))
-    return early, Variant(name, True, recipes.scan, named=recipes.named(recipes.scan, name))
+    lookback = Variant(f"{name}_lookback", False, recipes.scan_lookback, named=recipes.named(recipes.scan_lookback, f"{name}_lookback"))
+    return lookback, Variant(name, True, recipes.scan, named=recipes.named(recipes.scan, name))
 
 
 FORWARD, BACKWARD = _variants("scan"), _variants("scan_back")
@@ -49,7 +49,7 @@ _WINNERS = (
     "NaN wins and −0 < +0; infinities are values. Integers keep their dtype. The gradient goes to the first winner in the order of the scan, where "
     "that is NaN to the first NaN; ``initial`` gets none."
 )
-_PLACES = (
+_INDICES = (
     " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
 )
 _WHOLE = (
@@ -100,7 +100,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         for result in results[1:]:
             for axis in (0, 1):
                 yield problem((1 << 14, 1 << 14), axis, element=element, result=result)
-    others: list[dict[str, Any]] = [{"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices if op.traits["placed"]]]
+    others: list[dict[str, Any]] = [{"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices if op.traits["has_indices"]]]
     for options in others:
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, **options)
@@ -110,11 +110,11 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
     """A scan and its gradient."""
     name, kind = op_name(row.kind), ScanKind.parse(row.kind)
-    placed, widened = kind in PLACED, kind in WIDENED
+    has_indices, widened = kind in INDEXED_KINDS, kind in WIDENED
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], indices: tuple[str, ...], back: str | None) -> Op:
-        notes = row.notes + (_PLACES if placed and back else "") + ("" if back else f" {RULE}")
-        traits = {"notes": notes, "backward": back is None, "placed": placed, "widened": widened and back is not None}
+        notes = row.notes + (_INDICES if has_indices and back else "") + ("" if back else f" {RULE}")
+        traits = {"notes": notes, "backward": back is None, "has_indices": has_indices, "widened": widened and back is not None}
         return OPS.add(
             Op(
                 name, kind, OpCategory.SCAN, "scan", formula, operands, FORWARD if back else BACKWARD, row.elements if back else FLOATS, indices,
@@ -122,7 +122,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
             )
         )  # fmt: skip
 
-    forward = add(name, row.formula, (X, Y), INDICES if placed or widened else (), f"{name}_backward")
+    forward = add(name, row.formula, (X, Y), INDEX_ELEMENTS if has_indices or widened else (), f"{name}_backward")
     backward = add(f"{name}_backward", row.gradient, (*row.given, DX), (), None)
     return {name: forward_function(forward), backward.name: backward_function(backward)}
 

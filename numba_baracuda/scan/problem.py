@@ -25,12 +25,12 @@ class Problem:
 
     shape: Strides
     kept: list[Strides]
-    gaps: Strides
+    axis_strides: Strides
     extent: int
     along: bool
     vector: int = 1
     peeled: bool = False
-    skew: int = 0
+    misalignment: int = 0
 
     @property
     def rows(self) -> int:
@@ -47,24 +47,24 @@ class Problem:
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
         shape, kept = merge_axes([first.shape[k] for k in chosen], *[[each.strides[k] for k in chosen] for each in operands])
-        gaps = tuple(each.strides[axis] for each in operands)
+        axis_strides = tuple(each.strides[axis] for each in operands)
         nearest = min((abs(step) for count, step in zip(shape, kept[0], strict=True) if count > 1), default=math.inf)
-        along = extent > 1 and abs(gaps[0]) <= nearest
-        plain = cls(shape, kept, gaps, extent, along)
-        if any(step != 1 for step in (gaps if along else (strides[-1] for strides in kept))):
+        along = extent > 1 and abs(axis_strides[0]) <= nearest
+        plain = cls(shape, kept, axis_strides, extent, along)
+        if any(step != 1 for step in (axis_strides if along else (strides[-1] for strides in kept))):
             return plain
         widest = aligned = max(1, (along_bytes if along else across) // sizes[0])
         for each, size in zip(operands, sizes, strict=True):
             while aligned > 1 and each.address % min(ACCESS, aligned * size):
                 aligned //= 2
         steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
-        others = steps if along else [*gaps, *(step for step in steps if step != 1)]
+        others = steps if along else [*axis_strides, *(step for step in steps if step != 1)]
         vector = math.gcd(aligned, extent if along else shape[-1], *others)
-        skew = first.address // sizes[0] % widest
+        misalignment = first.address // sizes[0] % widest
         alike = all(
-            (each.address // size - skew) % run == 0 and all((step - other) % run == 0 for step, other in zip(strides, kept[0], strict=True))
+            (each.address // size - misalignment) % run == 0 and all((step - other) % run == 0 for step, other in zip(strides, kept[0], strict=True))
             for each, size, run, strides in zip(operands, sizes, [min(widest, ACCESS // size) for size in sizes], kept, strict=True)
         )
         if along and vector < widest and alike and extent * sizes[0] > PEELED_BYTES:
-            return cls(shape, kept, gaps, extent, along, widest, True, skew)
-        return cls(shape, kept, gaps, extent, along, vector)
+            return cls(shape, kept, axis_strides, extent, along, widest, True, misalignment)
+        return cls(shape, kept, axis_strides, extent, along, vector)

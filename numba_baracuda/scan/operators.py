@@ -24,28 +24,28 @@ INITIAL, NOTHING = -1, -2
 Function = Callable[..., Any] | ByType
 
 
-def _alone(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
+def _first_input(a: Any, b: Any, c: Any, neighbour: Any, one: Any) -> Any:
     return a, a, a
 
 
-def _element(p: Any, q: Any, place: Any, one: Any) -> Any:
+def _element(p: Any, q: Any, position: Any, one: Any) -> Any:
     return p
 
 
-def _number(initial: Any, place: Any, one: Any) -> Any:
+def _initial_number(initial: Any, position: Any, one: Any) -> Any:
     return initial
 
 
-def _after(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _after(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     return after
 
 
-def _before(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _before(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     return before
 
 
 @dataclass(frozen=True)
-class Rule:
+class ScanOperator:
     """A scan. ``reads`` names the operands that give a, b and c, ``items`` says how many of p, q and r are told apart.
 
     ``near`` is the c of the next element in the scan's order (1) or of the one before (−1). Where there is none, that is ``initial`` or the
@@ -56,12 +56,12 @@ class Rule:
 
     monoid: Monoid
     lift: Function = _element
-    begin: Function = _number
+    initial_state: Function = _initial_number
     emit: Function = _after
-    prepare: Function = _alone
-    reads: tuple[str, ...] = ("x",)
-    items: int = 1
-    near: int = 0
+    transform: Function = _first_input
+    inputs: tuple[str, ...] = ("x",)
+    distinct: int = 1
+    neighbour_offset: int = 0
     kinds: str = "a"
     scatters: bool = False
     costly: bool = False
@@ -70,11 +70,11 @@ class Rule:
 # ---------------------------------------------------------------- exponentials
 
 
-def _exponential(p: Any, q: Any, place: Any, one: Any) -> Any:
+def _exponential(p: Any, q: Any, position: Any, one: Any) -> Any:
     return p, one
 
 
-def _one_exponential(initial: Any, place: Any, one: Any) -> Any:
+def _one_exponential(initial: Any, position: Any, one: Any) -> Any:
     return initial, one
 
 
@@ -87,19 +87,19 @@ def _exponentials(name: str) -> ByType:
 _EXTREMES = "numba_baracuda.scan.kernels.extremes"
 
 
-def _placed(p: Any, q: Any, place: Any, one: Any) -> Any:
-    return p, place
+def _with_position(p: Any, q: Any, position: Any, one: Any) -> Any:
+    return p, position
 
 
-def _at(initial: Any, place: Any, one: Any) -> Any:
-    return initial, place
+def _initial_with_position(initial: Any, position: Any, one: Any) -> Any:
+    return initial, position
 
 
-def _value_after(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _value_after(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     return after[0]
 
 
-def _value_before(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _value_before(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     return before[0]
 
 
@@ -117,27 +117,27 @@ def _run_of_least(a: Any, b: Any) -> Any:
     return b[0] if later else a[0], b[1] if later else a[1], b[2] if later else a[2] + b[3], a[3] + b[3]
 
 
-def _gradient_and_element(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
+def _gradient_and_element(a: Any, b: Any, c: Any, neighbour: Any, one: Any) -> Any:
     return a, b, a
 
 
-def _run(p: Any, q: Any, place: Any, one: Any) -> Any:
-    return q, place, p, p
+def _run_with_own(p: Any, q: Any, position: Any, one: Any) -> Any:
+    return q, position, p, p
 
 
-def _run_behind(p: Any, q: Any, place: Any, one: Any) -> Any:
-    return q, place, one - one, p
+def _run_without_own(p: Any, q: Any, position: Any, one: Any) -> Any:
+    return q, position, one - one, p
 
 
-def _no_run(initial: Any, place: Any, one: Any) -> Any:
-    return initial, place, one - one, one - one
+def _no_run(initial: Any, position: Any, one: Any) -> Any:
+    return initial, position, one - one, one - one
 
 
-def _ended_run(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _ended_run(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     return before[2]
 
 
-def _ended_run_and_own(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _ended_run_and_own(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     return before[2] + p
 
 
@@ -155,32 +155,32 @@ def _compose_shares(a: Any, b: Any) -> Any:
     return a[0] * b[0], b[1] + b[0] * a[1]
 
 
-def _scaled_gradient(p: Any, q: Any, place: Any, one: Any) -> Any:
+def _scaled_map(p: Any, q: Any, position: Any, one: Any) -> Any:
     return q, q * p if (p != 0) & (q != 0) else one - one
 
 
-def _gradient(p: Any, q: Any, place: Any, one: Any) -> Any:
+def _plain_map(p: Any, q: Any, position: Any, one: Any) -> Any:
     return q, p
 
 
-def _from_nothing(initial: Any, place: Any, one: Any) -> Any:
+def _identity_map(initial: Any, position: Any, one: Any) -> Any:
     return one, one - one
 
 
-def _own_and_behind(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _scaled_sum_with_own(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     return r * (p + before[1])
 
 
-def _behind(before: Any, after: Any, p: Any, r: Any, place: Any, one: Any) -> Any:
+def _scaled_sum(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
     """Behind the first element is nothing: its gradient is 0, that of :func:`_from_nothing`, even if r is not finite."""
-    return r * before[1] if place > 0 else before[1]
+    return r * before[1] if position > 0 else before[1]
 
 
-def _factor_and_product_before(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
-    return a, b, near
+def _factor_and_next_product(a: Any, b: Any, c: Any, neighbour: Any, one: Any) -> Any:
+    return a, b, neighbour
 
 
-def _factor_and_product(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
+def _factor_and_product(a: Any, b: Any, c: Any, neighbour: Any, one: Any) -> Any:
     return a, b, c
 
 
@@ -189,11 +189,11 @@ _MONOIDS = {
     "cumprod": PROD,
     "cummax": MAX,
     "cummin": MIN,
-    "logcumsumexp": Monoid("logcumsumexp", (-INF, 0.0), _exponentials("joined")),
+    "logcumsumexp": Monoid("logcumsumexp", (-INF, 0.0), _exponentials("add_exponentials")),
 }
-_PLACED = {
-    "cummax": Monoid("placed_max", (-INF, NOTHING), f"{_EXTREMES}:greatest_with_place"),
-    "cummin": Monoid("placed_min", (INF, NOTHING), f"{_EXTREMES}:least_with_place"),
+_WITH_POSITION = {
+    "cummax": Monoid("max_with_position", (-INF, NOTHING), f"{_EXTREMES}:greatest_with_position"),
+    "cummin": Monoid("min_with_position", (INF, NOTHING), f"{_EXTREMES}:least_with_position"),
 }
 _RUNS = {
     "cummax": Monoid("run_of_max", (-INF, NOTHING, 0.0, 0.0), _run_of_greatest),
@@ -204,23 +204,23 @@ _SHARES = Monoid("shares", (1.0, 0.0), _compose_shares)
 
 
 @functools.cache
-def rule_of(name: str, exclusive: bool) -> Rule:
+def operator_of(name: str, exclusive: bool) -> ScanOperator:
     """The rule of ``cumsum``, of ``cummax_places``, which emits the winners' places too, or of ``cumprod_backward``."""
-    kind, _, more = name.partition("_")
-    if more == "places":
-        return Rule(_PLACED[kind], _placed, _at, _value_before if exclusive else _value_after, kinds="ap")
-    alike = _before if exclusive else _after
-    if not more and kind == "logcumsumexp":
+    kind, _, suffix = name.partition("_")
+    if suffix == "indices":
+        return ScanOperator(_WITH_POSITION[kind], _with_position, _initial_with_position, _value_before if exclusive else _value_after, kinds="ap")
+    emit_sum = _before if exclusive else _after
+    if not suffix and kind == "logcumsumexp":
         logarithm = _exponentials("logarithm_before" if exclusive else "logarithm_after")
-        return Rule(_MONOIDS[kind], _exponential, _one_exponential, logarithm, kinds="aa")
-    if not more or kind == "cumsum":
-        return Rule(_MONOIDS[kind], emit=alike, reads=("dy",) if more else ("x",))
+        return ScanOperator(_MONOIDS[kind], _exponential, _one_exponential, logarithm, kinds="aa")
+    if not suffix or kind == "cumsum":
+        return ScanOperator(_MONOIDS[kind], emit=emit_sum, inputs=("dy",) if suffix else ("x",))
     if kind in _RUNS:
-        lift, emit = (_run_behind, _ended_run_and_own) if exclusive else (_run, _ended_run)
-        return Rule(_RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True)
-    lift, emit = (_gradient, _behind) if exclusive else (_scaled_gradient, _own_and_behind)
+        lift, emit = (_run_without_own, _ended_run_and_own) if exclusive else (_run_with_own, _ended_run)
+        return ScanOperator(_RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True)
+    lift, emit = (_plain_map, _scaled_sum) if exclusive else (_scaled_map, _scaled_sum_with_own)
     if kind == "cumprod":
-        factors, near = (_factor_and_product, 0) if exclusive else (_factor_and_product_before, 1)
-        return Rule(_AFFINE, lift, _from_nothing, emit, factors, ("dy", "x", "y"), 3, near, "aa", costly=near != 0)
-    shares = _exponentials("shares_behind" if exclusive else "shares_ahead")
-    return Rule(_SHARES, lift, _from_nothing, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa", costly=True)
+        factors, neighbour_offset = (_factor_and_product, 0) if exclusive else (_factor_and_next_product, 1)
+        return ScanOperator(_AFFINE, lift, _identity_map, emit, factors, ("dy", "x", "y"), 3, neighbour_offset, "aa", costly=neighbour_offset != 0)
+    shares = _exponentials("shares_exclusive" if exclusive else "shares_inclusive")
+    return ScanOperator(_SHARES, lift, _identity_map, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa", costly=True)
