@@ -1,9 +1,13 @@
-"""What scans do to elements, as plain functions of scalars: without an index, a direction or a dtype.
+"""Scan operators: what scans compute, as plain functions of scalars, without an index, a direction or a dtype.
 
-A scan walks its elements in an order of its own and keeps the fold of those behind it. ``prepare(a, b, c, near, one)`` makes (p, q, r) of what is
-read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, place, one)`` the result of the states before and
-after the element, and ``begin(initial, place, one)`` the state before the first. As in a ``Monoid`` there are no other literals, and what needs numba
-is named as ``"package.module:function"``.
+A scan walks along a row in its own order and keeps the state of the elements so far. For each element it reads up to three inputs, a, b and c:
+
+1. ``transform(a, b, c, neighbour, one)`` makes (p, q, r) of them;
+2. ``lift(p, q, position, one)`` makes a state of p and q, which the monoid combines with the state before the element;
+3. ``emit(before, after, p, r, position, one)`` makes the result of the states before and after the element.
+
+``initial_state(initial, position, one)`` is the state before the first element. As in a ``Monoid``, ``one`` stands in for literals, and what needs
+numba is named as ``"package.module:function"``.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 from ..algebra import MAX, MIN, PROD, SUM, ByType, Monoid
 
 INF = math.inf
-#: places that no element has: of ``initial``, and of nothing at all
+#: positions that no element has: that of ``initial``, and that of no number at all
 INITIAL, NOTHING = -1, -2
 
 
@@ -46,12 +50,13 @@ def _before(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) ->
 
 @dataclass(frozen=True)
 class ScanOperator:
-    """A scan. ``reads`` names the operands that give a, b and c, ``items`` says how many of p, q and r are told apart.
+    """A scan as data. ``inputs`` names the operands that are a, b and c; ``distinct`` says how many of p, q and r are different numbers.
 
-    ``near`` is the c of the next element in the scan's order (1) or of the one before (−1). Where there is none, that is ``initial`` or the
-    element's own. ``kinds`` has a letter for each scalar of a state: ``a`` for the accumulator's type, ``p`` for that of places. The second scalar
-    of a state with places is the place of its winner: with ``scatters`` every element gets 0 but for winners, each of which gets what is emitted
-    where the next one takes over. Where it is ``costly`` to make q and r, of three items of which p is a, they are made once.
+    ``neighbour`` is c of the next element in the scan's order (``neighbour_offset`` 1) or of the one before (−1). The last element's next is
+    ``initial``, the first one's previous its own c. ``kinds`` has a letter for each scalar of a state: ``a`` for the accumulator's type, ``p`` for
+    the type of positions. A state with positions has the position of its winner as second scalar. An operator that ``scatters`` gives every element
+    0, but a winner gets what is emitted where the next one takes over. Where q and r are ``costly`` to compute, p is a and all three are distinct,
+    kernels compute them once and keep them.
     """
 
     monoid: Monoid
@@ -82,7 +87,7 @@ def _exponentials(name: str) -> ByType:
     return ByType(f"numba_baracuda.scan.kernels.exponentials:{name}")
 
 
-# ---------------------------------------------------------------- extremes with their places
+# ---------------------------------------------------------------- extremes with their positions
 
 _EXTREMES = "numba_baracuda.scan.kernels.extremes"
 
@@ -107,7 +112,7 @@ def _value_before(before: Any, after: Any, p: Any, r: Any, position: Any, one: A
 
 
 def _run_of_greatest(a: Any, b: Any) -> Any:
-    """(winner, its place, what it has got since it took over, what all had to give). A later element wins where it is greater, or the first NaN."""
+    """(winner, its position, its gradient since it took over, the sum of all). A later element wins if it is greater, or is the first NaN."""
     later = ((not b[0] <= a[0]) & (a[0] == a[0])) | (a[1] == NOTHING)
     return b[0] if later else a[0], b[1] if later else a[1], b[2] if later else a[2] + b[3], a[3] + b[3]
 
@@ -145,13 +150,13 @@ def _ended_run_and_own(before: Any, after: Any, p: Any, r: Any, position: Any, o
 
 
 def _compose(a: Any, b: Any) -> Any:
-    """s → c·s + d, first a, then b. A zero ends what comes from behind it, even if that has left the range."""
+    """s → c·s + d, first a, then b. A factor of 0 removes what comes before it, even if that is out of range."""
     scaled = a[0] * b[0] if (a[0] != 0) & (b[0] != 0) else a[0] if a[0] == 0 else b[0]
     return scaled, b[1] + b[0] * a[1] if (b[0] != 0) & (a[1] != 0) else b[1]
 
 
 def _compose_shares(a: Any, b: Any) -> Any:
-    """The same of factors up to 1, which nothing leaves the range by: NaN comes through a share of 0."""
+    """The same of factors up to 1, by which nothing leaves the range: NaN passes through a share of 0."""
     return a[0] * b[0], b[1] + b[0] * a[1]
 
 
@@ -172,7 +177,7 @@ def _scaled_sum_with_own(before: Any, after: Any, p: Any, r: Any, position: Any,
 
 
 def _scaled_sum(before: Any, after: Any, p: Any, r: Any, position: Any, one: Any) -> Any:
-    """Behind the first element is nothing: its gradient is 0, that of :func:`_from_nothing`, even if r is not finite."""
+    """Before the first element there is nothing: its gradient is 0, that of :func:`_identity_map`, even if r is not finite."""
     return r * before[1] if position > 0 else before[1]
 
 
@@ -205,7 +210,7 @@ _SHARES = Monoid("shares", (1.0, 0.0), _compose_shares)
 
 @functools.cache
 def operator_of(name: str, exclusive: bool) -> ScanOperator:
-    """The rule of ``cumsum``, of ``cummax_places``, which emits the winners' places too, or of ``cumprod_backward``."""
+    """The operator of ``cumsum``, of ``cummax_indices``, which emits the winners' indices too, or of ``cumprod_backward``."""
     kind, _, suffix = name.partition("_")
     if suffix == "indices":
         return ScanOperator(_WITH_POSITION[kind], _with_position, _initial_with_position, _value_before if exclusive else _value_after, kinds="ap")

@@ -1,4 +1,4 @@
-"""A strided scan as rows along the scanned axis."""
+"""A scan of strided arrays as rows along the scanned axis."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """Operands as rows: the axes that are kept in as few as they are, in the order of the first operand's strides, and ``gaps`` along the rows.
+    """Operands as rows. Kept axes are merged into as few as strides allow, in the order of the first operand's strides.
 
-    ``vector`` is the number of elements of the widest access that fits all operands, of up to ``along`` bytes of the first along the rows, or
-    ``across`` bytes across. What is wider than 16 bytes for another operand takes several accesses there. Where it only fits the middle of each row,
-    rows are ``peeled``, and ``skew`` is by how many elements the first lies behind a multiple of it, as far as addresses tell.
+    ``shape`` and ``kept`` are the extents of the kept axes, and their strides in each operand; ``axis_strides`` is the stride of the scanned axis in
+    each operand, and ``extent`` its elements. ``along`` says that the scanned axis has the smallest stride. ``vector`` is the number of elements of
+    the widest access that fits all operands: up to ``along_bytes`` of the first operand along rows, or ``across`` bytes across them. What is wider
+    than 16 bytes for another operand takes several accesses there. Where such an access only fits the middle of each row, rows are ``peeled``, and
+    ``misalignment`` is the number of elements from the last aligned address to that of the first operand, as far as addresses tell.
     """
 
     shape: Strides
@@ -38,7 +40,7 @@ class Problem:
 
     @property
     def longest(self) -> int:
-        """Elements of a row and of what its first access has before it."""
+        """Elements of a row, and of its first vector before it."""
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
     @classmethod

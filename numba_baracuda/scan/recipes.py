@@ -24,7 +24,7 @@ class _Scan:
         name += "_indices" if index else ""
         operator = operator_of(name, descriptor.exclusive)
         unit, wide = BY_NAME[value].itemsize, BY_NAME[result].itemsize
-        #: bytes of an element, and of the wider of an element and a result
+        #: bytes of an input's element, and of the wider of that and a result
         self.operator, self.target, self.unit, self.size = operator, target, unit, max(unit, wide)
         self.weight = tiling.WEIGHTS[
             "runs" if operator.scatters else "affine" if operator.distinct > 1 else "several" if len(operator.kinds) > 1 else "single"
@@ -34,11 +34,11 @@ class _Scan:
         along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)
         elements = [*[value] * 3, result, index or result]
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
-        #: bytes of an element in shared memory
+        #: bytes of shared memory for one element: of all inputs, and of results and indices with memory of their own
         self.staged_bytes = len(operator.inputs) * unit + (wide if result != value else 0) + (BY_NAME[index].itemsize if index else 0)
         self._state = descriptor.accumulator
         self._position = "i32" if self.problem.extent < 1 << 30 else "i64"
-        # gradients that sum up what comes later go the other way
+        # a gradient that sums over later elements runs the other way
         backwards = descriptor.reverse != (isinstance(descriptor, ScanBackwardDescriptor) and not operator.scatters)
         self._constants: dict[str, Any] = {
             "operator": name, "value": value, "result": result, "index": index, "vector": self.problem.vector, "reverse": backwards,
@@ -53,11 +53,11 @@ class _Scan:
 
     @property
     def bits(self) -> list[int]:
-        """Of each scalar of a state."""
+        """Bits of each scalar of a state."""
         return [8 * BY_NAME[self._position if letter == "p" else self._state].itemsize for letter in self.operator.kinds]
 
     def launch(self, kernel: str, blocks: int, more: dict[str, Any], resident: int = 0, **dealt: Any) -> Launch:
-        """A kernel whose parameters are the scan's, and ``more``."""
+        """A launch with the scan's constants and ``dealt``, its arguments and ``more``, and at least ``resident`` blocks a multiprocessor."""
         form, threads = "rows" if self.problem.along else "columns", dealt["threads"]
         spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}_{form}", tuple(sorted((self._constants | dealt).items())), threads, resident)
         shared = threads * dealt["steps"] * self.problem.vector * self.staged_bytes if self.problem.along else 0
@@ -65,7 +65,7 @@ class _Scan:
         return Launch(spec, (blocks, threads, shared), {**self._arguments, form: self.problem.rows, **strides, **more})
 
     def steps(self, nbytes: int) -> int:
-        """Accesses of a lane that holds so many bytes of every operand, fewer where that is too much for all of them."""
+        """Vectors of a lane that has ``nbytes`` of each operand, fewer where shared memory holds less."""
         return tiling.steps_of(min(nbytes, tiling.LANE_BYTES * self.size // self.staged_bytes), self.problem.vector, self.size)
 
     def columns(self) -> Recipe:
@@ -76,7 +76,7 @@ class _Scan:
         return Recipe((self.launch("scan", blocks, {}, resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
 
     def long_columns(self, group_tiles: int) -> Recipe | None:
-        """Columns shared out to blocks tile by tile, if they are long and few."""
+        """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
         problem, weight = self.problem, self.weight
         nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
         lanes, steps = tiling.column_lanes(accesses, nbytes, weight.strip_bytes), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
@@ -103,7 +103,7 @@ class _Scan:
         return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes), {"misalignment": problem.misalignment}, resident, **dealt),))
 
     def long_rows(self, group_tiles: int) -> Recipe | None:
-        """Rows shared out to blocks, if they are long and few."""
+        """The launch that shares out rows to blocks, tile by tile; None unless rows are long and few."""
         problem, weight = self.problem, self.weight
         steps = self.steps(weight.long_bytes)
         threads = tiling.FEW_THREADS if self.target.emulated else weight.long_threads
@@ -134,7 +134,7 @@ def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], targ
 
 
 def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:
-    """What a SKU says: the variant, and the kernel that operands in C order get."""
+    """The variant's part of a SKU: its name, and the kernel that contiguous operands get."""
 
     def name(op: Op, descriptor: ScanDescriptor, target: Target) -> str:
         steps = recipe(op, descriptor, {operand.name: contiguous(descriptor.input_shape) for operand in op.operands}, target).steps
@@ -144,10 +144,10 @@ def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDesc
 
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """One launch, and before it the clearing of a workspace where rows or columns are shared out to blocks."""
+    """One launch; where blocks share rows or columns, the statuses of tiles are cleared first. The order of every fold is fixed."""
     return _recipe(op, descriptor, layouts, target, tiling.GROUP)
 
 
 def scan_lookback(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """``scan``, but that the tiles of long rows and columns are joined in the order in which they are done."""
+    """``scan``, but blocks that share rows or columns combine tiles in the order in which these are done."""
     return _recipe(op, descriptor, layouts, target, 0)

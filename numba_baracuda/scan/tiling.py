@@ -130,5 +130,5 @@ def group_of(strips: int) -> int:
 
 
 def status_words(bits: Sequence[int], items: int) -> int:
-    """64-bit words for chains of so many states."""
+    """64-bit words of workspace that hold the counter of tiles and the statuses of ``items`` states."""
     return HEAD + 2 * items * (pieces_of(bits)[-1][0] + 1)

@@ -1,4 +1,4 @@
-"""What a lane does with its places of a few columns, where x is not contiguous along the scanned axis."""
+"""A lane's part of a few columns: loading, folding, and storing results where the scanned axis is not the one of the smallest stride."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .operator_functions import OperatorFunctions
 
 
 class ColumnTile:
-    """What a lane does with ``steps`` neighbouring places of ``vector`` columns; element v of place s is item s · vector + v.
+    """``steps`` consecutive positions, from ``start`` on, of ``vector`` adjacent columns; column v at position start + s is item s · vector + v.
 
-    ``fetch`` fills three arrays with what the rule makes of the elements, ``fold`` gives the fold of one column's, and ``give`` writes results and
-    leaves the states behind the places in ``before``. Elements that are read ``again`` soon are kept in L1.
+    ``load`` fills the arrays p, q and r in ``transformed`` [steps · vector] with what the operator makes of the elements; ``fold`` returns the
+    aggregate of one column; ``store`` writes results, and turns ``prefixes``, a state for each column, from those before the positions into those
+    behind them. ``l1_cached`` loads stay in L1, for a second reading.
     """
 
     def __init__(self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, index_type: str, l1_cached: bool) -> None:
@@ -143,7 +144,7 @@ class ColumnTile:
         return store
 
     def _store_scattered(self) -> Any:
-        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the column ends."""
+        """Zeros, but a winner gets what is emitted where the next winner takes over or the column ends."""
         functions, vector, steps, memory_offset = self._functions, self._vector, self._steps, self._memory_offset
         combine, get, put, lift, emit, narrow = (
             functions.states.combine, functions.get, functions.put, functions.lift, functions.emit, functions.narrow,
@@ -192,5 +193,5 @@ class ColumnTile:
 
 @functools.cache
 def column_tile_of(functions: OperatorFunctions, vector: int, steps: int, reverse: bool, index_type: str, l1_cached: bool) -> ColumnTile:
-    """The one :class:`Stack` for these."""
+    """The one :class:`ColumnTile` for these."""
     return ColumnTile(functions, vector, steps, reverse, index_type, l1_cached)

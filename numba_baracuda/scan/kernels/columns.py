@@ -1,4 +1,4 @@
-"""Scans along another axis than the one on which neighbours lie side by side: lanes share out the columns, and walk down."""
+"""Scans across memory: adjacent lanes have adjacent columns, and each walks down its own."""
 
 from typing import Any
 
@@ -21,11 +21,14 @@ def scan_columns(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
     position: str, kept: int,
 ) -> Any:  # fmt: skip
-    """``scan_rows`` where x is not contiguous along the rows: here they are called columns.
+    """:func:`scan_rows` where the scanned axis is not the one of the smallest stride: rows are called columns here.
 
-    A block has ``lanes`` lanes beside each other, ``vector`` columns each, and threads / lanes below each other, which take ``steps`` neighbouring
-    places each of a tile. Their folds meet in shared memory, where a thread for each column turns them into what lies before each, and keeps the
-    carry of the next tile. Bytes and order as ``scan_rows``.
+    ``lanes`` adjacent lanes have ``vector`` columns each. A block has threads / lanes such *levels* below each other; a tile is ``steps`` consecutive
+    positions a level. Each lane folds its part of each column. One thread a column turns these aggregates, in shared memory, into the prefixes of the
+    levels, and keeps the prefix of the next tile. Order and bytes as :func:`scan_rows`.
+
+    Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two up to 32. ``steps``: consecutive
+    positions that a lane has of a tile. ``columns``: the number of columns.
     """
     functions = functions_of(operator, value, result, exclusive, position)
     column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, False), functions.states, functions.wide
@@ -73,7 +76,7 @@ def scan_columns(
                     put(shared_states, d * pitch + thread, tile_prefix)
                     tile_prefix = combine(tile_prefix, aggregate)
             cuda.syncthreads()
-            # no barrier behind: these places are the thread's own again, and it alone overwrites them with the next tile's folds
+            # no barrier after this: a thread reads only the slots that it alone overwrites with the next tile's aggregates
             for v in range(vector):
                 put(prefixes, v, get(shared_states, slot + v * lanes))
             if active:
@@ -88,12 +91,17 @@ def scan_long_columns(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
     position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool,
 ) -> Any:  # fmt: skip
-    """``scan_columns`` where there are few columns: a block scans one tile of a strip of them, and learns from other blocks what comes before it.
+    """:func:`scan_columns` where columns are few and long: each block scans one tile, and gets the prefixes before it by decoupled look-back.
 
-    A strip is what ``scan_columns`` gives to a block; here a lane takes ``times`` batches of places that follow one another. The first of ``words``
-    hands out the ``tiles`` tiles of all ``strips``, those beside each other first; the others are those of the chain, an item for each column, as
-    in ``scan_long_rows``. Bytes: every operand once, or, if a tile is more than one batch, twice, the second time from the caches where they hold it;
-    and 16 for each piece of a tile's states, written, and read some times.
+    A *strip* is the columns of one block. Blocks take tiles from a counter, those of all strips at one height before those further on. A lane has
+    ``batches`` batches of ``steps`` consecutive positions of a tile. It folds them all, and loads them again for the results unless there is only
+    one. Order: fixed by the constants; ``group_tiles`` 0 combines tiles in the order in which they are done. Bytes: every operand once; with several
+    batches the inputs twice, the second time from the caches as far as these hold them; and 16 for each 64-bit piece of a column's state in a tile,
+    written once and polled.
+
+    Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two up to 32. ``steps``: consecutive
+    positions of a batch. ``batches``: batches that a lane has of a tile. ``l1_cached``: whether loads leave the inputs in L1 for the second reading.
+    ``columns``: the number of columns. ``strips``: the number of strips, ⌈columns / (lanes · vector)⌉.
     """
     functions = functions_of(operator, value, result, exclusive, position)
     column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, l1_cached), functions.states, functions.wide
@@ -113,7 +121,7 @@ def scan_long_columns(
 
     @jit.device
     def scan_levels(shared_states: Any, column: Any) -> Any:
-        """Turns the folds of lanes below each other into what lies before each; the fold of all."""
+        """Turns the aggregates of a column's levels, in shared memory, into their exclusive prefixes; returns the column's aggregate."""
         lane = int32(cuda.threadIdx.x) & (lookback_lanes - 1)
         slot, aggregate = lane * levels_a_lane * pitch + column, identity()
         for d in range(levels_a_lane):

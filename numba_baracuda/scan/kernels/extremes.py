@@ -1,4 +1,4 @@
-"""The greatest or least element so far with its place: a later one takes over where it is beyond, or the first NaN. Of zeros the value is ordered."""
+"""The greatest or least element so far, with its position. A later element takes over if it is beyond, or is the first NaN; of zeros, −0 < +0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rule of a scan makes of a lane's part of a row."""
+"""The load transform of a row's scan: what an operator makes of the elements of a lane."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from .shared_tile import SharedTile
 
 
 class LoadTransform:
-    """What a rule makes of the ``steps`` accesses of a lane's part, which :class:`Accesses` of a, b and c have in shared memory, one at a time.
+    """Transforms a lane's ``steps`` vectors, which :class:`SharedTile` holds for each of a, b and c, one vector at a time.
 
-    ``ends(start, extent)`` are the lane's places before the row, or −1, and those before its end, or one more. ``make(shared, lane, s, ends, initial,
-    beside, made)`` fills arrays of ``sizes`` in the scan's order, access by access; ``beside`` is the element beside the part, and becomes the last
-    one of those made where the rule looks back. Of a costly rule whose elements are as wide as what is made, ``make`` leaves that in their place, and
-    ``again``, for a second walk, finds it there; of others it is ``make``.
+    ``apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)`` fills the arrays p, q and r in ``transformed``, of ``sizes`` elements, in
+    the scan's order from vector s. Calls follow each other from s = 0 on. ``neighbour_ref`` [1] holds the element next to the lane's own on the side
+    where the operator looks; where it looks back, each call leaves there the last element of its vector. ``lane_bounds(lane_start, extent)`` makes
+    ``bounds``: how many of the lane's elements lie before the row's begin, and how many before its end, both clamped to −1 … one more than it has.
+
+    ``reapply`` does the same for a second pass. Where the transform is costly, and its numbers are as wide as elements, ``apply`` leaves q and r in
+    the shared memory of b and c (``caches``), and ``reapply`` reads them there.
     """
 
     def __init__(self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, tiles: Sequence[SharedTile]) -> None:

@@ -1,7 +1,9 @@
-"""Tiles of rows that blocks scan at the same time: what comes before each, by words that blocks leave for one another.
+"""Decoupled look-back: blocks scan tiles of a row at the same time, and each gets the prefix of the tiles before its own.
 
-A state travels in 64-bit pieces, each in one 128-bit word with a flag, so that no fence is needed. Tiles are numbered by a counter in the order in
-which blocks begin, so that whatever a tile waits for is running or done.
+A block publishes a *status* of its tile in global memory: first the tile's aggregate, later its inclusive prefix. Later blocks poll it. A state
+travels in 64-bit pieces; each piece and its flag are one 128-bit word, stored and loaded at once, so no fence is needed. A counter numbers tiles in
+the order in which blocks begin, so each tile that a block waits for is running or done. Source: Merrill and Garland, "Single-pass parallel prefix
+scan with decoupled look-back" (2016).
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from ...device.warp import States, fold_of
 from ...runtime import jit
 from ..tiling import HEAD, pieces_of
 
-#: flags: the fold of a tile, and that of all tiles up to it
+#: flags of a status: it holds the fold of its tile, or that of all tiles up to it
 AGGREGATE, INCLUSIVE_PREFIX = 1, 2
 
 
 def _bit_casts(kind: Any) -> tuple[Any, Any]:
-    """To and from the low bits of an int64."""
+    """Functions from the type to the low bits of an int64, and back."""
     if kind == float32:
         return jit.device(lambda x: int64(f32_as_u32(x))), jit.device(lambda bits: u32_as_f32(uint32(bits)))
     if kind == float64:
@@ -36,7 +38,7 @@ def _bit_casts(kind: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
-    """How many 64-bit pieces a state has, ``pack(state, piece)``, and ``unpack(item)``, of pieces each with its flag behind it."""
+    """(64-bit pieces of a state, ``pack(state, piece)``, ``unpack(status)``); a status is [piece, flag, piece, flag, …] as int64."""
     width, layout = len(kinds), pieces_of([kind.bitwidth for kind in kinds])
     (piece_0, shift_0), (piece_1, shift_1), (piece_2, shift_2), (piece_3, shift_3) = (*layout, *[(-1, 0)] * 3)[:4]
     (to_0, from_0), (to_1, from_1), (to_2, from_2), (to_3, from_3) = (_bit_casts(kind) for kind in (*kinds, *[kinds[0]] * 3)[:4])
@@ -71,11 +73,13 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
 
 
 class Lookback:
-    """``before(words, own, apart, tile, tiles, there, begin, total, told)``: what comes before a tile of a row, ``begin`` and the tiles before it.
+    """The look-back of blocks that have a tile of each of ``rows`` rows.
 
-    A block has tiles of ``count`` rows, each of which belongs to ``lanes`` of its first lanes: row r to those from r · lanes on. All threads call it,
-    these with ``total``, the fold of their row's tile, and where that is in ``words``: ``own`` items behind ``HEAD`` words, and ``apart`` from those
-    of the row's other tiles. It leaves the state in place r of ``told``, arrays in shared memory. Only rows that are ``there`` are waited for.
+    ``look_back(tile_status, own_index, index_stride, tile, tiles, active, initial, aggregate, tile_prefixes)`` publishes the status of each row's
+    tile and leaves its exclusive prefix, from ``initial`` on, in slot r of ``tile_prefixes``, arrays in shared memory. All threads of the block call
+    it. Row r has the ``lanes`` threads from r · lanes on. They give: ``own_index``, the number of the tile's status in ``tile_status``;
+    ``index_stride``, statuses from one tile of the row to the next; ``tile`` of ``tiles``, its number in the row; ``active``, whether the row exists;
+    ``aggregate``, the fold of its tile.
     """
 
     def __init__(self, states: States, group_tiles: int, rows: int, threads: int) -> None:
@@ -94,7 +98,7 @@ class Lookback:
 
         @jit.device
         def poll(tile_status: Any, index: Any, status: Any) -> Any:
-            """Reads an item; its flag, 0 while it is not whole."""
+            """Reads a status; returns its flag, 0 while pieces are missing or differ in their flags."""
             flag = int64(0)
             for piece in range(pieces):
                 load_relaxed_2(tile_status, HEAD + (int64(index) * pieces + piece) * 2, status, 2 * piece)
@@ -105,9 +109,10 @@ class Lookback:
         self.look_back = self._fixed_order() if group_tiles else self._arrival_order()
 
     def _fixed_order(self) -> Any:
-        """The tiles of its group before it, and what comes before the group, which the last tile of the one before leaves: always the same folds.
+        """Look-back in groups of ``group_tiles`` tiles, with the same folds in every run.
 
-        The last tile has all but what comes before the group ready when that arrives, as every group waits for those before it in turn.
+        A tile folds the aggregates of the tiles before it in its group, and gets what comes before the group from the last tile of the group before.
+        Groups wait for each other in turn; so the last tile of a group folds all others first, and combines the group's prefix last.
         """
         states, publish, poll, unpack, put, lanes = self._states, self._publish, self._poll, self._unpack, self._put, self.lanes
         identity, combine, fold, status_words, lookback_threads = (
@@ -151,7 +156,7 @@ class Lookback:
         return look_back
 
     def _arrival_order(self) -> Any:
-        """As soon as known folds reach back to the row's beginning, after Merrill and Garland, "Single-pass parallel prefix scan" (2016)."""
+        """Look-back over windows of ``lanes`` tiles, until one of them has its inclusive prefix: the folds depend on which tiles are done."""
         states, publish, poll, unpack, put, lanes = self._states, self._publish, self._poll, self._unpack, self._put, self.lanes
         identity, combine, fold, status_words, lookback_threads = (
             states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._rows * lanes,
@@ -160,7 +165,7 @@ class Lookback:
 
         @jit.device
         def last_of(mask: Any) -> Any:
-            """The last lane of the row's whose bit is set, −1 for none."""
+            """The last lane of the caller's row whose bit is set, −1 for none."""
             bits = int64(uint32(mask)) >> (int32(cuda.laneid) & -lanes) & lane_mask
             return 31 - cuda.clz(int32(bits))
 
@@ -198,5 +203,5 @@ class Lookback:
 
 @functools.cache
 def lookback_of(states: States, group_tiles: int, rows: int, threads: int) -> Lookback:
-    """The one :class:`Chain` for these."""
+    """The one :class:`Lookback` for these."""
     return Lookback(states, group_tiles, rows, threads)

@@ -1,4 +1,4 @@
-"""The rule of a scan as device functions on elements of a type."""
+"""A scan operator as device functions for given element types."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from ..operators import operator_of
 
 
 class OperatorFunctions:
-    """Types, states and functions of a rule from elements of type ``value`` to those of type ``result``, where ``place`` names the type of places.
+    """Types, states and functions of a scan operator, from elements of type ``value`` to results of type ``result``.
 
-    ``emit(before, after, p, r, place)`` and ``begin(initial, place)`` are those of the rule. ``note(made, at, a, b, c, near)`` writes what the rule
-    makes of an element, p, q and r, to three arrays, and ``lift(made, at, place)`` gives its state. ``get`` and ``put`` are those of
-    :func:`~...device.block.reach_of`.
+    ``position`` is the type that positions have in a state. ``emit(before, after, p, r, position)`` and ``initial_state(initial, position)`` are
+    those of the operator. ``transform_into(transformed, at, a, b, c, neighbour)`` writes an element's p, q and r to item ``at`` of three arrays, and
+    ``lift(transformed, at, position)`` returns its state. ``get`` and ``put`` read and write a state in a tuple of four arrays, as
+    :func:`~...device.block.reach_of` says.
     """
 
     def __init__(self, operator: str, value: str, result: str, exclusive: bool, position: str) -> None:
@@ -31,7 +32,7 @@ class OperatorFunctions:
         self.width = len(kinds)
         identity = tuple(map(jit.number, kinds, scan_operator.monoid.identity))
         self.states: States = states_of(replace(scan_operator.monoid, identity=identity, combine=of_type(scan_operator.monoid.combine, wide)), kinds)
-        #: types of four arrays for states, the last repeated
+        #: types of the four arrays that hold states, the last type repeated
         self.kinds = (*kinds, *[kinds[-1]] * 3)[:4]
         lift, emit, initial_state, transform = (
             jit.device(of_type(each, wide)) for each in (scan_operator.lift, scan_operator.emit, scan_operator.initial_state, scan_operator.transform)
@@ -58,7 +59,7 @@ class OperatorFunctions:
         self.get, self.put = reach_of(self.width)
 
     def winner_index_of(self, reverse: bool, index: Any) -> Any:
-        """``f(before, after, extent)``: the winner's place in memory as an index, −1 for none, of states before and after an element."""
+        """``f(before, after, extent)``: the winner's position in memory as an index, −1 for none, of the states around an element."""
         exclusive = self.exclusive
 
         @jit.device
@@ -69,12 +70,12 @@ class OperatorFunctions:
         return winner_index
 
     def sizes(self, count: int) -> tuple[int, int, int, int]:
-        """Elements of four arrays for so many states."""
+        """Elements of four arrays that hold ``count`` states; arrays that the state does not need have 1."""
         return tuple(count if k < self.width else 1 for k in range(4))  # type: ignore[return-value]
 
 
 def _widening(value: str, wide: Any) -> Any:
-    """``widen(x)`` from an element to the type of states; whatever is not 0 is true."""
+    """``widen(x)`` from an element to the accumulator's type; a truth value becomes 0 or 1."""
     if value == "bool":
         return jit.device(lambda x: wide(x != 0))
     return conversions_of(value)[0] if wide == accumulator_of(value) else jit.device(lambda x: wide(x))
@@ -82,5 +83,5 @@ def _widening(value: str, wide: Any) -> Any:
 
 @functools.cache
 def functions_of(operator: str, value: str, result: str, exclusive: bool, position: str) -> OperatorFunctions:
-    """The one :class:`Law` for these, so that kernels share its functions."""
+    """The one :class:`OperatorFunctions` for these, so that kernels share its functions."""
     return OperatorFunctions(operator, value, result, exclusive, position)

@@ -1,4 +1,4 @@
-"""Scans along the axis on which neighbours lie side by side: lanes share out the elements of a row."""
+"""Scans along the axis of the smallest stride: lanes share the elements of a row."""
 
 from typing import Any
 
@@ -23,11 +23,14 @@ def scan_rows(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
     peeled: bool, position: str, kept: int,
 ) -> Any:  # fmt: skip
-    """``y[o, r] = emit(initial ⊕ lift(x[o, 0]) ⊕ … ⊕ lift(x[o, r]))``; a, b, c are what the rule reads, z takes the places of winners.
+    """``output[r, i] = emit(initial ⊕ lift(a[r, 0]) ⊕ … ⊕ lift(a[r, i]))`` for each row r: a group of lanes scans it tile by tile.
 
-    A group of ``lanes`` lanes, which is a block where there are more than 32, walks its row in tiles of ``steps`` accesses a lane. Every lane folds
-    neighbouring elements, the lanes of a warp are scanned by shuffles, and warps through shared memory; the tiles follow each other with a carry.
-    The order is fixed by the geometry. Bytes: every operand once.
+    Each lane folds consecutive elements of a tile. Shuffles scan the lanes of a warp; where a row has a block, shared memory carries the aggregates
+    of warps to the others. ``tile_prefix`` is the fold of all that comes before a tile. Order: fixed by the constants. Bytes: every operand once.
+
+    Constants and parameters as :mod:`.` lists them, and: ``lanes``: lanes a row, a power of two; more than 32 are the whole block. ``steps``: vectors
+    that a lane has of a tile. ``peeled``: whether rows begin or end inside a vector, whose elements outside the row are left alone. ``rows``: the
+    number of rows. ``misalignment``: elements from the last aligned vector's address to that of ``a``, as far as its layout tells.
     """
     functions = functions_of(operator, value, result, exclusive, position)
     warp_tile, states = warp_tile_of(functions, vector, lanes, steps, threads, reverse, peeled, False, index), functions.states
@@ -83,12 +86,15 @@ def scan_long_rows(
     *, operator: str, value: str, result: str, index: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool,
     position: str, kept: int, group_tiles: int,
 ) -> Any:  # fmt: skip
-    """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
+    """:func:`scan_rows` where rows are few and long: each block scans one tile and gets the prefix of the tiles before it by decoupled look-back.
 
-    The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
-    ``group`` of tiles, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A block first calls up the tile that
-    is ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written and read
-    some times. Peeled rows begin inside of a line of 128 bytes.
+    Blocks take tiles in order, row by row, from a counter, so each tile that a block waits for is running or done. At first a block prefetches, to
+    L2, the tile that will be due when its own is done. Order: fixed by the constants; ``group_tiles`` 0 combines tiles in the order in which they are
+    done. Bytes: every operand once, and 16 a tile for each 64-bit piece of its state, which is written once and polled.
+
+    Constants and parameters as :mod:`.` lists them, and: ``steps``: vectors that a lane has of a tile. ``peeled``: whether rows begin or end inside a
+    line of 128 bytes; tiles then begin with a line. ``rows``: the number of rows. ``misalignment``: elements from the last aligned vector's address
+    to that of ``a``, as far as its layout tells. ``prefetch_distance``: tiles from a block's own to the one that it prefetches.
     """
     functions = functions_of(operator, value, result, exclusive, position)
     warp_tile, states = warp_tile_of(functions, vector, 32, steps, threads, reverse, peeled, True, index), functions.states
@@ -102,7 +108,7 @@ def scan_long_rows(
 
     @jit.device
     def prefetch_tile(arrays: Any, row: Any, tile: Any, extent: Any, kept_shape: Any, a_strides: Any, b_strides: Any, c_strides: Any) -> None:
-        """Prefetches a tile, a line of 128 bytes of each array by each thread."""
+        """Prefetches a tile of each input: each thread takes one line of 128 bytes."""
         offset = min(tile * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
         if int32(cuda.threadIdx.x) * line < tile_size:
             offset = extent - 1 - offset if reverse else offset

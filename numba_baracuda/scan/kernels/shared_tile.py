@@ -1,4 +1,4 @@
-"""A warp's accesses to its part of a row, which it keeps in shared memory while it needs them."""
+"""A warp's part of one operand's row: vectorized accesses to global memory, by way of shared memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from ..tiling import LINE_BYTES
 
 
 class SharedTile:
-    """``steps`` accesses of ``vector`` elements of a type by each of ``lanes`` lanes of a warp to the part of a row that begins at ``first``.
+    """``steps`` vectors of ``vector`` elements for each of ``lanes`` lanes of a warp: the part of a row that begins at position ``warp_start``.
 
-    Positions count in the scan's order, ``reverse`` from the row's end; elements of an access lie as in memory. In global memory every lane accesses
-    what is beside that of the next lane. In shared memory, from element ``begin`` on, each warp has a part of its own, and lane l's accesses are
-    those at first + l · steps · vector and behind. ``load`` and ``keep`` bring the part there by way of registers, ``get`` and ``put`` reach an
-    access of the lane's own, and ``write`` takes the part back. Accesses are kept without bank conflicts, number n at n ^ (n / (128 bytes) mod
-    steps): powers of two, so that a lane's addresses differ by constants, added or in bits. ``peeled`` rows begin inside of an access and end inside
-    of another, whose other elements are left alone. Where parts that are not ``whole`` are ``rare``, ``load`` is not for them: ``bring`` has them in
-    shared memory element by element, and they are written likewise.
+    Positions count in the scan's order, with ``reverse`` from the row's end; the elements of a vector lie as in memory. Global memory is accessed
+    striped: adjacent lanes access adjacent vectors. A lane works on the vectors from lane · steps on (blocked). Shared memory turns one arrangement
+    into the other: each warp has a part of it, from element ``shared_base`` of the block's array on. Vector n is in slot n ^ (n / (vectors in 128
+    bytes) mod steps), so that no access has bank conflicts. All these numbers are powers of two, so the addresses of a lane differ by constants,
+    added or XORed.
+
+    ``load`` brings vectors from global memory to registers, ``stage`` from there to shared memory, and ``store`` from shared to global memory.
+    ``read_vector`` and ``write_vector`` access vector s of the lane in shared memory, ``read_first`` the first element of one, ``read_element`` any
+    element of the tile. ``peeled`` rows begin and end inside a vector, whose other elements are left alone. With ``rare_partial``, ``load`` takes
+    only tiles that lie wholly in the row; ``load_elements`` brings a partial one to shared memory element by element, and ``store`` writes it so.
     """
 
     def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare_partial: bool, shared_base: int) -> None:
@@ -32,20 +35,20 @@ class SharedTile:
 
         @jit.device
         def memory_offset(position: Any, extent: Any, count: Any) -> Any:
-            """Where a run of elements begins in memory, counted from the row's first element."""
+            """Where ``count`` elements from ``position`` on begin in memory, in elements from the row's first one."""
             return extent - count - position if reverse else position
 
         memory_step = jit.device(lambda count: int64(-count) if reverse else int64(count))
 
         @jit.device
         def swizzled_offset(lane: Any, vector_index: Any) -> Any:
-            """Where access ``number`` of the lane's group is in shared memory."""
+            """The element of shared memory at which vector ``vector_index`` of the lane's group begins."""
             slot = (int32(cuda.threadIdx.x) - lane) * steps + vector_index
             return shared_base + (slot ^ slot >> line_bits & low_bits) * vector
 
         @jit.device
         def striped_offset(lane: Any, s: Any) -> Any:
-            """Where access s · lanes + lane is: side by side with those of the next lanes."""
+            """The same of vector s · lanes + lane: adjacent to those of adjacent lanes."""
             if lanes < line_vectors or line_vectors < steps:
                 return swizzled_offset(lane, int32(s * lanes + lane))
             slot = (int32(cuda.threadIdx.x) - lane) * steps + (lane ^ lane >> line_bits & low_bits)
@@ -53,7 +56,7 @@ class SharedTile:
 
         @jit.device
         def blocked_offset(lane: Any, s: Any) -> Any:
-            """Where access lane · steps + s is: the lane's own."""
+            """The same of vector lane · steps + s: the lane's own."""
             if line_vectors < steps:
                 return swizzled_offset(lane, int32(lane * steps + s))
             slot = int32(cuda.threadIdx.x) * steps
@@ -61,13 +64,13 @@ class SharedTile:
 
         @jit.device
         def element_offset(lane: Any, index: Any) -> Any:
-            """Where an element of the part is in shared memory."""
+            """The element of shared memory that holds element ``index`` of the tile."""
             v = int32(index & (vector - 1))
             return swizzled_offset(lane, int32(index // vector)) + (vector - 1 - v if reverse else v)
 
         @jit.device
         def tile_bounds(warp_start: Any, extent: Any) -> Any:
-            """Which of the part's places are in the row: those from the first on, and less than the second; and whether all are."""
+            """(low, high, whole): elements from low on, and before high, are in the row; whole says that all are."""
             low, high = int32(max(-warp_start, int64(0))) if peeled else int32(0), int32(min(extent - warp_start, int64(stripe * steps)))
             return low, high, low == 0 and high == stripe * steps
 
@@ -118,12 +121,12 @@ class SharedTile:
 
         @jit.device
         def read_first(shared: Any, lane: Any, s: Any) -> Any:
-            """The first element of an access of the lane's own."""
+            """The first element of the lane's vector s."""
             return shared[uint32(blocked_offset(lane, s) + (vector - 1 if reverse else 0))]
 
         @jit.device
         def read_element(shared: Any, lane: Any, index: Any) -> Any:
-            """Any element of the part."""
+            """Element ``index`` of the tile."""
             return shared[uint32(element_offset(lane, index))]
 
         @jit.device
@@ -172,5 +175,5 @@ class SharedTile:
 def shared_tile_of(
     element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare_partial: bool, shared_base: int
 ) -> SharedTile:
-    """The one :class:`Accesses` for these."""
+    """The one :class:`SharedTile` for these."""
     return SharedTile(element, vector, lanes, steps, reverse, peeled, rare_partial, shared_base)

@@ -1,4 +1,4 @@
-"""What a lane does with its part of a row, whose elements follow one another."""
+"""A warp's part of a tile of a row: loading, folding, and storing results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from .shared_tile import shared_tile_of
 
 
 class WarpTile:
-    """``size`` elements of each of ``lanes`` lanes of a warp, in a part of the row that begins at ``first``; lane l's at first + l · size.
+    """``size`` consecutive elements of a row for each of ``lanes`` lanes of a warp; those of lane l begin at position warp_start + l · size.
 
-    ``read`` brings what the rule reads to ``shared`` memory, where it lies one operand after the other, and gives the element beside the lane's part,
-    if the rule wants it. ``fold`` gives the fold of the lanes below, and of all lanes; ``give`` writes results, by way of the first operand's place
-    or, where they are of another type, of one behind all operands, and places of winners by way of one behind that. ``results`` and ``places`` are
-    the same memory as arrays of their types. All lanes of the warp call them.
+    All lanes of the warp call these functions. ``load`` brings the operator's inputs to ``shared`` memory, one behind the other, and returns the
+    element next to the lane's own that the operator looks at, or 0. ``fold`` returns the aggregate of the lanes below, undefined in lane 0, and that
+    of all lanes. ``store`` writes results, given the prefix of the lane's first element. Results go by way of the shared memory of the first input
+    or, if they are of another type, of memory behind all inputs; indices by way of memory behind that. ``shared_results`` and ``shared_indices`` are
+    the same memory as ``shared``, as arrays of their types. Lanes that are not ``active`` have no row and store nothing.
     """
 
     def __init__(
@@ -42,16 +43,16 @@ class WarpTile:
         ]
         self._separate_results = functions.result != functions.element
         input_bits, result_bits = inputs * functions.element.bitwidth, self._separate_results * functions.result.bitwidth
-        #: of shared memory for a block
+        #: bytes of shared memory for a block
         self.shared_bytes = (input_bits + result_bits + self._indexed * self._index_type.bitwidth) * block_elements // 8
         self._results_offset, self._indices_offset = (
             self._separate_results * input_bits * block_elements // functions.result.bitwidth,
             (input_bits + result_bits) * block_elements // self._index_type.bitwidth,
         )
-        #: whether parts at a row's edge go another way, and in how many accesses of the others a lane has places before the row
+        #: whether warp tiles that are partly outside the row take a path of their own; vectors of a lane that may be before the row on the other
         self._separate_partial = peeled and rare_partial
         self._masked_steps = int(peeled and not rare_partial)
-        #: whether rows are so long that in most accesses of a warp no winner changes
+        #: whether rows are so long that most vectors hold no winner
         self._winners_rare = lanes > 32 or rare_partial
         self._staging = (
             jit.device(lambda shared, shared_results: shared_results) if self._separate_results else jit.device(lambda shared, shared_results: shared)
@@ -60,7 +61,7 @@ class WarpTile:
         self.peel, self.load, self.fold, self.store = self._peel(), self._load(), self._fold(), self._store()
 
     def _peel(self) -> Any:
-        """``edge(base, extent, skew)`` of a peeled row: places of its first access or line before it, and where the first whole one begins."""
+        """``peel(base, extent, misalignment)`` of a row: elements of its first vector, or line, before it, and the position of the next one."""
         reverse, low_bits = self._reverse, (LINE_BYTES * 8 // self._functions.element.bitwidth if self._rare_partial else self._vector) - 1
 
         @jit.device
@@ -146,13 +147,13 @@ class WarpTile:
         return fold
 
     def _in_row(self, masked_steps: int) -> Any:
-        """``in_row(s, k, ends)``: whether place k of a lane's part, of access s, is not before the row, where only those of the first may be."""
+        """``in_row(s, k, bounds)``: false where element k of a lane is before the row, which in vectors s ≥ ``masked_steps`` it never is."""
         return jit.device(lambda s, k, bounds: True if not masked_steps or s >= masked_steps else k >= bounds[0])
 
     def _fold_own(self, masked_steps: int) -> Any:
-        """The fold of a lane's own part, of whose first ``masked`` accesses some places may lie before the row.
+        """The aggregate of a lane's own elements; in its first ``masked_steps`` vectors, some may lie before the row.
 
-        What lies behind the row's end is folded in too: nothing comes after it.
+        Elements behind the row's end are folded in: nothing comes after them.
         """
         functions, size, vector, steps = self._functions, self.size, self._vector, self._steps
         wide, lift, apply, lane_bounds, (size_p, size_q, size_r) = (
@@ -206,12 +207,12 @@ class WarpTile:
                 store_results(output, output_base, output_stride, warp_start, lane, extent, staging(shared, shared_results))
                 if indexed:
                     store_indices(indices, indices_base, indices_stride, warp_start, lane, extent, shared_indices)
-            # no barrier: what a lane reads here is what it alone overwrites with its accesses to the next tile
+            # no barrier: a lane reads here what it alone overwrites with its vectors of the next tile
 
         return store
 
     def _store_own(self, masked_steps: int, write_results: Any, write_indices: Any) -> Any:
-        """The results of a lane's own part, put in its place, of whose first ``masked`` accesses some places may lie before the row."""
+        """Writes the results of a lane's own elements to shared memory; some of its first ``masked_steps`` vectors may lie before the row."""
         functions, size, vector, steps, reverse = self._functions, self.size, self._vector, self._steps, self._reverse
         reapply, lane_bounds, lift, staging, (size_p, size_q, size_r) = (
             self._transform.reapply, self._transform.lane_bounds, functions.lift, self._staging, self._transform.sizes,
@@ -249,9 +250,9 @@ class WarpTile:
         return store_own
 
     def _store_scattered(self) -> Any:
-        """Zeros, but for winners, each of which gets what is emitted where the next one takes over or the row ends.
+        """``store`` for an operator that scatters: results are 0, but a winner gets what is emitted where the next winner takes over or the row ends.
 
-        Where winners ``seldom`` change, an access is gone through element by element only if one does, or if the row begins or ends there.
+        Where winners are rare, a vector is searched element by element only if it holds a winner or an end of the row.
         """
         functions, size, vector, lanes, steps, memory_offset = (
             self._functions, self.size, self._vector, self._lanes, self._steps, self._input_tiles[0].memory_offset,
@@ -327,5 +328,5 @@ class WarpTile:
 def warp_tile_of(
     functions: OperatorFunctions, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare_partial: bool, index: str
 ) -> WarpTile:
-    """The one :class:`Part` for these."""
+    """The one :class:`WarpTile` for these."""
     return WarpTile(functions, vector, lanes, steps, threads, reverse, peeled, rare_partial, index)
