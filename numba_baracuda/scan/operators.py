@@ -214,12 +214,12 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
     kind, _, suffix = name.partition("_")
     if suffix == "indices":
         return ScanOperator(_WITH_POSITION[kind], _with_position, _initial_with_position, _value_before if exclusive else _value_after, kinds="ap")
-    emit_sum = _before if exclusive else _after
+    plain_emit = _before if exclusive else _after
     if not suffix and kind == "logcumsumexp":
         logarithm = _exponentials("logarithm_before" if exclusive else "logarithm_after")
         return ScanOperator(_MONOIDS[kind], _exponential, _one_exponential, logarithm, kinds="aa")
     if not suffix or kind == "cumsum":
-        return ScanOperator(_MONOIDS[kind], emit=emit_sum, inputs=("dy",) if suffix else ("x",))
+        return ScanOperator(_MONOIDS[kind], emit=plain_emit, inputs=("dy",) if suffix else ("x",))
     if kind in _RUNS:
         lift, emit = (_run_without_own, _ended_run_and_own) if exclusive else (_run_with_own, _ended_run)
         return ScanOperator(_RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True)

@@ -117,12 +117,8 @@ class _Scan:
         tiles = ceil_div(longest, tile)
         dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": group_tiles}
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles))
-        more = {
-            "tile_status": tile_status.name,
-            "misalignment": problem.misalignment,
-            "tiles": tiles,
-            "prefetch_distance": tiling.AHEAD * self.target.multiprocessors,
-        }
+        distance = tiling.AHEAD * self.target.multiprocessors
+        more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
         return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **dealt)), (tile_status,))
 
 

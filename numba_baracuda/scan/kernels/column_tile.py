@@ -30,9 +30,8 @@ class ColumnTile:
 
     def _load(self) -> Any:
         functions, vector, steps, memory_offset, reverse = self._functions, self._vector, self._steps, self._memory_offset, self._reverse
-        element, widen, transform_into, wide, size, load_vector = (
-            functions.element, functions.widen, functions.transform_into, functions.wide, self.size, self._load_vector,
-        )  # fmt: skip
+        element, widen, wide, transform_into = functions.element, functions.widen, functions.wide, functions.transform_into
+        size, load_vector = self.size, self._load_vector
         inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
         size_a, size_b, size_c = (size if k < inputs else 1 for k in range(3))
         size_adjacent = vector if neighbour_offset else 1
@@ -96,16 +95,12 @@ class ColumnTile:
         if self._functions.operator.scatters:
             return self._store_scattered()
         functions, vector, steps, reverse, memory_offset = self._functions, self._vector, self._steps, self._reverse, self._memory_offset
-        combine, get, put, lift, emit, narrow = (
-            functions.states.combine, functions.get, functions.put, functions.lift, functions.emit, functions.narrow,
-        )  # fmt: skip
+        combine, get, put = functions.states.combine, functions.get, functions.put
+        lift, emit, narrow = functions.lift, functions.emit, functions.narrow
         result, size, distinct, indexed = functions.result, self.size, functions.operator.distinct, self._index != ""
         index_type = jit.SCALARS[self._index] if indexed else result
-        winner_index, width, index_width = (
-            functions.winner_index_of(reverse, index_type),
-            min(vector, 128 // result.bitwidth),
-            min(vector, 128 // index_type.bitwidth),
-        )
+        winner_index = functions.winner_index_of(reverse, index_type)
+        width, index_width = min(vector, 128 // result.bitwidth), min(vector, 128 // index_type.bitwidth)
         size_indices, store_vector, store_indices = size if indexed else 1, STORE_STREAM[width], STORE_STREAM[index_width]
 
         @jit.device
@@ -126,11 +121,9 @@ class ColumnTile:
                         winner_indices[k] = winner_index(state, after, extent)
                     state = after
                 put(prefixes, v, state)
-            present, output_offset, indices_offset = (
-                int32(min(extent - start, int64(steps))),
-                output_base + memory_offset(start, extent) * output_stride,
-                indices_base + memory_offset(start, extent) * indices_stride,
-            )
+            present = int32(min(extent - start, int64(steps)))
+            output_offset = output_base + memory_offset(start, extent) * output_stride
+            indices_offset = indices_base + memory_offset(start, extent) * indices_stride
             for s in range(steps):
                 if s < present:
                     for k in range(0, vector, width):
@@ -146,9 +139,8 @@ class ColumnTile:
     def _store_scattered(self) -> Any:
         """Zeros, but a winner gets what is emitted where the next winner takes over or the column ends."""
         functions, vector, steps, memory_offset = self._functions, self._vector, self._steps, self._memory_offset
-        combine, get, put, lift, emit, narrow = (
-            functions.states.combine, functions.get, functions.put, functions.lift, functions.emit, functions.narrow,
-        )  # fmt: skip
+        combine, get, put = functions.states.combine, functions.get, functions.put
+        lift, emit, narrow = functions.lift, functions.emit, functions.narrow
         element, wide, store_vector = functions.element, functions.wide, STORE_STREAM[vector]
 
         @jit.device

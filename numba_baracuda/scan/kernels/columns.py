@@ -32,9 +32,8 @@ def scan_columns(
     """
     functions = functions_of(operator, value, result, exclusive, position)
     column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, False), functions.states, functions.wide
-    load, fold, store, initial_state, combine, get, put = (
-        column_tile.load, column_tile.fold, column_tile.store, functions.initial_state, states.combine, functions.get, functions.put,
-    )  # fmt: skip
+    load, fold, store = column_tile.load, column_tile.fold, column_tile.store
+    initial_state, combine, get, put = functions.initial_state, states.combine, functions.get, functions.put
     levels, block_columns, column_of, size = threads // lanes, lanes * vector, place_of(kept), column_tile.size
     pitch, tile_extent = block_columns + (lanes if lanes < 32 else 0), levels * steps
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
@@ -105,15 +104,13 @@ def scan_long_columns(
     """
     functions = functions_of(operator, value, result, exclusive, position)
     column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, l1_cached), functions.states, functions.wide
-    load, fold, store, initial_state, combine, identity, get, put = (
-        column_tile.load, column_tile.fold, column_tile.store, functions.initial_state, states.combine, states.identity, functions.get, functions.put,
-    )  # fmt: skip
+    load, fold, store = column_tile.load, column_tile.fold, column_tile.store
+    initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     levels, block_columns, column_of, size = threads // lanes, lanes * vector, place_of(kept), column_tile.size
     pitch, level_extent, tile_extent = block_columns + (lanes if lanes < 32 else 0), batches * steps, levels * batches * steps
     lookback = lookback_of(states, group_tiles, block_columns, threads)
-    look_back, lookback_lanes, over_lanes, of_lower, of_lane = (
-        lookback.look_back, lookback.lanes, scan_of(states, lookback.lanes), states.of_lower, states.of_lane,
-    )  # fmt: skip
+    look_back, lookback_lanes = lookback.look_back, lookback.lanes
+    over_lanes, of_lower, of_lane = scan_of(states, lookback_lanes), states.of_lower, states.of_lane
     levels_a_lane, lookback_threads = levels // lookback_lanes, block_columns * lookback_lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
     (prefixes_0, prefixes_1, prefixes_2, prefixes_3), (local_0, local_1, local_2, local_3) = functions.sizes(block_columns), functions.sizes(vector)

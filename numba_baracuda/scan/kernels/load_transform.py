@@ -43,15 +43,10 @@ class LoadTransform:
 
     def _apply(self) -> Any:
         functions, vector, steps, reverse, tiles = self._functions, self._vector, self._steps, self._reverse, self._tiles
-        element, widen, transform_into, wide, inputs, neighbour_offset = (
-            functions.element, functions.widen, functions.transform_into, functions.wide, len(functions.operator.inputs),
-            functions.operator.neighbour_offset,
-        )  # fmt: skip
-        (read_a, read_b, read_c), (_, write_b, write_c), read_first = (
-            [each.read_vector for each in tiles],
-            [each.write_vector for each in tiles],
-            tiles[2].read_first,
-        )
+        element, widen, wide, transform_into = functions.element, functions.widen, functions.wide, functions.transform_into
+        inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
+        (read_a, read_b, read_c), read_first = [each.read_vector for each in tiles], tiles[2].read_first
+        _, write_b, write_c = [each.write_vector for each in tiles]
         caches = self.caches
         size_b, size_c = vector if inputs > 1 else 1, vector if inputs > 2 else 1
 
@@ -97,9 +92,8 @@ class LoadTransform:
         return apply
 
     def _reapply(self) -> Any:
-        element, vector, reverse, (read_a, read_b, read_c) = (
-            self._functions.element, self._vector, self._reverse, [each.read_vector for each in self._tiles],
-        )  # fmt: skip
+        element, vector, reverse = self._functions.element, self._vector, self._reverse
+        read_a, read_b, read_c = [each.read_vector for each in self._tiles]
 
         @jit.device
         def reapply(shared: Any, lane: Any, s: Any, bounds: Any, initial: Any, neighbour_ref: Any, transformed: Any) -> None:

@@ -115,9 +115,8 @@ class Lookback:
         Groups wait for each other in turn; so the last tile of a group folds all others first, and combines the group's prefix last.
         """
         states, publish, poll, unpack, put, lanes = self._states, self._publish, self._poll, self._unpack, self._put, self.lanes
-        identity, combine, fold, status_words, lookback_threads = (
-            states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._rows * lanes,
-        )  # fmt: skip
+        identity, combine, fold = states.identity, states.combine, fold_of(states, lanes)
+        status_words, lookback_threads = 2 * self._pieces, self._rows * lanes
         group_tiles, tiles_a_lane, lane_bits = self._group_tiles, -(-self._group_tiles // lanes), lanes.bit_length() - 1
 
         @jit.device
@@ -158,9 +157,8 @@ class Lookback:
     def _arrival_order(self) -> Any:
         """Look-back over windows of ``lanes`` tiles, until one of them has its inclusive prefix: the folds depend on which tiles are done."""
         states, publish, poll, unpack, put, lanes = self._states, self._publish, self._poll, self._unpack, self._put, self.lanes
-        identity, combine, fold, status_words, lookback_threads = (
-            states.identity, states.combine, fold_of(states, lanes), 2 * self._pieces, self._rows * lanes,
-        )  # fmt: skip
+        identity, combine, fold = states.identity, states.combine, fold_of(states, lanes)
+        status_words, lookback_threads = 2 * self._pieces, self._rows * lanes
         lane_mask, lane_bits = (1 << lanes) - 1, lanes.bit_length() - 1
 
         @jit.device

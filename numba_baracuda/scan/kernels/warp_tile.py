@@ -33,9 +33,8 @@ class WarpTile:
     ) -> None:  # fmt: skip
         inputs = len(functions.operator.inputs)
         self.size, self._functions, self._vector, self._lanes, self._steps = steps * vector, functions, vector, min(lanes, 32), steps
-        self._reverse, self._peeled, self._rare_partial, self._indexed, self._index_type = (
-            reverse, peeled, rare_partial, index != "", jit.SCALARS[index or "i32"],
-        )  # fmt: skip
+        self._reverse, self._peeled, self._rare_partial = reverse, peeled, rare_partial
+        self._indexed, self._index_type = index != "", jit.SCALARS[index or "i32"]
         self._sizes = [self.size if k < inputs else 1 for k in range(3)]
         block_elements = threads * self.size
         self._input_tiles = [
@@ -45,10 +44,8 @@ class WarpTile:
         input_bits, result_bits = inputs * functions.element.bitwidth, self._separate_results * functions.result.bitwidth
         #: bytes of shared memory for a block
         self.shared_bytes = (input_bits + result_bits + self._indexed * self._index_type.bitwidth) * block_elements // 8
-        self._results_offset, self._indices_offset = (
-            self._separate_results * input_bits * block_elements // functions.result.bitwidth,
-            (input_bits + result_bits) * block_elements // self._index_type.bitwidth,
-        )
+        self._results_offset = self._separate_results * input_bits * block_elements // functions.result.bitwidth
+        self._indices_offset = (input_bits + result_bits) * block_elements // self._index_type.bitwidth
         #: whether warp tiles that are partly outside the row take a path of their own; vectors of a lane that may be before the row on the other
         self._separate_partial = peeled and rare_partial
         self._masked_steps = int(peeled and not rare_partial)
@@ -74,12 +71,10 @@ class WarpTile:
 
     def _load(self) -> Any:
         functions, size, tiles = self._functions, self.size, self._input_tiles
-        element, widen, wide, inputs, neighbour_offset = (
-            functions.element, functions.widen, functions.wide, len(functions.operator.inputs), functions.operator.neighbour_offset,
-        )  # fmt: skip
-        (size_a, size_b, size_c), (stage_a, stage_b, stage_c), (elements_a, elements_b, elements_c) = (
-            self._sizes, [each.stage for each in tiles], [each.load_elements for each in tiles],
-        )  # fmt: skip
+        element, widen, wide = functions.element, functions.widen, functions.wide
+        inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
+        (size_a, size_b, size_c), (stage_a, stage_b, stage_c) = self._sizes, [each.stage for each in tiles]
+        elements_a, elements_b, elements_c = [each.load_elements for each in tiles]
         load_vectors, tile_bounds, memory_offset, read_element = tiles[0].load, tiles[0].tile_bounds, tiles[0].memory_offset, tiles[2].read_element
         lanes, rare_partial, caches = self._lanes, self._rare_partial, self._transform.caches
 
@@ -130,9 +125,8 @@ class WarpTile:
     def _fold(self) -> Any:
         states, lanes = self._functions.states, self._lanes
         of_lane, of_lower, over_lanes = states.of_lane, states.of_lower, scan_of(states, lanes)
-        usual, partial, separate_partial, tile_bounds = (
-            self._fold_own(self._masked_steps), self._fold_own(self._steps), self._separate_partial, self._input_tiles[0].tile_bounds,
-        )  # fmt: skip
+        usual, partial, separate_partial = self._fold_own(self._masked_steps), self._fold_own(self._steps), self._separate_partial
+        tile_bounds = self._input_tiles[0].tile_bounds
 
         @jit.device
         def fold(shared: Any, warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any) -> Any:
@@ -156,10 +150,9 @@ class WarpTile:
         Elements behind the row's end are folded in: nothing comes after them.
         """
         functions, size, vector, steps = self._functions, self.size, self._vector, self._steps
-        wide, lift, apply, lane_bounds, (size_p, size_q, size_r) = (
-            functions.wide, functions.lift, self._transform.apply, self._transform.lane_bounds, self._transform.sizes,
-        )  # fmt: skip
-        identity, combine, in_row = functions.states.identity, functions.states.combine, self._in_row(masked_steps)
+        apply, lane_bounds, (size_p, size_q, size_r) = self._transform.apply, self._transform.lane_bounds, self._transform.sizes
+        wide, lift, identity, combine = functions.wide, functions.lift, functions.states.identity, functions.states.combine
+        in_row = self._in_row(masked_steps)
 
         @jit.device
         def fold_own(shared: Any, warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any) -> Any:
@@ -214,10 +207,9 @@ class WarpTile:
     def _store_own(self, masked_steps: int, write_results: Any, write_indices: Any) -> Any:
         """Writes the results of a lane's own elements to shared memory; some of its first ``masked_steps`` vectors may lie before the row."""
         functions, size, vector, steps, reverse = self._functions, self.size, self._vector, self._steps, self._reverse
-        reapply, lane_bounds, lift, staging, (size_p, size_q, size_r) = (
-            self._transform.reapply, self._transform.lane_bounds, functions.lift, self._staging, self._transform.sizes,
-        )  # fmt: skip
-        combine, emit, narrow, result, wide = functions.states.combine, functions.emit, functions.narrow, functions.result, functions.wide
+        reapply, lane_bounds, (size_p, size_q, size_r) = self._transform.reapply, self._transform.lane_bounds, self._transform.sizes
+        combine, lift, emit, narrow = functions.states.combine, functions.lift, functions.emit, functions.narrow
+        result, wide, staging = functions.result, functions.wide, self._staging
         distinct, indexed, index_type = functions.operator.distinct, self._indexed, self._index_type
         winner_index, size_indices, in_row = functions.winner_index_of(reverse, index_type), vector if indexed else 1, self._in_row(masked_steps)
 
@@ -226,11 +218,8 @@ class WarpTile:
             warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any, shared_indices: Any
         ) -> None:  # fmt: skip
             transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
-            values, winner_indices, neighbour_ref = (
-                cuda.local.array(vector, result),
-                cuda.local.array(size_indices, index_type),
-                cuda.local.array(1, wide),
-            )
+            values, winner_indices = cuda.local.array(vector, result), cuda.local.array(size_indices, index_type)
+            neighbour_ref = cuda.local.array(1, wide)
             lane_start, neighbour_ref[0] = warp_start + lane * size, neighbour
             bounds = lane_bounds(lane_start, extent)
             for s in range(steps):
@@ -254,15 +243,13 @@ class WarpTile:
 
         Where winners are rare, a vector is searched element by element only if it holds a winner or an end of the row.
         """
-        functions, size, vector, lanes, steps, memory_offset = (
-            self._functions, self.size, self._vector, self._lanes, self._steps, self._input_tiles[0].memory_offset,
+        functions, size, vector, lanes, steps, tile = self._functions, self.size, self._vector, self._lanes, self._steps, self._input_tiles[0]
+        tile_bounds, memory_offset, memory_step = tile.tile_bounds, tile.memory_offset, tile.memory_step
+        apply, lane_bounds, (size_p, size_q, size_r) = self._transform.apply, self._transform.lane_bounds, self._transform.sizes
+        combine, lift, emit, narrow = functions.states.combine, functions.lift, functions.emit, functions.narrow
+        element, wide, store_vector, stripe, mask_type = (
+            functions.element, functions.wide, STORE_STREAM[vector], lanes * vector, int32 if size <= 32 else int64,
         )  # fmt: skip
-        tile_bounds, combine, lift, transform = self._input_tiles[0].tile_bounds, functions.states.combine, functions.lift, self._transform
-        emit, narrow, element, wide, store_vector, stripe = (
-            functions.emit, functions.narrow, functions.element, functions.wide, STORE_STREAM[vector], self._lanes * vector,
-        )  # fmt: skip
-        apply, lane_bounds, (size_p, size_q, size_r) = transform.apply, transform.lane_bounds, transform.sizes
-        memory_step, mask_type = self._input_tiles[0].memory_step, int32 if size <= 32 else int64
         in_row, winners_rare = self._in_row(steps if self._separate_partial else self._masked_steps), self._winners_rare
 
         @jit.device
