@@ -1,4 +1,4 @@
-"""How scans are dealt to blocks and lanes, which kernel a layout gets, and rows that blocks share out, in any order of blocks."""
+"""Tile sizes of scans, the kernel that each layout gets, and rows and columns that blocks share, in any order of blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW = FEW_THREADS * steps_of(WEIGHTS["single"].long_bytes, 4, 4) * 4  #: element
 
 
 def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int = 0, pad: int = 0, lookback: bool = False, **options: Any) -> Any:
-    """What scans arrays whose last axis has ``pad`` elements behind it."""
+    """The recipe for arrays whose last axis is followed by ``pad`` elements."""
     op = OPS[name]
     made = ScanBackwardDescriptor if op.traits["backward"] else ScanDescriptor
     descriptor = made(op.kind, shape, axis, **options)
@@ -83,7 +83,7 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: int, options: dict[str
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.family == "scan"])
 @pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
 def test_the_workspace_is_small(name: str, element: str) -> None:
-    """Zeros at first, and at most a hundredth of what is read, for rows that are shared out; none for others."""
+    """It is cleared first and is at most a hundredth of the bytes read where blocks share rows; other rows need none."""
     made = recipe((1, 1 << 28), 1, name, element=element)
     clear, launch = made.steps
     assert isinstance(clear, Clear) and clear.byte == 0 and clear.slot in launch.pointers
@@ -136,7 +136,7 @@ def test_long_rows_of_other_elements(kind: Kind, name: str, dtype: str) -> None:
 
 @EVERY
 def test_long_rows_that_begin_near_the_end_of_a_line(kind: Kind, name: str) -> None:
-    """So that lanes have no place in the row, others some."""
+    """Some lanes then have no element of the row, and others some."""
     for reverse in (False, True):
         check(kind, name, values(name, (3, 2 * FEW + 31)), 1, reverse=reverse)
 
@@ -160,7 +160,7 @@ def test_gradients_of_long_rows(kind: Kind, name: str, deterministic: bool) -> N
 
 
 def test_several_groups_of_tiles(kind: Kind) -> None:
-    """More tiles than are joined at once, of single elements, so that there are many."""
+    """More tiles than a group has; vectors of one element make many tiles."""
     x = values("cumsum", (1, 2 * 70 * FEW // 4))[:, ::2]
     check(kind, "cumsum", np.ascontiguousarray(x), 1, given=kind.array(np.repeat(x, 2, 1))[:, ::2])
     winners = np.sort(x, 1)
@@ -169,7 +169,7 @@ def test_several_groups_of_tiles(kind: Kind) -> None:
     assert (np.diff(kind.numpy(places)) >= 0).all()
 
 
-#: columns that blocks share out in several tiles: of one batch, of several and as two strips, with an axis before
+#: columns that blocks share in several tiles: of one batch, of several and as two strips, with an axis before
 TALL = [((2100, 2), 0), ((1100, 20), 0), ((2, 1100, 5), 1)]
 
 
@@ -192,7 +192,7 @@ def test_gradients_of_long_columns(kind: Kind, name: str, deterministic: bool) -
     check_gradient(kind, name, *TALL[1 + deterministic], deterministic)
 
 
-def test_places_in_long_columns(kind: Kind) -> None:
+def test_indices_in_long_columns(kind: Kind) -> None:
     x = np.sort(values("cummax", (1100, 6)), 0)
     x[:, 1::2] = x[:1, 1::2]
     for reverse in (False, True):
@@ -220,7 +220,7 @@ def test_what_a_sku_says() -> None:
 @pytest.mark.parametrize(("shape", "axis"), [((1, 21 * FEW + 5), 1), ((10_100, 2), 0)])
 @pytest.mark.parametrize("name", ["cumsum", "logcumsumexp"])
 def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of few tiles each, so that small inputs have several."""
+    """Groups of few tiles, so that small inputs have several groups."""
     for constant, value in {"GROUP": 3, "LEAST_GROUP": 4, "MOST_GROUP": 4}.items():
         monkeypatch.setattr(tiling, constant, value)
     check(kind, name, values(name, shape), axis)
@@ -228,7 +228,7 @@ def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int
 
 @pytest.mark.parametrize("name", ["cummax", "cumprod", "logcumsumexp"])
 def test_gradients_of_several_groups(kind: Kind, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of odd rows, each of which begins elsewhere in a line."""
+    """Odd rows each begin at another offset in a line."""
     monkeypatch.setattr(tiling, "GROUP", 2)
     check_gradient(kind, name, (3, 4 * FEW + 31), 1, True)
 
@@ -238,7 +238,7 @@ def test_gradients_of_several_groups(kind: Kind, name: str, monkeypatch: pytest.
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize(("shape", "axis"), [((2, 2 * FEW + 37), 1), TALL[0], ((1100, 3), 0)])
 def test_any_order_of_blocks_and_lanes(kind: Kind, name: str, deterministic: bool, shape: tuple[int, ...], axis: int) -> None:
-    """With every check on, lanes preempted everywhere, and blocks in random order: no race, no hang, and in fixed order the same bits."""
+    """With all checks, lanes preempted anywhere and blocks in random order, no lane races or hangs; the fixed order gives the same bits."""
     x = kind.array(values("cumsum", shape))
     found = []
     for seed in (1, 2):

@@ -118,7 +118,7 @@ class ScanDescriptor(Described):
         if self.initial is not None:
             held(op.name, "initial", self.initial, self.result, "a number or None")
         if self.index and (self.kind not in INDEXED_KINDS or self.index not in INDEX_ELEMENTS):
-            wants = f"wants one of {', '.join(INDEX_ELEMENTS)}" if self.kind in INDEXED_KINDS else "wants none: its results are no elements"
+            wants = f"wants one of {', '.join(INDEX_ELEMENTS)}" if self.kind in INDEXED_KINDS else "wants none: its results are not elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")
 
     def specialise(self, op: Op) -> Op:

@@ -64,8 +64,9 @@ class Problem:
         vector = math.gcd(aligned, extent if along else shape[-1], *others)
         misalignment = first.address // sizes[0] % widest
         alike = all(
-            (each.address // size - misalignment) % run == 0 and all((step - other) % run == 0 for step, other in zip(strides, kept[0], strict=True))
-            for each, size, run, strides in zip(operands, sizes, [min(widest, ACCESS // size) for size in sizes], kept, strict=True)
+            (each.address // size - misalignment) % width == 0
+            and all((step - other) % width == 0 for step, other in zip(strides, kept[0], strict=True))
+            for each, size, width, strides in zip(operands, sizes, [min(widest, ACCESS // size) for size in sizes], kept, strict=True)
         )
         if along and vector < widest and alike and extent * sizes[0] > PEELED_BYTES:
             return cls(shape, kept, axis_strides, extent, along, widest, True, misalignment)

@@ -1,13 +1,13 @@
 """Algorithms of the scan family. No kernel names an op: each is given the name of a :class:`~..operators.ScanOperator`.
 
-A scan runs along one axis of an array; the other axes are *kept*. A row is the elements along the scanned axis, and there is one for each element of
-the kept axes. Kernels that scan across memory call rows columns.
+A scan runs along one axis of an array; the other axes are *kept*. Each element of the kept axes has a row: the elements along the scanned axis.
+Kernels that scan across memory call the rows columns.
 
 | kernel | the scanned axis | a row or column belongs to |
 |---|---|---|
 | :func:`scan_rows` | has the smallest stride | a group of lanes, or a block |
 | :func:`scan_long_rows` | has the smallest stride | all blocks, a tile each |
-| :func:`scan_columns` | has a larger stride than a kept axis | the lanes of a block that lie below each other |
+| :func:`scan_columns` | has a larger stride than a kept axis | one lane of each level of a block |
 | :func:`scan_long_columns` | has a larger stride than a kept axis | all blocks, a tile each |
 
 Strides and extents count elements. Constants of all kernels:
@@ -31,11 +31,11 @@ Parameters of all kernels:
 * ``a_strides``, ``b_strides``, ``c_strides``, ``output_strides``, ``indices_strides`` [kept]: strides of the kept axes in each operand
 * ``axis_strides`` [5]: strides of the scanned axis in ``a``, ``b``, ``c``, ``output`` and ``indices``; 1 if rows are contiguous and ``vector`` > 1
 
-Kernels that share out rows or columns to blocks have further:
+Both long kernels also have:
 
 * ``group_tiles``: tiles whose aggregates are combined in one fixed order; 0 combines tiles in the order in which they are done
-* ``tile_status`` [words]: 64-bit words of workspace, zero before the launch. The first counts the tiles that blocks have taken; behind ``HEAD`` words
-  follow the statuses of tiles, see :mod:`.lookback`
+* ``tile_status`` [words]: 64-bit words of workspace, zero before the launch. The first counts the tiles that blocks have taken. The statuses of
+  tiles begin at word ``HEAD`` of :mod:`..tiling`; see :mod:`.lookback`
 * ``tiles``: tiles of a row, or of a strip of columns
 """
 

@@ -18,7 +18,7 @@ class ColumnTile:
 
     ``load`` fills the arrays p, q and r in ``transformed`` [steps · vector] with what the operator makes of the elements; ``fold`` returns the
     aggregate of one column; ``store`` writes results, and turns ``prefixes``, a state for each column, from those before the positions into those
-    behind them. ``l1_cached`` loads stay in L1, for a second reading.
+    after them. ``l1_cached`` loads stay in L1, for a second reading.
     """
 
     def __init__(self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, index_type: str, l1_cached: bool) -> None:

@@ -20,10 +20,10 @@ from .shared_tile import shared_tile_of
 class WarpTile:
     """``size`` consecutive elements of a row for each of ``lanes`` lanes of a warp; those of lane l begin at position warp_start + l · size.
 
-    All lanes of the warp call these functions. ``load`` brings the operator's inputs to ``shared`` memory, one behind the other, and returns the
+    All lanes of the warp call these functions. ``load`` brings the operator's inputs to ``shared`` memory, one after the other, and returns the
     element next to the lane's own that the operator looks at, or 0. ``fold`` returns the aggregate of the lanes below, undefined in lane 0, and that
     of all lanes. ``store`` writes results, given the prefix of the lane's first element. Results go by way of the shared memory of the first input
-    or, if they are of another type, of memory behind all inputs; indices by way of memory behind that. ``shared_results`` and ``shared_indices`` are
+    or, if they are of another type, of memory after all inputs; indices by way of memory after that. ``shared_results`` and ``shared_indices`` are
     the same memory as ``shared``, as arrays of their types. Lanes that are not ``active`` have no row and store nothing.
     """
 
@@ -147,7 +147,7 @@ class WarpTile:
     def _fold_own(self, masked_steps: int) -> Any:
         """The aggregate of a lane's own elements; in its first ``masked_steps`` vectors, some may lie before the row.
 
-        Elements behind the row's end are folded in: nothing comes after them.
+        Elements after the row's end are folded in: no element of the row comes after them.
         """
         functions, size, vector, steps = self._functions, self.size, self._vector, self._steps
         apply, lane_bounds, (size_p, size_q, size_r) = self._transform.apply, self._transform.lane_bounds, self._transform.sizes
