@@ -28,16 +28,22 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
     "reduce/short": ("sum of *short rows", "var of *short rows", "* of staged rows*", "* that lie otherwise", "var of nothing"),
     "reduce/spread": ("* back to *rows", "* back to rows in parts", "* back to columns"),
-    "scan/access": ("cumsum of * rows*", "cummax and places of rows", "places of *", "what comes before in rows", "logcumsumexp_backward of rows*"),
-    "scan/chain": ("cumsum of long *", "logcumsumexp of long *"),
+    "scan/shared_tile": (
+        "cumsum of * rows*", "cummax and places of rows", "places of *", "what comes before in rows", "logcumsumexp_backward of rows*",
+    ),
+    "scan/lookback": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows"),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),
-    "scan/law": ("* places of columns", "places of columns *", "* of short rows"),
-    "scan/making": ("cumprod_backward of short rows", "cumprod_backward of rows*", "logcumsumexp_backward of rows*", "what comes before in rows"),
-    "scan/part": ("cum* of rows in several tiles", "cum* of peeled *", "cummax_backward of *rows*", "what comes before in rows"),
+    "scan/operator_functions": ("* places of columns", "places of columns *", "* of short rows"),
+    "scan/load_transform": (
+        "cumprod_backward of short rows", "cumprod_backward of rows*", "logcumsumexp_backward of rows*", "what comes before in rows",
+    ),
+    "scan/warp_tile": ("cum* of rows in several tiles", "cum* of peeled *", "cummax_backward of *rows*", "what comes before in rows"),
     "scan/rows": ("cumsum of short rows", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
-    "scan/stack": ("cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "* places of columns", "what * in columns"),
+    "scan/column_tile": (
+        "cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "* places of columns", "what * in columns",
+    ),
     "loss/assign": ("losses, added to a gradient", "all results of losses*", "losses of halves"),
     "loss/compact": ("losses without ignored rows", "test_loss_numbers.py::test_rows_that_are_left_out_may_hold_anything"),
     "loss/logits": ("losses of halves", "losses of wide rows", "test_loss.py::test_what_else_is_returned"),
@@ -90,46 +96,48 @@ KNOWN: dict[str, dict[str, str]] = {
         "_first_of_half: guard: low < high in less = cuda.ballot_sync(-1, low < high and int64(numbers[place * step]) & mask < wanted)":
             "a half that is done looks at what it has found again; that past the end is found last",
     },
-    "scan/stack": {
-        "Stack._fetch.fetch: guard: s < steps - 1 in "
-        "other = widen(beside[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])":
+    "scan/column_tile": {
+        "ColumnTile._load.load: guard: s < steps - 1 in "
+        "neighbour = widen(adjacent[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])":
             "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",
-        "Stack._fetch.fetch: guard: s > 0 in other = widen(beside[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])":
+        "ColumnTile._load.load: guard: s > 0 in neighbour = widen(adjacent[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])":
             "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",
-        "Stack._give_scattered.give: guard: position < extent in if position < extent:":
+        "ColumnTile._store_scattered.store: guard: position < extent in if position < extent:":
             "behind the end lies the last element again, which does not win against itself",
-        "Stack._fold.fold: guard: start + s < extent in if start + s < extent:":
+        "ColumnTile._fold.fold: guard: start + s < extent in if start + s < extent:":
             "elements behind the end would be folded again, and nothing comes after them",
     },
-    "scan/part": {
-        "Part._give_scattered.give: guard: k < own[1] in won = (after[1] == one[1]) & (k < own[1]) & in_row(s, k, own)":
+    "scan/warp_tile": {
+        "WarpTile._store_scattered.store: guard: k < bounds[1] in won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)":
             "behind the end lie elements of the row again, none of which wins against the greatest of all",
         **{
-            f"Part._give_scattered.give: guard: {link} in if not seldom or (after[1] != state[1]) | (own[0] > at) | (own[1] <= at + vector):":
+            f"WarpTile._store_scattered.store: guard: {link} in "
+            "if not winners_rare or (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):":
                 "an access that could be left out would be gone through element by element, and none of them wins"
-            for link in ("own[0] > at", "own[1] <= at + vector")
+            for link in ("bounds[0] > index", "bounds[1] <= index + vector")
         },
     },
     "scan/rows": {
-        "scan_long_rows.call_up: guard: int32(cuda.threadIdx.x) * line < tile_size in if int32(cuda.threadIdx.x) * line < tile_size:":
+        "scan_long_rows.prefetch_tile: guard: int32(cuda.threadIdx.x) * line < tile_size in if int32(cuda.threadIdx.x) * line < tile_size:":
             "more would be prefetched, which changes nothing",
-        "scan_long_rows.scan_long_rows: guard: tile + ahead < tiles in if gapless and (tile + ahead < tiles or row + 1 < rows):":
+        "scan_long_rows.scan_long_rows: guard: tile + prefetch_distance < tiles in "
+        "if contiguous and (tile + prefetch_distance < tiles or row + 1 < rows):":
             "more would be prefetched, which changes nothing",
-        "scan_long_rows.scan_long_rows: guard: row + 1 < rows in if gapless and (tile + ahead < tiles or row + 1 < rows):":
+        "scan_long_rows.scan_long_rows: guard: row + 1 < rows in if contiguous and (tile + prefetch_distance < tiles or row + 1 < rows):":
             "more would be prefetched, which changes nothing",
-        "scan_long_rows.scan_long_rows: guard: tile + ahead < tiles in called = tile + ahead < tiles":
+        "scan_long_rows.scan_long_rows: guard: tile + prefetch_distance < tiles in same_row = tile + prefetch_distance < tiles":
             "something else would be prefetched, which changes nothing",
     },
-    "scan/access": {
-        f"Accesses.__init__.load_some: guard: {link} in if (at < low) & (at + vector > low) | (at < high) & (at + vector > high):":
+    "scan/shared_tile": {
+        f"SharedTile.__init__.load_vectors: guard: {link} in if (index < low) & (index + vector > low) | (index < high) & (index + vector > high):":
             "elements that have been loaded whole would be loaded again, one by one"
-        for link in ("at < low", "at + vector > low", "at < high", "at + vector > high")
+        for link in ("index < low", "index + vector > low", "index < high", "index + vector > high")
     },
-    "scan/chain": {
-        "Chain._as_it_comes.before: guard: at >= 0 in if looking and lane >= nearest and (at >= 0):":
+    "scan/lookback": {
+        "Lookback._arrival_order.look_back: guard: candidate >= 0 in if looking and lane >= last_prefix and (candidate >= 0):":
             "lanes before the one that looks at the first tile, whose word has all, take nothing",
-        "Chain._as_it_comes.before: guard: tile > 0 in "
-        "lane, last, behind, looking = (thread & lanes - 1, tile, identity(), there and tile > 0)":
+        "Lookback._arrival_order.look_back: guard: tile > 0 in "
+        "lane, window_end, prefix, looking = (thread & lanes - 1, tile, identity(), active and tile > 0)":
             "the first tile would look at its own word, which is written, and take nothing of it",
     },
     "loss/rows": {
@@ -231,6 +239,6 @@ KNOWN: dict[str, dict[str, str]] = {
 WATCHED = ("test_watched.py", "test_device_block.py", "test_device_order.py", "test_device_warp.py")
 #: (path, function, statement) of lines that they do not reach, and why
 UNWATCHED: dict[tuple[str, str, str], str] = {
-    ("numba_baracuda/scan/kernels/access.py", "Accesses.__init__.along", "return kept(lane, int32(lane * steps + s))"):
+    ("numba_baracuda/scan/kernels/shared_tile.py", "SharedTile.__init__.blocked_offset", "return swizzled_offset(lane, int32(lane * steps + s))"):
         "no tiling gives a lane more bytes of an array than a line has, so that it has as many accesses as a line at most",
 }  # fmt: skip

@@ -109,7 +109,7 @@ def main(share: str = "1/1") -> None:
             given = {name: cp.asarray(array.astype(numpy_dtype(element))) for name, array in test_scan_gpu.given(op, shape, axis).items()}
             for options in ({}, {"reverse": True}, {"deterministic": False}) if element == "f32" else ({},):
                 test_scan_gpu.run(op, given, axis, **options)
-            if op.traits["placed"] and op.backward:
+            if op.traits["has_indices"] and op.backward:
                 test_scan_gpu.run(op, given, axis, return_indices=True)
     for element in ("f32", "f64", "f16", "bf16")[which - 1 :: shares]:
         for rows, width, classes in ((21, 12, 70), (5, 8, 5003), (3, 16, 20_011)):

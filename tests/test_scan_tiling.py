@@ -1,4 +1,4 @@
-"""How scans are dealt to blocks and lanes, which kernel a layout gets, and rows that blocks share out, in any order of blocks."""
+"""Tile sizes of scans, the kernel that each layout gets, and rows and columns that blocks share, in any order of blocks."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Clear, Launch, Layout, Target, contiguous
 from numba_baracuda.scan import tiling
 from numba_baracuda.scan.problem import Problem
-from numba_baracuda.scan.tiling import FEW_THREADS, GROUP, WEIGHTS, pieces_of, steps_of, words_of
+from numba_baracuda.scan.tiling import FEW_THREADS, GROUP, WEIGHTS, pieces_of, status_words, steps_of
 
 CARD = Target((9, 0), 132)
 FEW = FEW_THREADS * steps_of(WEIGHTS["single"].long_bytes, 4, 4) * 4  #: elements of a tile of a long row in the emulator
 
 
-def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int = 0, pad: int = 0, early: bool = False, **options: Any) -> Any:
-    """What scans arrays whose last axis has ``pad`` elements behind it."""
+def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int = 0, pad: int = 0, lookback: bool = False, **options: Any) -> Any:
+    """The recipe for arrays whose last axis is followed by ``pad`` elements."""
     op = OPS[name]
     made = ScanBackwardDescriptor if op.traits["backward"] else ScanDescriptor
     descriptor = made(op.kind, shape, axis, **options)
     strides = contiguous((*shape[:-1], shape[-1] + pad)).strides
     layouts = {operand.name: Layout(shape, strides, address) for operand in descriptor.specialise(op).operands}
-    return op.variants[0 if early else 1].recipe(descriptor.specialise(op), descriptor, layouts, CARD)
+    return op.variants[0 if lookback else 1].recipe(descriptor.specialise(op), descriptor, layouts, CARD)
 
 
 @pytest.mark.parametrize(
@@ -57,20 +57,20 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((1 << 14, 1 << 14), 0, {"element": "bf16"}, "scan_columns", {"lanes": 16, "vector": 4, "steps": 16}),
         ((1 << 14, 1 << 14), 0, {"name": "logcumsumexp"}, "scan_columns", {"lanes": 8, "vector": 4, "steps": 4}),
         ((1 << 14, 1 << 14), 0, {"address": 4}, "scan_columns", {"vector": 1}),
-        ((1 << 20, 24), 0, {}, "scan_long_columns", {"group": 32, "vector": 4, "lanes": 4, "steps": 8, "times": 1}),
-        ((1 << 20, 24), 0, {"early": True, "name": "cumsum_backward"}, "scan_long_columns", {"group": 0, "reverse": True}),
-        ((1 << 20, 24), 0, {"name": "cummax_backward", "element": "bf16"}, "scan_long_columns", {"times": 7, "reverse": False}),
-        ((1 << 22, 2), 0, {}, "scan_long_columns", {"vector": 2, "lanes": 1, "group": 64}),
-        ((1, 1 << 24, 64), 1, {"name": "cummax", "index": "i64"}, "scan_long_columns", {"kept": 1, "index": "i64", "times": 4}),
+        ((1 << 20, 24), 0, {}, "scan_long_columns", {"group_tiles": 32, "vector": 4, "lanes": 4, "steps": 8, "batches": 1}),
+        ((1 << 20, 24), 0, {"lookback": True, "name": "cumsum_backward"}, "scan_long_columns", {"group_tiles": 0, "reverse": True}),
+        ((1 << 20, 24), 0, {"name": "cummax_backward", "element": "bf16"}, "scan_long_columns", {"batches": 7, "reverse": False}),
+        ((1 << 22, 2), 0, {}, "scan_long_columns", {"vector": 2, "lanes": 1, "group_tiles": 64}),
+        ((1, 1 << 24, 64), 1, {"name": "cummax", "index": "i64"}, "scan_long_columns", {"kept": 1, "index": "i64", "batches": 4}),
         ((3, 1 << 22, 37), 1, {}, "scan_long_columns", {"kept": 2, "vector": 1, "lanes": 16}),
-        ((1 << 20, 132 * 32), 0, {}, "scan_long_columns", {"group": 8, "lanes": 4}),
+        ((1 << 20, 132 * 32), 0, {}, "scan_long_columns", {"group_tiles": 8, "lanes": 4}),
         ((1 << 20, 132 * 32), 0, {"name": "cumprod_backward"}, "scan_long_columns", {"lanes": 8}),
         ((1 << 20, 132 * 32 + 4), 0, {}, "scan_columns", {}),
         ((1 << 10, 24), 0, {}, "scan_columns", {}),
-        ((1, 1 << 28), 1, {}, "scan_long_rows", {"group": GROUP, "threads": 256, "peeled": False}),
-        ((1, 1 << 28), 1, {"early": True}, "scan_long_rows", {"group": 0}),
-        ((7, (1 << 25) + 3), 1, {}, "scan_long_rows", {"peeled": True, "vector": 4, "place": "i32"}),
-        ((1, 1 << 31), 1, {"name": "cummax_backward"}, "scan_long_rows", {"place": "i64"}),
+        ((1, 1 << 28), 1, {}, "scan_long_rows", {"group_tiles": GROUP, "threads": 256, "peeled": False}),
+        ((1, 1 << 28), 1, {"lookback": True}, "scan_long_rows", {"group_tiles": 0}),
+        ((7, (1 << 25) + 3), 1, {}, "scan_long_rows", {"peeled": True, "vector": 4, "position": "i32"}),
+        ((1, 1 << 31), 1, {"name": "cummax_backward"}, "scan_long_rows", {"position": "i64"}),
     ],
 )  # fmt: skip
 def test_kernel_of_a_layout(shape: tuple[int, ...], axis: int, options: dict[str, Any], kernel: str, constants: dict[str, Any]) -> None:
@@ -83,7 +83,7 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: int, options: dict[str
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.family == "scan"])
 @pytest.mark.parametrize("element", ["f32", "f64", "f16", "bf16"])
 def test_the_workspace_is_small(name: str, element: str) -> None:
-    """Zeros at first, and at most a hundredth of what is read, for rows that are shared out; none for others."""
+    """It is cleared first and is at most a hundredth of the bytes read where blocks share rows; other rows need none."""
     made = recipe((1, 1 << 28), 1, name, element=element)
     clear, launch = made.steps
     assert isinstance(clear, Clear) and clear.byte == 0 and clear.slot in launch.pointers
@@ -93,8 +93,8 @@ def test_the_workspace_is_small(name: str, element: str) -> None:
     for shape, axis in (((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0)):
         assert recipe(shape, axis, name, element=element).workspace == 0
     for shape, axis in (((1 << 22, 2), 0), ((1 << 20, 3), 0), ((100_001, 24), 0), ((1, 1 << 24, 64), 1), ((3, 1 << 20, 37), 1)):
-        for early, pad in itertools.product((True, False), (0, 1)):
-            made = recipe(shape, axis, name, element=element, early=early, pad=pad)
+        for lookback, pad in itertools.product((True, False), (0, 1)):
+            made = recipe(shape, axis, name, element=element, lookback=lookback, pad=pad)
             assert isinstance(made.steps[-1], Launch) and made.steps[-1].spec.factory.endswith(":scan_long_columns")
             assert 0 < made.workspace <= 0.01 * reads * size * math.prod(shape)
 
@@ -106,7 +106,7 @@ def test_the_workspace_is_small(name: str, element: str) -> None:
 )  # fmt: skip
 def test_pieces_of_a_state(bits: list[int], pieces: list[tuple[int, int]]) -> None:
     assert pieces_of(bits) == pieces
-    assert words_of(bits, 195) == 2 + 2 * 195 * (pieces[-1][0] + 1)
+    assert status_words(bits, 195) == 2 + 2 * 195 * (pieces[-1][0] + 1)
 
 
 def test_rows_that_lie_differently_are_not_peeled() -> None:
@@ -136,7 +136,7 @@ def test_long_rows_of_other_elements(kind: Kind, name: str, dtype: str) -> None:
 
 @EVERY
 def test_long_rows_that_begin_near_the_end_of_a_line(kind: Kind, name: str) -> None:
-    """So that lanes have no place in the row, others some."""
+    """Some lanes then have no element of the row, and others some."""
     for reverse in (False, True):
         check(kind, name, values(name, (3, 2 * FEW + 31)), 1, reverse=reverse)
 
@@ -160,7 +160,7 @@ def test_gradients_of_long_rows(kind: Kind, name: str, deterministic: bool) -> N
 
 
 def test_several_groups_of_tiles(kind: Kind) -> None:
-    """More tiles than are joined at once, of single elements, so that there are many."""
+    """More tiles than a group has; vectors of one element make many tiles."""
     x = values("cumsum", (1, 2 * 70 * FEW // 4))[:, ::2]
     check(kind, "cumsum", np.ascontiguousarray(x), 1, given=kind.array(np.repeat(x, 2, 1))[:, ::2])
     winners = np.sort(x, 1)
@@ -169,7 +169,7 @@ def test_several_groups_of_tiles(kind: Kind) -> None:
     assert (np.diff(kind.numpy(places)) >= 0).all()
 
 
-#: columns that blocks share out in several tiles: of one batch, of several and as two strips, with an axis before
+#: columns that blocks share in several tiles: of one batch, of several and as two strips, with an axis before
 TALL = [((2100, 2), 0), ((1100, 20), 0), ((2, 1100, 5), 1)]
 
 
@@ -192,7 +192,7 @@ def test_gradients_of_long_columns(kind: Kind, name: str, deterministic: bool) -
     check_gradient(kind, name, *TALL[1 + deterministic], deterministic)
 
 
-def test_places_in_long_columns(kind: Kind) -> None:
+def test_indices_in_long_columns(kind: Kind) -> None:
     x = np.sort(values("cummax", (1100, 6)), 0)
     x[:, 1::2] = x[:1, 1::2]
     for reverse in (False, True):
@@ -211,7 +211,7 @@ def test_several_groups_of_tiles_of_columns(kind: Kind) -> None:
 def test_what_a_sku_says() -> None:
     few, rows = ScanDescriptor("cumsum", (1 << 20, 24), 0), ScanDescriptor("cumsum", (1 << 20, 24), 1)
     assert nb.select(few).sku.variant == "scan:scan_long_columns"
-    assert nb.select(few, nb.PlanPreference(deterministic=False)).sku.variant == "scan_early:scan_long_columns"
+    assert nb.select(few, nb.PlanPreference(deterministic=False)).sku.variant == "scan_lookback:scan_long_columns"
     assert nb.select(rows).sku.variant == "scan:scan_rows"
     assert nb.select(ScanBackwardDescriptor("cumprod", (1, 1 << 28), 1)).sku.variant == "scan_back:scan_long_rows"
     assert nb.select(ScanDescriptor("cumsum", (0, 3), 0)).sku.variant == "scan"
@@ -220,7 +220,7 @@ def test_what_a_sku_says() -> None:
 @pytest.mark.parametrize(("shape", "axis"), [((1, 21 * FEW + 5), 1), ((10_100, 2), 0)])
 @pytest.mark.parametrize("name", ["cumsum", "logcumsumexp"])
 def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of few tiles each, so that small inputs have several."""
+    """Groups of few tiles, so that small inputs have several groups."""
     for constant, value in {"GROUP": 3, "LEAST_GROUP": 4, "MOST_GROUP": 4}.items():
         monkeypatch.setattr(tiling, constant, value)
     check(kind, name, values(name, shape), axis)
@@ -228,7 +228,7 @@ def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int
 
 @pytest.mark.parametrize("name", ["cummax", "cumprod", "logcumsumexp"])
 def test_gradients_of_several_groups(kind: Kind, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of odd rows, each of which begins elsewhere in a line."""
+    """Odd rows each begin at another offset in a line."""
     monkeypatch.setattr(tiling, "GROUP", 2)
     check_gradient(kind, name, (3, 4 * FEW + 31), 1, True)
 
@@ -238,7 +238,7 @@ def test_gradients_of_several_groups(kind: Kind, name: str, monkeypatch: pytest.
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize(("shape", "axis"), [((2, 2 * FEW + 37), 1), TALL[0], ((1100, 3), 0)])
 def test_any_order_of_blocks_and_lanes(kind: Kind, name: str, deterministic: bool, shape: tuple[int, ...], axis: int) -> None:
-    """With every check on, lanes preempted everywhere, and blocks in random order: no race, no hang, and in fixed order the same bits."""
+    """With all checks, lanes preempted anywhere and blocks in random order, no lane races or hangs; the fixed order gives the same bits."""
     x = kind.array(values("cumsum", shape))
     found = []
     for seed in (1, 2):

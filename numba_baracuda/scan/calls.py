@@ -1,4 +1,4 @@
-"""The functional form of the family: arrays become views, views a descriptor, and its plan is run."""
+"""The functions that users call: they turn arrays into views and a descriptor, and run its plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 
 _calls: dict[Any, plan.Plan] = {}
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
-_PLACED = {"return_indices": False, "index_dtype": "int64"}
+_INDEXED = {"return_indices": False, "index_dtype": "int64"}
 _WIDENED = {"dtype": None}
 
 
@@ -36,7 +36,7 @@ def _plan_of(op: Op, made: Any, view: Any, axis: Any, options: dict[str, Any], c
 
 
 def _index(op: Op, options: dict[str, Any]) -> str:
-    """The dtype of a second result, "" without one."""
+    """The dtype of indices, "" without them."""
     wanted = element(options["index_dtype"], op.name, "index_dtype").name
     if wanted not in op.indices:
         raise Unsupported(f"{op.name}: index is {wanted}, wants one of {', '.join(op.indices)} as index_dtype")
@@ -44,12 +44,12 @@ def _index(op: Op, options: dict[str, Any]) -> str:
 
 
 def forward_function(op: Op) -> Callable[..., Any]:
-    """``f(x, axis=-1)`` of a scan."""
-    x_place, y_place, indices_place = [(op.name, name, "") for name in ("x", "y", "indices")]
+    """The function ``f(x, axis=-1)`` of a scan."""
+    x_name, y_name, indices_name = [(op.name, name, "") for name in ("x", "y", "indices")]
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
-        view, given = arrays.read(x, x_place), options["out"]
+        view, given = arrays.read(x, x_name), options["out"]
         made = _plan_of(op, ScanDescriptor, view, axis, options, chosen)
         index, stream = made.descriptor.index, streams.stream_handle(options["stream"], view, op.name)
         if given is None:
@@ -58,27 +58,27 @@ def forward_function(op: Op) -> Callable[..., Any]:
             out = tuple(given) if index and isinstance(given, tuple | list) else (given,)
         if len(out) != 1 + bool(index):
             raise InvalidProblem(f"{op.name}: out is {len(out)} array, wants a pair of values and indices")
-        views = [arrays.read(each, place) for each, place in zip(out, (y_place, indices_place), strict=False)]
+        views = [arrays.read(each, name) for each, name in zip(out, (y_name, indices_name), strict=False)]
         made.execute([view, *views], stream, options["workspace"])
         return given if given is not None else out if index else out[0]
 
-    options = _OPTIONS | (_PLACED if op.traits["placed"] else {}) | (_WIDENED if op.traits["widened"] else {})
+    options = _OPTIONS | (_INDEXED if op.traits["has_indices"] else {}) | (_WIDENED if op.traits["widened"] else {})
     return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
-    """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that it wants."""
-    places = [(op.name, operand.name, "") for operand in op.operands]
+    """The function ``f(dy, x, y, axis=-1)`` of a gradient; it takes the operands that the gradient wants."""
+    names = [(op.name, operand.name, "") for operand in op.operands]
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         *saved, axis = arguments
-        views = [arrays.read(each, place) for each, place in zip(saved, places, strict=False)]
+        views = [arrays.read(each, name) for each, name in zip(saved, names, strict=False)]
         first = views[0]
         made = _plan_of(op, ScanBackwardDescriptor, first, axis, options, chosen)
         stream, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
         if out is None:
             out = allocation.empty(first, tuple(first.shape), first.element, stream)
-        made.execute([*views, arrays.read(out, places[-1])], stream, options["workspace"])
+        made.execute([*views, arrays.read(out, names[-1])], stream, options["workspace"])
         return out
 
     return function_of(op, call, {operand.name: NEEDED for operand in op.operands[:-1]} | {"axis": -1}, _OPTIONS | CALL, _doc(op, _BACKWARD))
@@ -89,22 +89,22 @@ def _doc(op: Op, text: str) -> str:
     return text.format(formula=op.formula, values=", ".join(values), notes=op.traits["notes"], wants=", ".join(wants))
 
 
-_REST = """Halves are kept in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. The order of every fold
-is fixed by shape and strides; ``deterministic=False`` lets long rows and columns be joined in the order in which their parts are done. ``out=``
-takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
+_REST = """Halves are accumulated in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. Shapes and strides
+fix the order of every fold; with ``deterministic=False``, blocks that share a long row or column combine their tiles in the order in which these
+are done. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
 
-Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have and more than 8 axes.
+Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have and for more than 8 axes.
 """
 _FORWARD = """{formula}
 
-over the elements up to the i-th along ``axis``, or with ``reverse=True`` from the i-th to the last; ``exclusive=True`` leaves the i-th out, and
-``initial`` stands before the first. ``x`` [any shape]; the result has its shape. {notes}
+over the elements j ≤ i along ``axis``, with ``reverse=True`` over j ≥ i. ``exclusive=True`` leaves element i out, and ``initial`` stands before the
+first element. ``x`` [any shape]; the result has its shape. {notes}
 
 """ + _REST  # fmt: skip
 _BACKWARD = """{formula}
 
-over the i whose result the element at j is part of: those from j on along ``axis``, or with ``reverse=True`` up to it. ``x`` is what the scan was
-given, ``y`` its result and ``dy`` the result's gradient; ``axis``, ``reverse``, ``exclusive`` and ``initial`` are those of the scan. Wants {wants}
-[any shape]; the result has their shape. {notes}
+over the results i that element j is part of: i ≥ j along ``axis``, with ``reverse=True`` i ≤ j. ``x`` is the input of the scan, ``y`` its result and
+``dy`` the gradient of that; ``axis``, ``reverse``, ``exclusive`` and ``initial`` are those of the scan. Wants {wants} [any shape]; the result has
+their shape. {notes}
 
 """ + _REST  # fmt: skip

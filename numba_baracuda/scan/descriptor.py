@@ -14,14 +14,14 @@ from ..core.options import Described, axis, check_element, flag, held, shape
 from ..core.vocabulary import ScanKind
 
 _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
-#: what a scan begins with where nothing is given
+#: the number before the first element by default
 BEGINNING = {
     ScanKind.CUMSUM: 0.0, ScanKind.CUMPROD: 1.0, ScanKind.CUMMAX: -math.inf, ScanKind.CUMMIN: math.inf, ScanKind.LOG_CUMSUM_EXP: -math.inf,
 }  # fmt: skip
-#: kinds whose results are elements, so that there are places of them, and the dtypes of these, or of sums and products of integers
-PLACED, INDICES = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
-PLACES = Operand("indices", ("input_shape",), index=True, output=True)
-#: kinds whose results of integers and truth values are wider, and the dtypes of these, the first by default
+#: kinds whose results are elements, which have indices; dtypes of indices, and of sums and products of integers
+INDEXED_KINDS, INDEX_ELEMENTS = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
+INDICES = Operand("indices", ("input_shape",), index=True, output=True)
+#: kinds whose results of integers and truth values may be wider, and the dtypes of these results by element, the first by default
 WIDENED = (ScanKind.CUMSUM, ScanKind.CUMPROD)
 RESULTS = {"i64": ("i64",), "i32": ("i64", "i32"), "bool": ("i64", "i32")}
 
@@ -39,11 +39,11 @@ def results_of(kind: Any, value: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class ScanDescriptor(Described):
-    """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it goes, ``reverse`` from its end.
+    """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it runs, with ``reverse`` from its end.
 
-    ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, int64 or int32, cummax and
-    cummin have a second result, ``indices``. ``result`` is the dtype of the result where there is a choice: that of cumsum and cumprod of integers
-    and truth values, int64 by default, may be int32, but not for int64.
+    ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, "i64" or "i32", cummax and
+    cummin have a second result, ``indices`` [the input's shape]. ``result`` is the dtype of the result where there is a choice: cumsum and cumprod of
+    integers and truth values have int64 by default, and of int32 and bool may have int32.
     """
 
     kind: ScanKind | str | int
@@ -79,7 +79,7 @@ class ScanDescriptor(Described):
 
     @property
     def beginning(self) -> float:
-        """What stands before the first element."""
+        """The number before the first element."""
         start: Any = BEGINNING[ScanKind.parse(self.kind)] if self.initial is None else self.initial
         if not BY_NAME[self.result].whole:
             return float(start)
@@ -98,16 +98,16 @@ class ScanDescriptor(Described):
 
     @property
     def index_name(self) -> str:
-        """Short name of the dtype of indices, else of results that are no elements, else ""."""
+        """Short name of the dtype of indices, else of results that differ from elements, else ""."""
         return self.index or (self.result if self.result != self.element else "")
 
     @property
     def accumulator(self) -> str:
-        """Short name of the type that states are kept in."""
+        """Short name of the type of states."""
         return BY_NAME[self.result].accumulator
 
     def check(self, op: Op) -> None:
-        """Raises for what no variant of the op could serve."""
+        """Raises for a problem that no variant of the op can serve."""
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
         check_element(op, self.element)
@@ -117,35 +117,35 @@ class ScanDescriptor(Described):
             raise Unsupported(f"{op.name}: dtype is {got}, wants {wants} for a scan of {value}")
         if self.initial is not None:
             held(op.name, "initial", self.initial, self.result, "a number or None")
-        if self.index and (self.kind not in PLACED or self.index not in INDICES):
-            wants = f"wants one of {', '.join(INDICES)}" if self.kind in PLACED else "wants none: its results are no elements"
+        if self.index and (self.kind not in INDEXED_KINDS or self.index not in INDEX_ELEMENTS):
+            wants = f"wants one of {', '.join(INDEX_ELEMENTS)}" if self.kind in INDEXED_KINDS else "wants none: its results are not elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")
 
     def specialise(self, op: Op) -> Op:
-        """The op, with the dtype of its result where that is another, and with a second result where there are indices."""
+        """The op, with the dtype of its result if that differs from the element, and with the operand ``indices`` if there are any."""
         if self.result != self.element:
             op = replace(op, operands=tuple(replace(each, element=self.result) if each.output else each for each in op.operands))
-        return replace(op, operands=(*op.operands, PLACES)) if self.index else op
+        return replace(op, operands=(*op.operands, INDICES)) if self.index else op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """Those that together need the largest workspace that any layout needs."""
+        """Layouts that together need the largest workspace of all layouts."""
         return typical_layouts({operand.name: self.input_shape for operand in op.operands})
 
 
 @dataclass(frozen=True, eq=False)
 class ScanBackwardDescriptor(ScanDescriptor):
-    """The gradient of a scan, described as that is."""
+    """The gradient of a scan, with the fields of that scan."""
 
     @property
     def beginning(self) -> float:
-        """What stands before the first element of the scan, or of its gradient where that is a sum."""
+        """The number before the first element of the scan, or of the gradient's own sum for cumsum."""
         return 0.0 if self.kind == ScanKind.CUMSUM else super().beginning
 
     def __post_init__(self) -> None:
         self._settle(f"{op_name(self.kind)}_backward")
 
     def check(self, op: Op) -> None:
-        """Raises for what no variant of the op could serve."""
+        """Raises for a problem that no variant of the op can serve."""
         super().check(op)
         if self.index:
             raise Unsupported(f"{op.name}: index is {self.index}, wants none: a gradient has no indices")

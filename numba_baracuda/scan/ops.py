@@ -1,4 +1,4 @@
-"""THE TABLE of the scan family: an op is a row."""
+"""The table of the scan family: an op is a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.registry import OPS
 from ..core.vocabulary import OpCategory, ScanKind
 from . import recipes
 from .calls import backward_function, forward_function
-from .descriptor import INDICES, PLACED, RESULTS, WIDENED, ScanBackwardDescriptor, ScanDescriptor, op_name
+from .descriptor import INDEX_ELEMENTS, INDEXED_KINDS, RESULTS, WIDENED, ScanBackwardDescriptor, ScanDescriptor, op_name
 
 
 def _operand(name: str, output: bool = False) -> Operand:
@@ -25,8 +25,8 @@ Y, DX = _operand("y", output=True), _operand("dx", output=True)
 
 
 def _variants(name: str) -> tuple[Variant, Variant]:
-    early = Variant(f"{name}_early", False, recipes.scan_early, named=recipes.named(recipes.scan_early, f"{name}_early"))
-    return early, Variant(name, True, recipes.scan, named=recipes.named(recipes.scan, name))
+    lookback = Variant(f"{name}_lookback", False, recipes.scan_lookback, named=recipes.named(recipes.scan_lookback, f"{name}_lookback"))
+    return lookback, Variant(name, True, recipes.scan, named=recipes.named(recipes.scan, name))
 
 
 FORWARD, BACKWARD = _variants("scan"), _variants("scan_back")
@@ -46,20 +46,22 @@ class Row:
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
 _WINNERS = (
-    "NaN wins and −0 < +0; infinities are values. Integers keep their dtype. The gradient goes to the first winner in the order of the scan, where "
-    "that is NaN to the first NaN; ``initial`` gets none."
+    "NaN wins and −0 < +0; infinities are values. Integers keep their dtype. The gradient goes to the first winner in the order of the scan, which "
+    "is the first NaN if there is one; ``initial`` gets none."
 )
-_PLACES = (
-    " ``return_indices=True`` gives a pair, the second the winners' places along the axis as ``index_dtype``, −1 where ``initial`` or nothing is."
+_INDICES = (
+    " ``return_indices=True`` returns a pair; its second array holds the winners' indices along the axis as ``index_dtype``, −1 where ``initial`` "
+    "wins or no element has come."
 )
 _WHOLE = (
-    ' Integers and truth values give int64; int32 and bool give int32 with ``dtype="int32"``. {0} beyond that range wrap around, modulo 2⁶⁴ or 2³². '
-    "``initial`` is then a whole number of that dtype. Integers have no gradient."
+    ' Integers and truth values give int64; int32 and bool give int32 with ``dtype="int32"``. {0} out of range wrap around, modulo 2⁶⁴ or 2³². '
+    "``initial`` is then a whole number in the range of that dtype. Integers have no gradient."
 )
 _ENDS = (
-    "The gradient is exact where elements are 0, one or many. It is p · s: p is the product of the elements before x[j] in the order of the scan, s "
-    "the sum of dy[i] times the elements of y[i] behind x[j]. A term of s with a factor of 0 is 0, even if another is ±∞ or NaN; where terms of both "
-    "signs are infinite, s is NaN or ±∞. The product p · s follows IEEE arithmetic, so an infinite p gives ±∞, or NaN if s is 0."
+    "The gradient is exact where one element is 0, or several are. It is p · s: p is the product of the elements before x[j] in the order of the "
+    "scan, s is the sum over i of dy[i] times the elements of y[i] after x[j]. A term of s with a factor of 0 is 0, even if another factor is ±∞ or "
+    "NaN; where terms of both signs are infinite, s is NaN or ±∞. The product p · s follows IEEE arithmetic: an infinite p gives ±∞, or NaN where s "
+    "is 0."
 )
 TABLE = (
     Row("cumsum", "y[i] = Σ x[j]", "dx[j] = Σ dy[i]", (DY,), _IEEE + _WHOLE.format("Sums"), (*NUMBERS, "bool")),
@@ -71,11 +73,12 @@ TABLE = (
     Row("cummin", "y[i] = min x[j]", "dx[j] = Σ dy[i] where x[j] is y[i]", (DY, X), _WINNERS, NUMBERS),
     Row(
         "log_cumsum_exp", "y[i] = log Σ exp x[j]", "dx[j] = Σ dy[i] · exp(x[j] − y[i])", (DY, X, SAVED),
-        "NaN propagates; of nothing but −∞ it is −∞, and the gradient 0; from any +∞ on +∞. Off by 4 ulp times 1 + |max x| + log n at most.",
+        "NaN propagates. Where all elements so far are −∞, the result is −∞ and the gradient 0; from a +∞ on, the result is +∞. The error is at most "
+        "4 ulp · (1 + |max x| + log n).",
     ),
 )  # fmt: skip
 
-#: shapes, each with the axis to scan, that together meet every kernel
+#: shapes, each with the scanned axis, that together need every kernel
 _SHAPES = (
     ((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0), ((1 << 20, 256), 1), ((1 << 22, 16), 1), ((64, 8192, 512), 1), ((999, 1000, 37), 2),
     ((7, (1 << 25) + 3), 1), ((1, 1 << 28), 1), ((1 << 20, 24), 0),
@@ -83,7 +86,7 @@ _SHAPES = (
 
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
-    """The shapes in float32, two of them in the other types, the other directions, and with indices."""
+    """The shapes in float32; two of them in the other types, in the other directions, and with indices."""
     made = ScanBackwardDescriptor if op.traits["backward"] else ScanDescriptor
 
     def problem(shape: tuple[int, ...], axis: int, lay: Callable[..., Layout] = contiguous, **options: Any) -> tuple[Any, dict[str, Layout]]:
@@ -100,7 +103,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         for result in results[1:]:
             for axis in (0, 1):
                 yield problem((1 << 14, 1 << 14), axis, element=element, result=result)
-    others: list[dict[str, Any]] = [{"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices if op.traits["placed"]]]
+    others: list[dict[str, Any]] = [{"reverse": True}, {"exclusive": True}, *[{"index": name} for name in op.indices if op.traits["has_indices"]]]
     for options in others:
         for axis in (0, 1):
             yield problem((1 << 14, 1 << 14), axis, **options)
@@ -108,13 +111,13 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 
 
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
-    """A scan and its gradient."""
+    """Adds a scan and its gradient to the registry; returns their functions."""
     name, kind = op_name(row.kind), ScanKind.parse(row.kind)
-    placed, widened = kind in PLACED, kind in WIDENED
+    has_indices, widened = kind in INDEXED_KINDS, kind in WIDENED
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], indices: tuple[str, ...], back: str | None) -> Op:
-        notes = row.notes + (_PLACES if placed and back else "") + ("" if back else f" {RULE}")
-        traits = {"notes": notes, "backward": back is None, "placed": placed, "widened": widened and back is not None}
+        notes = row.notes + (_INDICES if has_indices and back else "") + ("" if back else f" {RULE}")
+        traits = {"notes": notes, "backward": back is None, "has_indices": has_indices, "widened": widened and back is not None}
         return OPS.add(
             Op(
                 name, kind, OpCategory.SCAN, "scan", formula, operands, FORWARD if back else BACKWARD, row.elements if back else FLOATS, indices,
@@ -122,7 +125,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
             )
         )  # fmt: skip
 
-    forward = add(name, row.formula, (X, Y), INDICES if placed or widened else (), f"{name}_backward")
+    forward = add(name, row.formula, (X, Y), INDEX_ELEMENTS if has_indices or widened else (), f"{name}_backward")
     backward = add(f"{name}_backward", row.gradient, (*row.given, DX), (), None)
     return {name: forward_function(forward), backward.name: backward_function(backward)}
 

@@ -1,4 +1,4 @@
-"""A strided scan as rows along the scanned axis."""
+"""A scan of strided arrays as rows along the scanned axis."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """Operands as rows: the axes that are kept in as few as they are, in the order of the first operand's strides, and ``gaps`` along the rows.
+    """Operands as rows. Kept axes are merged into as few as strides allow, in the order of the first operand's strides.
 
-    ``vector`` is the number of elements of the widest access that fits all operands, of up to ``along`` bytes of the first along the rows, or
-    ``across`` bytes across. What is wider than 16 bytes for another operand takes several accesses there. Where it only fits the middle of each row,
-    rows are ``peeled``, and ``skew`` is by how many elements the first lies behind a multiple of it, as far as addresses tell.
+    ``shape`` and ``kept`` are the extents of the kept axes, and their strides in each operand; ``axis_strides`` is the stride of the scanned axis in
+    each operand, and ``extent`` its elements. ``along`` says that the scanned axis has the smallest stride. ``vector`` is the number of elements of
+    the widest access that fits all operands: up to ``along_bytes`` of the first operand along rows, or ``across`` bytes across them. What is wider
+    than 16 bytes for another operand takes several accesses there. Where such an access only fits the middle of each row, rows are ``peeled``, and
+    ``misalignment`` is the number of elements from the last aligned address to that of the first operand, as far as addresses tell.
     """
 
     shape: Strides
     kept: list[Strides]
-    gaps: Strides
+    axis_strides: Strides
     extent: int
     along: bool
     vector: int = 1
     peeled: bool = False
-    skew: int = 0
+    misalignment: int = 0
 
     @property
     def rows(self) -> int:
@@ -38,7 +40,7 @@ class Problem:
 
     @property
     def longest(self) -> int:
-        """Elements of a row and of what its first access has before it."""
+        """Elements of a row, and of its first vector before it."""
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
     @classmethod
@@ -47,24 +49,25 @@ class Problem:
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
         shape, kept = merge_axes([first.shape[k] for k in chosen], *[[each.strides[k] for k in chosen] for each in operands])
-        gaps = tuple(each.strides[axis] for each in operands)
+        axis_strides = tuple(each.strides[axis] for each in operands)
         nearest = min((abs(step) for count, step in zip(shape, kept[0], strict=True) if count > 1), default=math.inf)
-        along = extent > 1 and abs(gaps[0]) <= nearest
-        plain = cls(shape, kept, gaps, extent, along)
-        if any(step != 1 for step in (gaps if along else (strides[-1] for strides in kept))):
+        along = extent > 1 and abs(axis_strides[0]) <= nearest
+        plain = cls(shape, kept, axis_strides, extent, along)
+        if any(step != 1 for step in (axis_strides if along else (strides[-1] for strides in kept))):
             return plain
         widest = aligned = max(1, (along_bytes if along else across) // sizes[0])
         for each, size in zip(operands, sizes, strict=True):
             while aligned > 1 and each.address % min(ACCESS, aligned * size):
                 aligned //= 2
         steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
-        others = steps if along else [*gaps, *(step for step in steps if step != 1)]
+        others = steps if along else [*axis_strides, *(step for step in steps if step != 1)]
         vector = math.gcd(aligned, extent if along else shape[-1], *others)
-        skew = first.address // sizes[0] % widest
+        misalignment = first.address // sizes[0] % widest
         alike = all(
-            (each.address // size - skew) % run == 0 and all((step - other) % run == 0 for step, other in zip(strides, kept[0], strict=True))
-            for each, size, run, strides in zip(operands, sizes, [min(widest, ACCESS // size) for size in sizes], kept, strict=True)
+            (each.address // size - misalignment) % width == 0
+            and all((step - other) % width == 0 for step, other in zip(strides, kept[0], strict=True))
+            for each, size, width, strides in zip(operands, sizes, [min(widest, ACCESS // size) for size in sizes], kept, strict=True)
         )
         if along and vector < widest and alike and extent * sizes[0] > PEELED_BYTES:
-            return cls(shape, kept, gaps, extent, along, widest, True, skew)
-        return cls(shape, kept, gaps, extent, along, vector)
+            return cls(shape, kept, axis_strides, extent, along, widest, True, misalignment)
+        return cls(shape, kept, axis_strides, extent, along, vector)

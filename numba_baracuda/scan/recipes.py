@@ -11,8 +11,8 @@ from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, con
 from ..core.spec import KernelSpec
 from . import tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
+from .operators import INITIAL, NOTHING, operator_of
 from .problem import Problem
-from .rules import INITIAL, NOTHING, rule_of
 
 
 class _Scan:
@@ -21,50 +21,52 @@ class _Scan:
     def __init__(self, op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> None:
         name, value, index, result = op.name, descriptor.element, descriptor.index, descriptor.result
         output = next(operand.name for operand in op.operands if operand.output and not operand.index)
-        name += "_places" if index else ""
-        rule = rule_of(name, descriptor.exclusive)
+        name += "_indices" if index else ""
+        operator = operator_of(name, descriptor.exclusive)
         unit, wide = BY_NAME[value].itemsize, BY_NAME[result].itemsize
-        #: bytes of an element, and of the wider of an element and a result
-        self.rule, self.target, self.unit, self.size = rule, target, unit, max(unit, wide)
-        self.weight = tiling.WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
-        names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if index else output]
+        #: bytes of an input's element, and of the wider of that and a result
+        self.operator, self.target, self.unit, self.size = operator, target, unit, max(unit, wide)
+        self.weight = tiling.WEIGHTS[
+            "runs" if operator.scatters else "affine" if operator.distinct > 1 else "several" if len(operator.kinds) > 1 else "single"
+        ]
+        names = [*operator.inputs, *[operator.inputs[0]] * (3 - len(operator.inputs)), output, "indices" if index else output]
         across = unit * ((tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes) // self.size)
         along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)
         elements = [*[value] * 3, result, index or result]
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
-        #: bytes of an element in shared memory
-        self.held = len(rule.reads) * unit + (wide if result != value else 0) + (BY_NAME[index].itemsize if index else 0)
+        #: bytes of shared memory for one element: of all inputs, and of results and indices with memory of their own
+        self.staged_bytes = len(operator.inputs) * unit + (wide if result != value else 0) + (BY_NAME[index].itemsize if index else 0)
         self._state = descriptor.accumulator
-        self._place = "i32" if self.problem.extent < 1 << 30 else "i64"
-        # gradients that sum up what comes later go the other way
-        backwards = descriptor.reverse != (isinstance(descriptor, ScanBackwardDescriptor) and not rule.scatters)
+        self._position = "i32" if self.problem.extent < 1 << 30 else "i64"
+        # a gradient that sums over later elements runs the other way
+        backwards = descriptor.reverse != (isinstance(descriptor, ScanBackwardDescriptor) and not operator.scatters)
         self._constants: dict[str, Any] = {
-            "rule": name, "value": value, "result": result, "index": index, "vector": self.problem.vector, "reverse": backwards,
-            "exclusive": descriptor.exclusive, "place": self._place, "kept": len(self.problem.shape),
+            "operator": name, "value": value, "result": result, "index": index, "vector": self.problem.vector, "reverse": backwards,
+            "exclusive": descriptor.exclusive, "position": self._position, "kept": len(self.problem.shape),
         }  # fmt: skip
-        a, b, c = (*rule.reads, NULL, NULL)[:3]
+        a, b, c = (*operator.inputs, NULL, NULL)[:3]
         self._arguments: dict[str, Any] = {
-            "a": a, "b": b, "c": c, "y": output, "z": "indices" if index else NULL,
-            "extent": self.problem.extent, "initial": descriptor.beginning, "origin": NOTHING if descriptor.initial is None else INITIAL,
-            "kept_shape": self.problem.shape, "gaps": self.problem.gaps,
+            "a": a, "b": b, "c": c, "output": output, "indices": "indices" if index else NULL,
+            "extent": self.problem.extent, "initial": descriptor.beginning, "initial_position": NOTHING if descriptor.initial is None else INITIAL,
+            "kept_shape": self.problem.shape, "axis_strides": self.problem.axis_strides,
         }  # fmt: skip
 
     @property
     def bits(self) -> list[int]:
-        """Of each scalar of a state."""
-        return [8 * BY_NAME[self._place if letter == "p" else self._state].itemsize for letter in self.rule.kinds]
+        """Bits of each scalar of a state."""
+        return [8 * BY_NAME[self._position if letter == "p" else self._state].itemsize for letter in self.operator.kinds]
 
     def launch(self, kernel: str, blocks: int, more: dict[str, Any], resident: int = 0, **dealt: Any) -> Launch:
-        """A kernel whose parameters are the scan's, and ``more``."""
+        """A launch with the scan's constants and ``dealt``, its arguments and ``more``, and at least ``resident`` blocks a multiprocessor."""
         form, threads = "rows" if self.problem.along else "columns", dealt["threads"]
         spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}_{form}", tuple(sorted((self._constants | dealt).items())), threads, resident)
-        shared = threads * dealt["steps"] * self.problem.vector * self.held if self.problem.along else 0
-        strides = {f"{name}_{form}": each for name, each in zip("abcyz", self.problem.kept, strict=True)}
+        shared = threads * dealt["steps"] * self.problem.vector * self.staged_bytes if self.problem.along else 0
+        strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output", "indices"), self.problem.kept, strict=True)}
         return Launch(spec, (blocks, threads, shared), {**self._arguments, form: self.problem.rows, **strides, **more})
 
     def steps(self, nbytes: int) -> int:
-        """Accesses of a lane that holds so many bytes of every operand, fewer where that is too much for all of them."""
-        return tiling.steps_of(min(nbytes, tiling.LANE_BYTES * self.size // self.held), self.problem.vector, self.size)
+        """Vectors of a lane that has ``nbytes`` of each operand, fewer where shared memory holds less."""
+        return tiling.steps_of(min(nbytes, tiling.LANE_BYTES * self.size // self.staged_bytes), self.problem.vector, self.size)
 
     def columns(self) -> Recipe:
         problem, weight = self.problem, self.weight
@@ -73,24 +75,24 @@ class _Scan:
         blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
         return Recipe((self.launch("scan", blocks, {}, resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
 
-    def long_columns(self, group: int) -> Recipe | None:
-        """Columns shared out to blocks tile by tile, if they are long and few."""
+    def long_columns(self, group_tiles: int) -> Recipe | None:
+        """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
         problem, weight = self.problem, self.weight
         nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
         lanes, steps = tiling.column_lanes(accesses, nbytes, weight.strip_bytes), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
         threads = tiling.FEW_THREADS if self.target.emulated else tiling.COLUMN_THREADS
-        times, high = tiling.tall_tile(self.bits, threads // lanes * steps, len(self.rule.reads) * self.size)
+        batches, high = tiling.tall_tile(self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size)
         strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)
         if problem.rows * self.size > tiling.FEW_BYTES * self.target.multiprocessors or problem.extent <= tiling.LONG_TILES * high:
             return None
         dealt: dict[str, Any] = {
-            "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": group and tiling.group_of(strips),
-            "again": weight.strip_again,
+            "lanes": lanes, "steps": steps, "threads": threads, "batches": batches, "group_tiles": group_tiles and tiling.group_of(strips),
+            "l1_cached": weight.strip_again,
         }  # fmt: skip
-        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
+        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         resident = {4: weight.strip_blocks, 8: tiling.DOUBLE_STRIPS}.get(self.size, 0)
-        launch = self.launch("scan_long", strips * tiles, {"words": words.name, "tiles": tiles, "strips": strips}, resident, **dealt)
-        return Recipe((Clear(words.name), launch), (words,))
+        launch = self.launch("scan_long", strips * tiles, {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}, resident, **dealt)
+        return Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def rows(self) -> Recipe:
         problem, weight = self.problem, self.weight
@@ -98,36 +100,37 @@ class _Scan:
         lanes, steps, threads = tiling.dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
         resident = weight.row_blocks if self.size == 4 and problem.vector > 1 else 0
-        return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes), {"skew": problem.skew}, resident, **dealt),))
+        return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes), {"misalignment": problem.misalignment}, resident, **dealt),))
 
-    def long_rows(self, group: int) -> Recipe | None:
-        """Rows shared out to blocks, if they are long and few."""
+    def long_rows(self, group_tiles: int) -> Recipe | None:
+        """The launch that shares out rows to blocks, tile by tile; None unless rows are long and few."""
         problem, weight = self.problem, self.weight
         steps = self.steps(weight.long_bytes)
         threads = tiling.FEW_THREADS if self.target.emulated else weight.long_threads
-        resident = min(weight.long_blocks, weight.long_blocks if group else tiling.EARLY_BLOCKS, tiling.DOUBLE_BLOCKS if self.size == 8 else 32)
+        resident = min(weight.long_blocks, weight.long_blocks if group_tiles else tiling.EARLY_BLOCKS, tiling.DOUBLE_BLOCKS if self.size == 8 else 32)
         tile = threads * steps * problem.vector
-        resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
+        resident = min(resident, tiling.SHARED_BYTES // (tile * self.staged_bytes), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
         resident = max(1, resident - (self.target.capability >= (10, 0)))  # for which compilers take more registers
         longest = problem.extent + (tiling.LINE_BYTES // self.unit - 1 if problem.peeled else 0)
         if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or longest <= tiling.LONG_TILES * tile:
             return None
         tiles = ceil_div(longest, tile)
-        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
-        words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))
-        more = {"words": words.name, "skew": problem.skew, "tiles": tiles, "ahead": tiling.AHEAD * self.target.multiprocessors}
-        return Recipe((Clear(words.name), self.launch("scan_long", problem.rows * tiles, more, resident, **dealt)), (words,))
+        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": group_tiles}
+        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles))
+        distance = tiling.AHEAD * self.target.multiprocessors
+        more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
+        return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **dealt)), (tile_status,))
 
 
-def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, group: int) -> Recipe:
+def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, group_tiles: int) -> Recipe:
     if 0 in descriptor.input_shape:
         return Recipe(())
     made = _Scan(op, descriptor, layouts, target)
-    return made.long_rows(group) or made.rows() if made.problem.along else made.long_columns(group) or made.columns()
+    return made.long_rows(group_tiles) or made.rows() if made.problem.along else made.long_columns(group_tiles) or made.columns()
 
 
 def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:
-    """What a SKU says: the variant, and the kernel that operands in C order get."""
+    """The variant's part of a SKU: its name, and the kernel that contiguous operands get."""
 
     def name(op: Op, descriptor: ScanDescriptor, target: Target) -> str:
         steps = recipe(op, descriptor, {operand.name: contiguous(descriptor.input_shape) for operand in op.operands}, target).steps
@@ -137,10 +140,10 @@ def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDesc
 
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """One launch, and before it the clearing of a workspace where rows or columns are shared out to blocks."""
+    """One launch; where blocks share rows or columns, the statuses of tiles are cleared first. The order of every fold is fixed."""
     return _recipe(op, descriptor, layouts, target, tiling.GROUP)
 
 
-def scan_early(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """``scan``, but that the tiles of long rows and columns are joined in the order in which they are done."""
+def scan_lookback(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """``scan``, but blocks that share rows or columns combine tiles in the order in which these are done."""
     return _recipe(op, descriptor, layouts, target, 0)

@@ -129,6 +129,6 @@ def group_of(strips: int) -> int:
     return max(LEAST_GROUP, min(MOST_GROUP, power_of_two(ceil_div(APART, strips))))
 
 
-def words_of(bits: Sequence[int], items: int) -> int:
-    """64-bit words for chains of so many states."""
+def status_words(bits: Sequence[int], items: int) -> int:
+    """64-bit words of workspace that hold the counter of tiles and the statuses of ``items`` states."""
     return HEAD + 2 * items * (pieces_of(bits)[-1][0] + 1)

@@ -1,4 +1,43 @@
-"""Algorithms of the scan family; none of them names an op."""
+"""Algorithms of the scan family. No kernel names an op: each is given the name of a :class:`~..operators.ScanOperator`.
+
+A scan runs along one axis of an array; the other axes are *kept*. Each element of the kept axes has a row: the elements along the scanned axis.
+Kernels that scan across memory call the rows columns.
+
+| kernel | the scanned axis | a row or column belongs to |
+|---|---|---|
+| :func:`scan_rows` | has the smallest stride | a group of lanes, or a block |
+| :func:`scan_long_rows` | has the smallest stride | all blocks, a tile each |
+| :func:`scan_columns` | has a larger stride than a kept axis | one lane of each level of a block |
+| :func:`scan_long_columns` | has a larger stride than a kept axis | all blocks, a tile each |
+
+Strides and extents count elements. Constants of all kernels:
+
+* ``operator``: the operator's name, such as ``cumsum``, ``cummax_indices`` or ``cumprod_backward``
+* ``value``, ``result``: element types of the inputs and of ``output``; ``index``: that of ``indices``, "" without them
+* ``position``: "i32" or "i64", the type that positions along the scanned axis have in a state
+* ``vector``: elements of a vectorized load or store; more than 1 only where such an access is aligned in every operand
+* ``threads``: threads of a block
+* ``reverse``: whether the scan begins at the end of a row; ``exclusive``: whether an element is left out of its own result
+* ``kept``: the number of kept axes
+
+Parameters of all kernels:
+
+* ``a``, ``b``, ``c`` [any shape]: what the operator's ``inputs`` name, in that order; any address where it has fewer
+* ``output`` [same shape]: the results; ``indices`` [same shape]: the winners' positions in memory along the axis, −1 for none; not written where
+  ``index`` is ""
+* ``extent``: elements of a row; ``initial``: the number before the first element; ``initial_position``: its position, ``INITIAL`` of
+  :mod:`..operators` if a caller gave it, else ``NOTHING``
+* ``kept_shape`` [kept]: extents of the kept axes
+* ``a_strides``, ``b_strides``, ``c_strides``, ``output_strides``, ``indices_strides`` [kept]: strides of the kept axes in each operand
+* ``axis_strides`` [5]: strides of the scanned axis in ``a``, ``b``, ``c``, ``output`` and ``indices``; 1 if rows are contiguous and ``vector`` > 1
+
+Both long kernels also have:
+
+* ``group_tiles``: tiles whose aggregates are combined in one fixed order; 0 combines tiles in the order in which they are done
+* ``tile_status`` [words]: 64-bit words of workspace, zero before the launch. The first counts the tiles that blocks have taken. The statuses of
+  tiles begin at word ``HEAD`` of :mod:`..tiling`; see :mod:`.lookback`
+* ``tiles``: tiles of a row, or of a strip of columns
+"""
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .columns import scan_columns, scan_long_columns

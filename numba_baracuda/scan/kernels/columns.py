@@ -1,4 +1,4 @@
-"""Scans along another axis than the one on which neighbours lie side by side: lanes share out the columns, and walk down."""
+"""Scans across memory: adjacent lanes have adjacent columns, and each walks down its own."""
 
 from typing import Any
 
@@ -11,176 +11,191 @@ from ...device.warp import scan_of
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from .chain import chain_of
-from .law import law_of
-from .stack import stack_of
+from .column_tile import column_tile_of
+from .lookback import lookback_of
+from .operator_functions import functions_of
 
 
 @jit.kernel
 def scan_columns(
-    *, rule: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    place: str, kept: int,
+    *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
+    position: str, kept: int,
 ) -> Any:  # fmt: skip
-    """``scan_rows`` where x is not contiguous along the rows: here they are called columns.
+    """:func:`scan_rows` where the scanned axis is not the one of the smallest stride: rows are called columns here.
 
-    A block has ``lanes`` lanes beside each other, ``vector`` columns each, and threads / lanes below each other, which take ``steps`` neighbouring
-    places each of a tile. Their folds meet in shared memory, where a thread for each column turns them into what lies before each, and keeps the
-    carry of the next tile. Bytes and order as ``scan_rows``.
+    ``lanes`` adjacent lanes have ``vector`` columns each. A block has threads / lanes such *levels* below each other; a tile is ``steps`` consecutive
+    positions a level. Each lane folds its part of each column. One thread a column turns these aggregates, in shared memory, into the prefixes of the
+    levels, and keeps the prefix of the next tile. Order and bytes as :func:`scan_rows`.
+
+    Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two up to 32. ``steps``: consecutive
+    positions that a lane has of a tile. ``columns``: the number of columns.
     """
-    law = law_of(rule, value, result, exclusive, place)
-    stack, states, wide = stack_of(law, vector, steps, reverse, index, False), law.states, law.wide
-    fetch, fold, give, begin, combine, get, put = stack.fetch, stack.fold, stack.give, law.begin, states.combine, law.get, law.put
-    depth, columns_a_block, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
-    pitch, tile = columns_a_block + (lanes if lanes < 32 else 0), depth * steps
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
-    (few_0, few_1, few_2, few_3), size_q, size_r = law.sizes(vector), size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1
+    functions = functions_of(operator, value, result, exclusive, position)
+    column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, False), functions.states, functions.wide
+    load, fold, store = column_tile.load, column_tile.fold, column_tile.store
+    initial_state, combine, get, put = functions.initial_state, states.combine, functions.get, functions.put
+    levels, block_columns, column_of, size = threads // lanes, lanes * vector, place_of(kept), column_tile.size
+    pitch, tile_extent = block_columns + (lanes if lanes < 32 else 0), levels * steps
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
+    local_0, local_1, local_2, local_3 = functions.sizes(vector)
+    size_q, size_r = size if functions.operator.distinct > 1 else 1, size if functions.operator.distinct > 2 else 1
 
     def scan_columns(
-        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result],
-        columns: int64, extent: int64, initial: Scalar[wide], origin: int64,
-        kept_shape: Extents[kept], a_columns: Extents[kept], b_columns: Extents[kept], c_columns: Extents[kept], y_columns: Extents[kept],
-        z_columns: Extents[kept], gaps: Extents[5],
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result],
+        columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64,
+        kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
+        indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
-        made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
-        met = (
+        transformed = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+        shared_states = (
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
             cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
-        before = (
-            cuda.local.array(few_0, kind_0), cuda.local.array(few_1, kind_1), cuda.local.array(few_2, kind_2), cuda.local.array(few_3, kind_3),
+        prefixes = (
+            cuda.local.array(local_0, kind_0), cuda.local.array(local_1, kind_1), cuda.local.array(local_2, kind_2),
+            cuda.local.array(local_3, kind_3),
         )  # fmt: skip
         thread = uint32(cuda.threadIdx.x)
-        below, beside = int32(thread // uint32(lanes)), int32(thread % uint32(lanes))
-        column = (int64(cuda.blockIdx.x) * lanes + beside) * vector
-        there = column < columns
+        level, lane = int32(thread // uint32(lanes)), int32(thread % uint32(lanes))
+        column = (int64(cuda.blockIdx.x) * lanes + lane) * vector
+        active = column < columns
         column = min(column, int64(columns - vector))
-        bases = column_of(column, kept_shape, a_columns), column_of(column, kept_shape, b_columns), column_of(column, kept_shape, c_columns)
-        to_y, to_z = column_of(column, kept_shape, y_columns), column_of(column, kept_shape, z_columns)
-        carry, first, end, own = begin(initial, origin), int64(0), int64(extent), below * pitch + beside
-        while first < end:
-            start = first + below * steps
-            fetch((a, b, c), bases, gaps, start, end, initial, made)
+        bases = column_of(column, kept_shape, a_strides), column_of(column, kept_shape, b_strides), column_of(column, kept_shape, c_strides)
+        output_base, indices_base = column_of(column, kept_shape, output_strides), column_of(column, kept_shape, indices_strides)
+        tile_prefix, tile_start, end, slot = initial_state(initial, initial_position), int64(0), int64(extent), level * pitch + lane
+        while tile_start < end:
+            start = tile_start + level * steps
+            load((a, b, c), bases, axis_strides, start, end, initial, transformed)
             for v in range(vector):
-                put(met, own + v * lanes, fold(made, v, start, end))
+                put(shared_states, slot + v * lanes, fold(transformed, v, start, end))
             cuda.syncthreads()
-            if thread < columns_a_block:
-                for d in range(depth):
-                    total = get(met, d * pitch + thread)
-                    put(met, d * pitch + thread, carry)
-                    carry = combine(carry, total)
+            if thread < block_columns:
+                for d in range(levels):
+                    aggregate = get(shared_states, d * pitch + thread)
+                    put(shared_states, d * pitch + thread, tile_prefix)
+                    tile_prefix = combine(tile_prefix, aggregate)
             cuda.syncthreads()
-            # no barrier behind: these places are the thread's own again, and it alone overwrites them with the next tile's folds
+            # no barrier after this: a thread reads only the slots that it alone overwrites with the next tile's aggregates
             for v in range(vector):
-                put(before, v, get(met, own + v * lanes))
-            if there:
-                give(y, z, to_y, to_z, gaps[3], gaps[4], made, start, end, before)
-            first = opaque(first + tile)
+                put(prefixes, v, get(shared_states, slot + v * lanes))
+            if active:
+                store(output, indices, output_base, indices_base, axis_strides[3], axis_strides[4], transformed, start, end, prefixes)
+            tile_start = opaque(tile_start + tile_extent)
 
-    return scan_columns, lambda columns: (-(-columns // columns_a_block), threads, 0)
+    return scan_columns, lambda columns: (-(-columns // block_columns), threads, 0)
 
 
 @jit.kernel
 def scan_long_columns(
-    *, rule: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    place: str, kept: int, group: int, times: int, again: bool,
+    *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
+    position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool,
 ) -> Any:  # fmt: skip
-    """``scan_columns`` where there are few columns: a block scans one tile of a strip of them, and learns from other blocks what comes before it.
+    """:func:`scan_columns` where columns are few and long: each block scans one tile, and gets the prefixes before it by decoupled look-back.
 
-    A strip is what ``scan_columns`` gives to a block; here a lane takes ``times`` batches of places that follow one another. The first of ``words``
-    hands out the ``tiles`` tiles of all ``strips``, those beside each other first; the others are those of the chain, an item for each column, as
-    in ``scan_long_rows``. Bytes: every operand once, or, if a tile is more than one batch, twice, the second time from the caches where they hold it;
-    and 16 for each piece of a tile's states, written, and read some times.
+    A *strip* is the columns of one block. Blocks take tiles from a counter, those of all strips at one height before those further on. A lane has
+    ``batches`` batches of ``steps`` consecutive positions of a tile. It folds them all, and loads them again for the results unless there is only
+    one. Order: fixed by the constants; ``group_tiles`` 0 combines tiles in the order in which they are done. Bytes: every operand once; with several
+    batches the inputs twice, the second time from the caches as far as these hold them; and 16 for each 64-bit piece of a column's state in a tile,
+    written once and polled.
+
+    Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two up to 32. ``steps``: consecutive
+    positions of a batch. ``batches``: batches that a lane has of a tile. ``l1_cached``: whether loads leave the inputs in L1 for the second reading.
+    ``columns``: the number of columns. ``strips``: the number of strips, ⌈columns / (lanes · vector)⌉.
     """
-    law = law_of(rule, value, result, exclusive, place)
-    stack, states, wide = stack_of(law, vector, steps, reverse, index, again), law.states, law.wide
-    fetch, fold, give, begin, combine, identity, get, put = (
-        stack.fetch, stack.fold, stack.give, law.begin, states.combine, states.identity, law.get, law.put,
-    )  # fmt: skip
-    depth, beside_all, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
-    pitch, places, high = beside_all + (lanes if lanes < 32 else 0), times * steps, depth * times * steps
-    chain = chain_of(states, group, beside_all, threads)
-    before_tile, own_lanes, over_lanes, of_lower, of_lane = chain.before, chain.lanes, scan_of(states, chain.lanes), states.of_lower, states.of_lane
-    share, busy = depth // own_lanes, beside_all * own_lanes
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
-    (told_0, told_1, told_2, told_3), (few_0, few_1, few_2, few_3) = law.sizes(beside_all), law.sizes(vector)
-    size_q, size_r = size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1
+    functions = functions_of(operator, value, result, exclusive, position)
+    column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, l1_cached), functions.states, functions.wide
+    load, fold, store = column_tile.load, column_tile.fold, column_tile.store
+    initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
+    levels, block_columns, column_of, size = threads // lanes, lanes * vector, place_of(kept), column_tile.size
+    pitch, level_extent, tile_extent = block_columns + (lanes if lanes < 32 else 0), batches * steps, levels * batches * steps
+    lookback = lookback_of(states, group_tiles, block_columns, threads)
+    look_back, lookback_lanes = lookback.look_back, lookback.lanes
+    over_lanes, of_lower, of_lane = scan_of(states, lookback_lanes), states.of_lower, states.of_lane
+    levels_a_lane, lookback_threads = levels // lookback_lanes, block_columns * lookback_lanes
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
+    (prefixes_0, prefixes_1, prefixes_2, prefixes_3), (local_0, local_1, local_2, local_3) = functions.sizes(block_columns), functions.sizes(vector)
+    size_q, size_r = size if functions.operator.distinct > 1 else 1, size if functions.operator.distinct > 2 else 1
 
     @jit.device
-    def descend(met: Any, column: Any) -> Any:
-        """Turns the folds of lanes below each other into what lies before each; the fold of all."""
-        lane = int32(cuda.threadIdx.x) & (own_lanes - 1)
-        first, total = lane * share * pitch + column, identity()
-        for d in range(share):
-            total = combine(total, get(met, first + d * pitch))
-        through = over_lanes(total)
-        state = of_lower(through, int32(1))
+    def scan_levels(shared_states: Any, column: Any) -> Any:
+        """Turns the aggregates of a column's levels, in shared memory, into their exclusive prefixes; returns the column's aggregate."""
+        lane = int32(cuda.threadIdx.x) & (lookback_lanes - 1)
+        slot, aggregate = lane * levels_a_lane * pitch + column, identity()
+        for d in range(levels_a_lane):
+            aggregate = combine(aggregate, get(shared_states, slot + d * pitch))
+        inclusive = over_lanes(aggregate)
+        state = of_lower(inclusive, int32(1))
         if lane == 0:
             state = identity()
-        for d in range(share):
-            total = get(met, first + d * pitch)
-            put(met, first + d * pitch, state)
-            state = combine(state, total)
-        return of_lane(through, int32(cuda.laneid) | (own_lanes - 1))
+        for d in range(levels_a_lane):
+            aggregate = get(shared_states, slot + d * pitch)
+            put(shared_states, slot + d * pitch, state)
+            state = combine(state, aggregate)
+        return of_lane(inclusive, int32(cuda.laneid) | (lookback_lanes - 1))
 
     def scan_long_columns(
-        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result], words: Ptr[int64],
-        columns: int64, extent: int64, initial: Scalar[wide], origin: int64, tiles: int64, strips: int64,
-        kept_shape: Extents[kept], a_columns: Extents[kept], b_columns: Extents[kept], c_columns: Extents[kept], y_columns: Extents[kept],
-        z_columns: Extents[kept], gaps: Extents[5],
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], tile_status: Ptr[int64],
+        columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64, tiles: int64, strips: int64,
+        kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
+        indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
-        made = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
-        met = (
+        transformed = (cuda.local.array(size, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+        shared_states = (
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
             cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
-        told = (
-            cuda.shared.array(told_0, kind_0), cuda.shared.array(told_1, kind_1), cuda.shared.array(told_2, kind_2),
-            cuda.shared.array(told_3, kind_3),
+        tile_prefixes = (
+            cuda.shared.array(prefixes_0, kind_0), cuda.shared.array(prefixes_1, kind_1), cuda.shared.array(prefixes_2, kind_2),
+            cuda.shared.array(prefixes_3, kind_3),
         )  # fmt: skip
-        before = (
-            cuda.local.array(few_0, kind_0), cuda.local.array(few_1, kind_1), cuda.local.array(few_2, kind_2), cuda.local.array(few_3, kind_3),
+        prefixes = (
+            cuda.local.array(local_0, kind_0), cuda.local.array(local_1, kind_1), cuda.local.array(local_2, kind_2),
+            cuda.local.array(local_3, kind_3),
         )  # fmt: skip
         ticket = cuda.shared.array(2, int64)
         thread = int32(cuda.threadIdx.x)
         if thread == 0:
-            number = fetch_add(words, 0, int64(1))
+            number = fetch_add(tile_status, 0, int64(1))
             ticket[0] = number // strips
-            ticket[1] = (number - ticket[0] * strips) * beside_all
+            ticket[1] = (number - ticket[0] * strips) * block_columns
         cuda.syncthreads()
-        tile, strip = ticket[0], ticket[1]
-        below, beside = int32(uint32(thread) // uint32(lanes)), int32(uint32(thread) % uint32(lanes))
-        column = strip + beside * vector
-        there = column < columns
+        tile, first_column = ticket[0], ticket[1]
+        level, lane = int32(uint32(thread) // uint32(lanes)), int32(uint32(thread) % uint32(lanes))
+        column = first_column + lane * vector
+        active = column < columns
         column = min(column, int64(columns - vector))
-        bases = column_of(column, kept_shape, a_columns), column_of(column, kept_shape, b_columns), column_of(column, kept_shape, c_columns)
-        to_y, to_z = column_of(column, kept_shape, y_columns), column_of(column, kept_shape, z_columns)
-        end, own = int64(extent), below * pitch + beside
-        first = tile * high + below * places
+        bases = column_of(column, kept_shape, a_strides), column_of(column, kept_shape, b_strides), column_of(column, kept_shape, c_strides)
+        output_base, indices_base = column_of(column, kept_shape, output_strides), column_of(column, kept_shape, indices_strides)
+        end, slot = int64(extent), level * pitch + lane
+        level_start = tile * tile_extent + level * level_extent
         for v in range(vector):
-            put(before, v, identity())
-        start = first
-        while start < first + places:
-            fetch((a, b, c), bases, gaps, start, end, initial, made)
+            put(prefixes, v, identity())
+        start = level_start
+        while start < level_start + level_extent:
+            load((a, b, c), bases, axis_strides, start, end, initial, transformed)
             for v in range(vector):
-                put(before, v, combine(get(before, v), fold(made, v, start, end)))
+                put(prefixes, v, combine(get(prefixes, v), fold(transformed, v, start, end)))
             start = opaque(start + steps)
         for v in range(vector):
-            put(met, own + v * lanes, get(before, v))
+            put(shared_states, slot + v * lanes, get(prefixes, v))
         cuda.syncthreads()
-        total, asked = identity(), int64(0)
-        if thread < busy:
-            number = thread // own_lanes
-            total = descend(met, number)
-            asked = strip + number % lanes * vector + number // lanes
-        before_tile(words, tile * columns + asked, columns, tile, tiles, asked < columns, begin(initial, origin), total, told)
+        aggregate, lookback_column = identity(), int64(0)
+        if thread < lookback_threads:
+            number = thread // lookback_lanes
+            aggregate = scan_levels(shared_states, number)
+            lookback_column = first_column + number % lanes * vector + number // lanes
+        look_back(
+            tile_status, tile * columns + lookback_column, columns, tile, tiles, lookback_column < columns, initial_state(initial, initial_position),
+            aggregate, tile_prefixes,
+        )  # fmt: skip
         for v in range(vector):
-            put(before, v, combine(get(told, beside + v * lanes), get(met, own + v * lanes)))
-        start = first
-        while start < first + places:
-            if times > 1:
-                fetch((a, b, c), bases, gaps, start, end, initial, made)
-            if there:
-                give(y, z, to_y, to_z, gaps[3], gaps[4], made, start, end, before)
+            put(prefixes, v, combine(get(tile_prefixes, lane + v * lanes), get(shared_states, slot + v * lanes)))
+        start = level_start
+        while start < level_start + level_extent:
+            if batches > 1:
+                load((a, b, c), bases, axis_strides, start, end, initial, transformed)
+            if active:
+                store(output, indices, output_base, indices_base, axis_strides[3], axis_strides[4], transformed, start, end, prefixes)
             start = opaque(start + steps)
 
     return scan_long_columns, lambda strips, tiles: (strips * tiles, threads, 0)

@@ -1,6 +1,6 @@
-"""Sums of exponentials as exp(m)·s, m the greatest exponent: functions that give what the rules want for the accumulator's type.
+"""Sums of exponentials as exp(m) · s, where m is the greatest exponent: functions that scan operators want for the accumulator's type.
 
-In float32 powers and logarithms are those of the machine, to base 2: off by 2 ulp, and by half an ulp of the exponent; float64 takes the library's.
+In float32, powers and logarithms are the machine's, to base 2: off by 2 ulp, and by half an ulp of the exponent. In float64 they are the library's.
 """
 
 from __future__ import annotations
@@ -15,86 +15,89 @@ from ...device.numbers import exp2_approx, log2_approx, maximum
 from ...runtime import jit
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
-#: exp(−x) is 0
-_FAR = {"float32": 200.0, "float64": 2000.0}
+#: exp(−x) is 0 from such x on
+_UNDERFLOW = {"float32": 200.0, "float64": 2000.0}
 
 
 @functools.cache
-def _functions(kind: Any) -> tuple[Any, Any]:
-    """exp and log."""
+def _exp_and_log(kind: Any) -> tuple[Any, Any]:
+    """exp and log for the accumulator's type."""
     if kind == float32:
         return jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))), jit.device(lambda x: log2_approx(x) * float32(_LN_2))
     return jit.device(lambda x: math.exp(x)), jit.device(lambda x: math.log(x))
 
 
 @functools.cache
-def joined(kind: Any) -> Any:
+def add_exponentials(kind: Any) -> Any:
     """``combine(a, b)`` after Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 
-    The distance of equal infinities is NaN, which ``min`` passes over: they are as far apart as numbers whose sum is the greater one. NaN stays in m.
+    The distance of equal infinities is NaN, which ``min`` passes over: they count as far apart, and their sum is the greater one. NaN stays in m.
     """
-    power, _ = _functions(kind)
-    far = kind(_FAR[str(kind)])
+    power, _ = _exp_and_log(kind)
+    underflow = kind(_UNDERFLOW[str(kind)])
 
     @jit.device
     def combine(a: Any, b: Any) -> Any:
-        apart = a[0] - b[0]
-        more, less = a[1] if apart > 0 else b[1], b[1] if apart > 0 else a[1]
-        return maximum(a[0], b[0]), more + less * power(-min(abs(apart), far))
+        distance = a[0] - b[0]
+        greater, lesser = a[1] if distance > 0 else b[1], b[1] if distance > 0 else a[1]
+        return maximum(a[0], b[0]), greater + lesser * power(-min(abs(distance), underflow))
 
     return combine
 
 
 @functools.cache
 def _logarithm(kind: Any) -> Any:
-    _, log = _functions(kind)
+    _, log = _exp_and_log(kind)
     return jit.device(lambda state: state[0] + log(state[1]))
 
 
 @functools.cache
 def logarithm_after(kind: Any) -> Any:
-    """``emit``: log Σ exp x up to the element."""
+    """``emit`` of an inclusive scan: log Σ exp x up to the element."""
     log = _logarithm(kind)
-    return jit.device(lambda before, after, p, r, place, one: log(after))
+    return jit.device(lambda before, after, p, r, position, one: log(after))
 
 
 @functools.cache
 def logarithm_before(kind: Any) -> Any:
-    """``emit``: log Σ exp x before the element."""
+    """``emit`` of an exclusive scan: log Σ exp x before the element."""
     log = _logarithm(kind)
-    return jit.device(lambda before, after, p, r, place, one: log(before))
+    return jit.device(lambda before, after, p, r, position, one: log(before))
 
 
 @functools.cache
 def _share(kind: Any) -> Any:
     """``share(part, whole)`` = exp(part − whole) for part ≤ whole, 1 for equal infinities."""
-    power, _ = _functions(kind)
+    power, _ = _exp_and_log(kind)
     return jit.device(lambda part, whole, one: power(one - one if part == whole else part - whole))
 
 
 @functools.cache
 def _weight(kind: Any) -> Any:
-    """``weight(x, whole)`` = exp(x − whole), at most 1; of nothing, whose logarithm is −∞, 0."""
-    power, _ = _functions(kind)
+    """``weight(x, whole)`` = exp(x − whole), at most 1; 0 where whole is −∞, the logarithm of nothing."""
+    power, _ = _exp_and_log(kind)
 
     @jit.device
     def weight(x: Any, whole: Any, one: Any) -> Any:
-        apart = x - whole
-        share = power(one - one if apart > 0 else apart)
+        distance = x - whole
+        share = power(one - one if distance > 0 else distance)
         return one - one if whole == -math.inf else share
 
     return weight
 
 
 @functools.cache
-def shares_ahead(kind: Any) -> Any:
-    """``prepare`` where c is the logarithm of the sum with the element and ``near`` the one without: what share the rest is, and the element."""
+def shares_inclusive(kind: Any) -> Any:
+    """``transform`` of an inclusive scan: q is the share of the sum without the element, r that of the element.
+
+    c is the logarithm of the sum with the element, ``neighbour`` that without it.
+    """
     share, weight = _share(kind), _weight(kind)
-    return jit.device(lambda a, b, c, near, one: (a, share(near, c, one), weight(b, c, one)))
+    return jit.device(lambda a, b, c, neighbour, one: (a, share(neighbour, c, one), weight(b, c, one)))
 
 
 @functools.cache
-def shares_behind(kind: Any) -> Any:
-    """``prepare`` where c is the logarithm of the sum without the element and ``near`` the one with it."""
+def shares_exclusive(kind: Any) -> Any:
+    """The same of an exclusive scan: c is the logarithm of the sum without the element, ``neighbour`` that with it."""
     share, weight = _share(kind), _weight(kind)
-    return jit.device(lambda a, b, c, near, one: (a, share(c, near, one), weight(b, near, one)))
+    return jit.device(lambda a, b, c, neighbour, one: (a, share(c, neighbour, one), weight(b, neighbour, one)))

@@ -1,4 +1,4 @@
-"""Scans along the axis on which neighbours lie side by side: lanes share out the elements of a row."""
+"""Scans along the axis of the smallest stride: lanes share the elements of a row."""
 
 from typing import Any
 
@@ -13,111 +13,120 @@ from ...kernels.elements import place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import LINE_BYTES
-from .chain import chain_of
-from .law import law_of
-from .part import part_of
+from .lookback import lookback_of
+from .operator_functions import functions_of
+from .warp_tile import warp_tile_of
 
 
 @jit.kernel
 def scan_rows(
-    *, rule: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    peeled: bool, place: str, kept: int,
+    *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
+    peeled: bool, position: str, kept: int,
 ) -> Any:  # fmt: skip
-    """``y[o, r] = emit(initial ⊕ lift(x[o, 0]) ⊕ … ⊕ lift(x[o, r]))``; a, b, c are what the rule reads, z takes the places of winners.
+    """``output[r, i] = emit(initial ⊕ lift(a[r, 0]) ⊕ … ⊕ lift(a[r, i]))`` for each row r: a group of lanes scans it tile by tile.
 
-    A group of ``lanes`` lanes, which is a block where there are more than 32, walks its row in tiles of ``steps`` accesses a lane. Every lane folds
-    neighbouring elements, the lanes of a warp are scanned by shuffles, and warps through shared memory; the tiles follow each other with a carry.
-    The order is fixed by the geometry. Bytes: every operand once.
+    Each lane folds consecutive elements of a tile. Shuffles scan the lanes of a warp; where a row has a block, shared memory carries the aggregates
+    of warps to the others. ``tile_prefix`` is the fold of all that comes before a tile. Order: fixed by the constants. Bytes: every operand once.
+
+    Constants and parameters as :mod:`.` lists them, and: ``lanes``: lanes a row, a power of two; more than 32 are the whole block. ``steps``: vectors
+    that a lane has of a tile. ``peeled``: whether rows begin or end inside a vector, whose elements outside the row are left alone. ``rows``: the
+    number of rows. ``misalignment``: elements from the last aligned vector's address to that of ``a``, as far as its layout tells.
     """
-    law = law_of(rule, value, result, exclusive, place)
-    part, states = part_of(law, vector, lanes, steps, threads, reverse, peeled, False, index), law.states
-    edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
-    begin, combine, element, wide = law.begin, states.combine, law.element, law.wide
+    functions = functions_of(operator, value, result, exclusive, position)
+    warp_tile, states = warp_tile_of(functions, vector, lanes, steps, threads, reverse, peeled, False, index), functions.states
+    peel, load, fold, store, size = warp_tile.peel, warp_tile.load, warp_tile.fold, warp_tile.store, warp_tile.size
+    initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
-    over_warps, row_of, gapless, tile = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
-    kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
+    over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
+    index_type, result_type = jit.SCALARS[index or "i32"], functions.result
 
     def scan_rows(
-        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result],
-        rows: int64, extent: int64, initial: Scalar[wide], origin: int64, skew: int64,
-        kept_shape: Extents[kept], a_rows: Extents[kept], b_rows: Extents[kept], c_rows: Extents[kept], y_rows: Extents[kept],
-        z_rows: Extents[kept], gaps: Extents[5],
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result],
+        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64,
+        kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
+        indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
-        shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
-        results = cuda.shared.array(0, kind_of_results, 16)
+        shared, shared_indices = cuda.shared.array(0, element, 16), cuda.shared.array(0, index_type, 16)
+        shared_results = cuda.shared.array(0, result_type, 16)
         thread = uint32(cuda.threadIdx.x)
         lane, warp = int32(thread % uint32(group_lanes)), int32(thread % uint32(lanes) // uint32(32))
         row = int64(cuda.blockIdx.x) * groups + int32(thread // uint32(lanes))
-        there = row < rows
+        active = row < rows
         row = min(row, int64(rows - 1))
-        bases = row_of(row, kept_shape, a_rows), row_of(row, kept_shape, b_rows), row_of(row, kept_shape, c_rows)
-        to_y, to_z = row_of(row, kept_shape, y_rows), row_of(row, kept_shape, z_rows)
-        apart = (int64(1), int64(1), int64(1)) if gapless else (gaps[0], gaps[1], gaps[2])
-        y_gap, z_gap = (int64(1), int64(1)) if gapless else (gaps[3], gaps[4])
-        carry, first, spare, end = begin(initial, origin), int64(0), int64(0), int64(extent)
+        bases = row_of(row, kept_shape, a_strides), row_of(row, kept_shape, b_strides), row_of(row, kept_shape, c_strides)
+        output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
+        strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
+        output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
+        tile_prefix, tile_start, safe, end = initial_state(initial, initial_position), int64(0), int64(0), int64(extent)
         if peeled:
-            skipped, spare = edge(bases[0], extent, skew)
-            first = -skipped
-        while first < end:
-            at = first + warp * (size * group_lanes)
-            beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
-            below, total = fold(shared, at, lane, end, initial, beside)
-            own = carry
+            skipped, safe = peel(bases[0], extent, misalignment)
+            tile_start = -skipped
+        while tile_start < end:
+            warp_start = tile_start + warp * (size * group_lanes)
+            neighbour = load((a, b, c), bases, strides, warp_start, lane, end, safe, shared)
+            lane_prefix, aggregate = fold(shared, warp_start, lane, end, initial, neighbour)
+            prefix = tile_prefix
             if whole_block:
-                behind, total = over_warps(lane == 0, total)
-                own = combine(carry, behind)
+                warp_prefix, aggregate = over_warps(lane == 0, aggregate)
+                prefix = combine(tile_prefix, warp_prefix)
             if lane > 0:
-                own = combine(own, below)
-            give(y, z, to_y, to_z, y_gap, z_gap, there, at, lane, end, initial, beside, own, shared, results, places)
-            carry = combine(carry, total)
-            first = opaque(first + tile)
+                prefix = combine(prefix, lane_prefix)
+            store(
+                output, indices, output_base, indices_base, output_stride, indices_stride, active, warp_start, lane, end, initial, neighbour, prefix,
+                shared, shared_results, shared_indices,
+            )  # fmt: skip
+            tile_prefix = combine(tile_prefix, aggregate)
+            tile_start = opaque(tile_start + tile_size)
 
-    return scan_rows, lambda rows: (-(-rows // groups), threads, part.nbytes)
+    return scan_rows, lambda rows: (-(-rows // groups), threads, warp_tile.shared_bytes)
 
 
 @jit.kernel
 def scan_long_rows(
-    *, rule: str, value: str, result: str, index: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool,
-    place: str, kept: int, group: int,
+    *, operator: str, value: str, result: str, index: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool,
+    position: str, kept: int, group_tiles: int,
 ) -> Any:  # fmt: skip
-    """``scan_rows`` where there are few rows: a block scans one tile of a row, and learns from other blocks what comes before it.
+    """:func:`scan_rows` where rows are few and long: each block scans one tile and gets the prefix of the tiles before it by decoupled look-back.
 
-    The ``tiles`` tiles of each row are handed out by the first of ``words``; the others are those of the chain, all zero before the launch. With a
-    ``group`` of tiles, the order of every fold is fixed by the geometry, with 0 tiles are joined as they come. A block first calls up the tile that
-    is ``ahead`` of its own, which will be due when it is done. Bytes: every operand once, and 16 a tile for each piece of its state, written and read
-    some times. Peeled rows begin inside of a line of 128 bytes.
+    Blocks take tiles in order, row by row, from a counter, so each tile that a block waits for is running or done. At first a block prefetches, to
+    L2, the tile that will be due when its own is done. Order: fixed by the constants; ``group_tiles`` 0 combines tiles in the order in which they are
+    done. Bytes: every operand once, and 16 a tile for each 64-bit piece of its state, which is written once and polled.
+
+    Constants and parameters as :mod:`.` lists them, and: ``steps``: vectors that a lane has of a tile. ``peeled``: whether rows begin or end inside a
+    line of 128 bytes; tiles then begin with a line. ``rows``: the number of rows. ``misalignment``: elements from the last aligned vector's address
+    to that of ``a``, as far as its layout tells. ``prefetch_distance``: tiles from a block's own to the one that it prefetches.
     """
-    law = law_of(rule, value, result, exclusive, place)
-    part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, index), law.states
-    edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
-    begin, combine, element, wide = law.begin, states.combine, law.element, law.wide
-    over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
-    before, get = chain_of(states, group, 1, threads).before, law.get
-    kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds
-    reads, line = len(law.rule.reads), 8 * LINE_BYTES // element.bitwidth
+    functions = functions_of(operator, value, result, exclusive, position)
+    warp_tile, states = warp_tile_of(functions, vector, 32, steps, threads, reverse, peeled, True, index), functions.states
+    peel, load, fold, store, size = warp_tile.peel, warp_tile.load, warp_tile.fold, warp_tile.store, warp_tile.size
+    initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
+    over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
+    look_back, get = lookback_of(states, group_tiles, 1, threads).look_back, functions.get
+    index_type, result_type = jit.SCALARS[index or "i32"], functions.result
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1), functions.kinds
+    inputs, line = len(functions.operator.inputs), 8 * LINE_BYTES // element.bitwidth
 
     @jit.device
-    def call_up(arrays: Any, row: Any, tile: Any, extent: Any, kept_shape: Any, a_rows: Any, b_rows: Any, c_rows: Any) -> None:
-        """Prefetches a tile, a line of 128 bytes of each array by each thread."""
-        at = min(tile * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
+    def prefetch_tile(arrays: Any, row: Any, tile: Any, extent: Any, kept_shape: Any, a_strides: Any, b_strides: Any, c_strides: Any) -> None:
+        """Prefetches a tile of each input: each thread takes one line of 128 bytes."""
+        offset = min(tile * tile_size + int32(cuda.threadIdx.x) * line, int64(extent - 1))
         if int32(cuda.threadIdx.x) * line < tile_size:
-            at = extent - 1 - at if reverse else at
-            prefetch(arrays[0], row_of(row, kept_shape, a_rows) + at)
-            if reads > 1:
-                prefetch(arrays[1], row_of(row, kept_shape, b_rows) + at)
-            if reads > 2:
-                prefetch(arrays[2], row_of(row, kept_shape, c_rows) + at)
+            offset = extent - 1 - offset if reverse else offset
+            prefetch(arrays[0], row_of(row, kept_shape, a_strides) + offset)
+            if inputs > 1:
+                prefetch(arrays[1], row_of(row, kept_shape, b_strides) + offset)
+            if inputs > 2:
+                prefetch(arrays[2], row_of(row, kept_shape, c_strides) + offset)
 
     def scan_long_rows(
-        a: Ptr[value], b: Ptr[value], c: Ptr[value], y: Ptr[result], z: Ptr[index or result], words: Ptr[int64],
-        rows: int64, extent: int64, initial: Scalar[wide], origin: int64, skew: int64, tiles: int64, ahead: int64,
-        kept_shape: Extents[kept], a_rows: Extents[kept], b_rows: Extents[kept], c_rows: Extents[kept], y_rows: Extents[kept],
-        z_rows: Extents[kept], gaps: Extents[5],
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], tile_status: Ptr[int64],
+        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, tiles: int64, prefetch_distance: int64,
+        kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
+        indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
-        shared, places = cuda.shared.array(0, element, 16), cuda.shared.array(0, kind_of_places, 16)
-        results = cuda.shared.array(0, kind_of_results, 16)
-        told = (
+        shared, shared_indices = cuda.shared.array(0, element, 16), cuda.shared.array(0, index_type, 16)
+        shared_results = cuda.shared.array(0, result_type, 16)
+        tile_prefixes = (
             cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
             cuda.shared.array(size_3, kind_3),
         )  # fmt: skip
@@ -125,30 +134,36 @@ def scan_long_rows(
         thread = int32(cuda.threadIdx.x)
         lane, warp = int32(cuda.laneid), thread >> 5
         if thread == 0:
-            number = uint32(fetch_add(words, 0, int64(1)))
-            ticket[0] = number // uint32(tiles)
-            ticket[1] = number % uint32(tiles)
+            ticket_number = uint32(fetch_add(tile_status, 0, int64(1)))
+            ticket[0] = ticket_number // uint32(tiles)
+            ticket[1] = ticket_number % uint32(tiles)
         cuda.syncthreads()
         row, tile = ticket[0], ticket[1]
-        bases = row_of(row, kept_shape, a_rows), row_of(row, kept_shape, b_rows), row_of(row, kept_shape, c_rows)
-        to_y, to_z = row_of(row, kept_shape, y_rows), row_of(row, kept_shape, z_rows)
-        apart = (int64(1), int64(1), int64(1)) if gapless else (gaps[0], gaps[1], gaps[2])
-        y_gap, z_gap = (int64(1), int64(1)) if gapless else (gaps[3], gaps[4])
-        if gapless and (tile + ahead < tiles or row + 1 < rows):
-            called = tile + ahead < tiles
-            call_up((a, b, c), row if called else row + 1, tile + ahead - (0 if called else tiles), extent, kept_shape, a_rows, b_rows, c_rows)
-        first, spare, end = tile * tile_size, int64(0), int64(extent)
+        bases = row_of(row, kept_shape, a_strides), row_of(row, kept_shape, b_strides), row_of(row, kept_shape, c_strides)
+        output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
+        strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
+        output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
+        if contiguous and (tile + prefetch_distance < tiles or row + 1 < rows):
+            same_row = tile + prefetch_distance < tiles
+            prefetch_tile(
+                (a, b, c), row if same_row else row + 1, tile + prefetch_distance - (0 if same_row else tiles), extent, kept_shape, a_strides,
+                b_strides, c_strides,
+            )  # fmt: skip
+        tile_start, safe, end = tile * tile_size, int64(0), int64(extent)
         if peeled:
-            skipped, spare = edge(bases[0], extent, skew)
-            first -= skipped
-        at = first + warp * (size * 32)
-        beside = read((a, b, c), bases, apart, at, lane, end, spare, shared)
-        below, total = fold(shared, at, lane, end, initial, beside)
-        behind, total = over_warps(lane == 0, total)
-        before(words, row * tiles + tile, 1, tile, tiles, True, begin(initial, origin), total, told)
-        own = combine(get(told, 0), behind)
+            skipped, safe = peel(bases[0], extent, misalignment)
+            tile_start -= skipped
+        warp_start = tile_start + warp * (size * 32)
+        neighbour = load((a, b, c), bases, strides, warp_start, lane, end, safe, shared)
+        lane_prefix, aggregate = fold(shared, warp_start, lane, end, initial, neighbour)
+        warp_prefix, aggregate = over_warps(lane == 0, aggregate)
+        look_back(tile_status, row * tiles + tile, 1, tile, tiles, True, initial_state(initial, initial_position), aggregate, tile_prefixes)
+        prefix = combine(get(tile_prefixes, 0), warp_prefix)
         if lane > 0:
-            own = combine(own, below)
-        give(y, z, to_y, to_z, y_gap, z_gap, True, at, lane, end, initial, beside, own, shared, results, places)
+            prefix = combine(prefix, lane_prefix)
+        store(
+            output, indices, output_base, indices_base, output_stride, indices_stride, True, warp_start, lane, end, initial, neighbour, prefix,
+            shared, shared_results, shared_indices,
+        )  # fmt: skip
 
-    return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, part.nbytes)
+    return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, warp_tile.shared_bytes)

@@ -1,0 +1,189 @@
+"""A lane's part of a few columns: loading, folding, and storing results where the scanned axis is not the one of the smallest stride."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...device.vector import LOAD, LOAD_STREAM, STORE_STREAM
+from ...runtime import jit
+from .operator_functions import OperatorFunctions
+
+
+class ColumnTile:
+    """``steps`` consecutive positions, from ``start`` on, of ``vector`` adjacent columns; column v at position start + s is item s · vector + v.
+
+    ``load`` fills the arrays p, q and r in ``transformed`` [steps · vector] with what the operator makes of the elements; ``fold`` returns the
+    aggregate of one column; ``store`` writes results, and turns ``prefixes``, a state for each column, from those before the positions into those
+    after them. ``l1_cached`` loads stay in L1, for a second reading.
+    """
+
+    def __init__(self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, index_type: str, l1_cached: bool) -> None:
+        self.size = steps * vector
+        self._functions, self._vector, self._steps, self._reverse, self._index = functions, vector, steps, reverse, index_type
+        self._load_vector = (LOAD if l1_cached else LOAD_STREAM)[vector]
+        self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
+        self.load, self.fold, self.store = self._load(), self._fold(), self._store()
+
+    def _load(self) -> Any:
+        functions, vector, steps, memory_offset, reverse = self._functions, self._vector, self._steps, self._memory_offset, self._reverse
+        element, widen, wide, transform_into = functions.element, functions.widen, functions.wide, functions.transform_into
+        size, load_vector = self.size, self._load_vector
+        inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
+        size_a, size_b, size_c = (size if k < inputs else 1 for k in range(3))
+        size_adjacent = vector if neighbour_offset else 1
+
+        @jit.device
+        def load_vectors(array: Any, base: Any, stride: Any, start: Any, extent: Any, raw: Any) -> None:
+            present, offset = int32(min(extent - start, int64(steps))), base + memory_offset(min(start, extent - 1), extent) * stride
+            step = -stride if reverse else stride
+            for s in range(steps):
+                load_vector(array, offset, raw, s * vector)
+                offset += step if s + 1 < present else int64(0)
+
+        @jit.device
+        def load(arrays: Any, bases: Any, strides: Any, start: Any, extent: Any, initial: Any, transformed: Any) -> None:
+            raw_a = cuda.local.array(size_a, element)
+            raw_b = cuda.local.array(size_b, element)
+            raw_c = cuda.local.array(size_c, element)
+            adjacent = cuda.local.array(size_adjacent, element)
+            load_vectors(arrays[0], bases[0], strides[0], start, extent, raw_a)
+            if inputs > 1:
+                load_vectors(arrays[1], bases[1], strides[1], start, extent, raw_b)
+            if inputs > 2:
+                load_vectors(arrays[2], bases[2], strides[2], start, extent, raw_c)
+            if neighbour_offset != 0:
+                position = min(start + steps, extent - 1) if neighbour_offset > 0 else max(min(start, extent) - 1, int64(0))
+                load_vector(arrays[2], bases[2] + memory_offset(position, extent) * strides[2], adjacent, 0)
+            for s in range(steps):
+                for v in range(vector):
+                    k = s * vector + v
+                    a = widen(raw_a[k])
+                    b = widen(raw_b[k]) if inputs > 1 else a
+                    c = widen(raw_c[k]) if inputs > 2 else a
+                    neighbour = c
+                    if neighbour_offset > 0:
+                        neighbour = widen(adjacent[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])
+                        if start + s + 1 >= extent:
+                            neighbour = wide(initial)
+                    if neighbour_offset < 0:
+                        neighbour = widen(adjacent[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])
+                        if start + s <= 0:
+                            neighbour = c
+                    transform_into(transformed, k, a, b, c, neighbour)
+
+        return load
+
+    def _fold(self) -> Any:
+        functions, vector, steps = self._functions, self._vector, self._steps
+        identity, combine, lift = functions.states.identity, functions.states.combine, functions.lift
+
+        @jit.device
+        def fold(transformed: Any, v: Any, start: Any, extent: Any) -> Any:
+            aggregate = identity()
+            for s in range(steps):
+                if start + s < extent:
+                    aggregate = combine(aggregate, lift(transformed, s * vector + v, start + s))
+            return aggregate
+
+        return fold
+
+    def _store(self) -> Any:
+        if self._functions.operator.scatters:
+            return self._store_scattered()
+        functions, vector, steps, reverse, memory_offset = self._functions, self._vector, self._steps, self._reverse, self._memory_offset
+        combine, get, put = functions.states.combine, functions.get, functions.put
+        lift, emit, narrow = functions.lift, functions.emit, functions.narrow
+        result, size, distinct, indexed = functions.result, self.size, functions.operator.distinct, self._index != ""
+        index_type = jit.SCALARS[self._index] if indexed else result
+        winner_index = functions.winner_index_of(reverse, index_type)
+        width, index_width = min(vector, 128 // result.bitwidth), min(vector, 128 // index_type.bitwidth)
+        size_indices, store_vector, store_indices = size if indexed else 1, STORE_STREAM[width], STORE_STREAM[index_width]
+
+        @jit.device
+        def store(
+            output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
+            extent: Any, prefixes: Any,
+        ) -> None:  # fmt: skip
+            values = cuda.local.array(size, result)
+            winner_indices = cuda.local.array(size_indices, index_type)
+            for v in range(vector):
+                state = get(prefixes, v)
+                for s in range(steps):
+                    k = s * vector + v
+                    position = start + s
+                    after = combine(state, lift(transformed, k, position))
+                    values[k] = narrow(emit(state, after, transformed[0][k], transformed[2][k] if distinct > 2 else transformed[0][k], position))
+                    if indexed:
+                        winner_indices[k] = winner_index(state, after, extent)
+                    state = after
+                put(prefixes, v, state)
+            present = int32(min(extent - start, int64(steps)))
+            output_offset = output_base + memory_offset(start, extent) * output_stride
+            indices_offset = indices_base + memory_offset(start, extent) * indices_stride
+            for s in range(steps):
+                if s < present:
+                    for k in range(0, vector, width):
+                        store_vector(output, output_offset + k, values, s * vector + k)
+                    if indexed:
+                        for k in range(0, vector, index_width):
+                            store_indices(indices, indices_offset + k, winner_indices, s * vector + k)
+                output_offset += -output_stride if reverse else output_stride
+                indices_offset += -indices_stride if reverse else indices_stride
+
+        return store
+
+    def _store_scattered(self) -> Any:
+        """Zeros, but a winner gets what is emitted where the next winner takes over or the column ends."""
+        functions, vector, steps, memory_offset = self._functions, self._vector, self._steps, self._memory_offset
+        combine, get, put = functions.states.combine, functions.get, functions.put
+        lift, emit, narrow = functions.lift, functions.emit, functions.narrow
+        element, wide, store_vector = functions.element, functions.wide, STORE_STREAM[vector]
+
+        @jit.device
+        def store(
+            output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
+            extent: Any, prefixes: Any,
+        ) -> None:  # fmt: skip
+            zeros = cuda.local.array(vector, element)
+            winner_masks = cuda.local.array(steps, int32)
+            for v in range(vector):
+                zeros[v] = narrow(wide(0))
+            for s in range(steps):
+                winner_masks[s] = int32(0)
+            for v in range(vector):
+                state = get(prefixes, v)
+                for s in range(steps):
+                    k, position = s * vector + v, start + s
+                    if position < extent:
+                        after = combine(state, lift(transformed, k, position))
+                        if after[1] == position:
+                            winner_masks[s] |= int32(1 << v)
+                            if state[1] >= 0:
+                                output[output_base + v + memory_offset(state[1], extent) * output_stride] = narrow(
+                                    emit(state, after, transformed[0][k], transformed[0][k], position)
+                                )
+                        if position == extent - 1 and after[1] >= 0:
+                            output[output_base + v + memory_offset(after[1], extent) * output_stride] = narrow(after[2])
+                        state = after
+                put(prefixes, v, state)
+            for s in range(steps):
+                if start + s < extent:
+                    offset = output_base + memory_offset(start + s, extent) * output_stride
+                    if winner_masks[s] == 0:
+                        store_vector(output, offset, zeros, 0)
+                    else:
+                        for v in range(vector):
+                            if winner_masks[s] >> v & 1 == 0:
+                                output[offset + v] = zeros[0]
+
+        return store
+
+
+@functools.cache
+def column_tile_of(functions: OperatorFunctions, vector: int, steps: int, reverse: bool, index_type: str, l1_cached: bool) -> ColumnTile:
+    """The one :class:`ColumnTile` for these."""
+    return ColumnTile(functions, vector, steps, reverse, index_type, l1_cached)

@@ -1,0 +1,110 @@
+"""The load transform of a row's scan: what an operator makes of the elements of a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...runtime import jit
+from .operator_functions import OperatorFunctions
+from .shared_tile import SharedTile
+
+
+class LoadTransform:
+    """Transforms a lane's ``steps`` vectors, which :class:`SharedTile` holds for each of a, b and c, one vector at a time.
+
+    ``apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)`` fills the arrays p, q and r in ``transformed``, of ``sizes`` elements, in
+    the scan's order from vector s. Calls follow each other from s = 0 on. ``neighbour_ref`` [1] holds the element next to the lane's own on the side
+    where the operator looks; where it looks back, each call leaves there the last element of its vector. ``lane_bounds(lane_start, extent)`` makes
+    ``bounds``: how many of the lane's elements lie before the row's begin, and how many before its end, both clamped to −1 … one more than it has.
+
+    ``reapply`` does the same for a second pass. Where the transform is costly, and its numbers are as wide as elements, ``apply`` leaves q and r in
+    the shared memory of b and c (``caches``), and ``reapply`` reads them there.
+    """
+
+    def __init__(self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, tiles: Sequence[SharedTile]) -> None:
+        self.sizes = [vector if k < functions.operator.distinct else 1 for k in range(3)]
+        self.caches = functions.operator.costly and functions.element == functions.wide
+        self._functions, self._vector, self._steps, self._reverse, self._tiles = functions, vector, steps, reverse, tiles
+        self.lane_bounds, self.apply = self._lane_bounds(), self._apply()
+        self.reapply = self._reapply() if self.caches else self.apply
+
+    def _lane_bounds(self) -> Any:
+        beyond = self._vector * self._steps + 1
+
+        @jit.device
+        def lane_bounds(lane_start: Any, extent: Any) -> Any:
+            return int32(min(max(-lane_start, int64(-1)), int64(beyond))), int32(max(min(extent - lane_start, int64(beyond)), int64(-1)))
+
+        return lane_bounds
+
+    def _apply(self) -> Any:
+        functions, vector, steps, reverse, tiles = self._functions, self._vector, self._steps, self._reverse, self._tiles
+        element, widen, wide, transform_into = functions.element, functions.widen, functions.wide, functions.transform_into
+        inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
+        (read_a, read_b, read_c), read_first = [each.read_vector for each in tiles], tiles[2].read_first
+        _, write_b, write_c = [each.write_vector for each in tiles]
+        caches = self.caches
+        size_b, size_c = vector if inputs > 1 else 1, vector if inputs > 2 else 1
+
+        @jit.device
+        def apply(shared: Any, lane: Any, s: Any, bounds: Any, initial: Any, neighbour_ref: Any, transformed: Any) -> None:
+            raw_a = cuda.local.array(vector, element)
+            raw_b = cuda.local.array(size_b, element)
+            raw_c = cuda.local.array(size_c, element)
+            read_a(shared, lane, s, raw_a)
+            if inputs > 1:
+                read_b(shared, lane, s, raw_b)
+            if inputs > 2:
+                read_c(shared, lane, s, raw_c)
+            for v in range(vector):
+                k = vector - 1 - v if reverse else v
+                a = widen(raw_a[k])
+                b = widen(raw_b[k]) if inputs > 1 else a
+                c = widen(raw_c[k]) if inputs > 2 else a
+                neighbour = c
+                if neighbour_offset > 0:
+                    if v < vector - 1:
+                        neighbour = widen(raw_c[k - 1 if reverse else k + 1])
+                    else:
+                        neighbour = widen(read_first(shared, lane, min(s + 1, steps - 1)))
+                        if s == steps - 1:
+                            neighbour = neighbour_ref[0]
+                    if int32(s * vector + v + 1) >= bounds[1]:
+                        neighbour = wide(initial)
+                if neighbour_offset < 0:
+                    neighbour = widen(raw_c[k + 1 if reverse else k - 1]) if v > 0 else neighbour_ref[0]
+                    if int32(s * vector + v) <= bounds[0]:
+                        neighbour = c
+                transform_into(transformed, v, a, b, c, neighbour)
+            if neighbour_offset < 0:
+                neighbour_ref[0] = widen(raw_c[0 if reverse else vector - 1])
+            if caches:
+                for v in range(vector):
+                    k = vector - 1 - v if reverse else v
+                    raw_b[k], raw_c[k] = transformed[1][v], transformed[2][v]
+                write_b(shared, lane, s, raw_b)
+                write_c(shared, lane, s, raw_c)
+
+        return apply
+
+    def _reapply(self) -> Any:
+        element, vector, reverse = self._functions.element, self._vector, self._reverse
+        read_a, read_b, read_c = [each.read_vector for each in self._tiles]
+
+        @jit.device
+        def reapply(shared: Any, lane: Any, s: Any, bounds: Any, initial: Any, neighbour_ref: Any, transformed: Any) -> None:
+            raw_a = cuda.local.array(vector, element)
+            raw_b = cuda.local.array(vector, element)
+            raw_c = cuda.local.array(vector, element)
+            read_a(shared, lane, s, raw_a)
+            read_b(shared, lane, s, raw_b)
+            read_c(shared, lane, s, raw_c)
+            for v in range(vector):
+                k = vector - 1 - v if reverse else v
+                transformed[0][v], transformed[1][v], transformed[2][v] = raw_a[k], raw_b[k], raw_c[k]
+
+        return reapply

@@ -1,0 +1,319 @@
+"""A warp's part of a tile of a row: loading, folding, and storing results."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...device.vector import STORE_STREAM
+from ...device.warp import scan_of
+from ...runtime import jit
+from ..tiling import LINE_BYTES
+from .load_transform import LoadTransform
+from .operator_functions import OperatorFunctions
+from .shared_tile import shared_tile_of
+
+
+class WarpTile:
+    """``size`` consecutive elements of a row for each of ``lanes`` lanes of a warp; those of lane l begin at position warp_start + l · size.
+
+    All lanes of the warp call these functions. ``load`` brings the operator's inputs to ``shared`` memory, one after the other, and returns the
+    element next to the lane's own that the operator looks at, or 0. ``fold`` returns the aggregate of the lanes below, undefined in lane 0, and that
+    of all lanes. ``store`` writes results, given the prefix of the lane's first element. Results go by way of the shared memory of the first input
+    or, if they are of another type, of memory after all inputs; indices by way of memory after that. ``shared_results`` and ``shared_indices`` are
+    the same memory as ``shared``, as arrays of their types. Lanes that are not ``active`` have no row and store nothing.
+    """
+
+    def __init__(
+        self, functions: OperatorFunctions, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare_partial: bool,
+        index: str,
+    ) -> None:  # fmt: skip
+        inputs = len(functions.operator.inputs)
+        self.size, self._functions, self._vector, self._lanes, self._steps = steps * vector, functions, vector, min(lanes, 32), steps
+        self._reverse, self._peeled, self._rare_partial = reverse, peeled, rare_partial
+        self._indexed, self._index_type = index != "", jit.SCALARS[index or "i32"]
+        self._sizes = [self.size if k < inputs else 1 for k in range(3)]
+        block_elements = threads * self.size
+        self._input_tiles = [
+            shared_tile_of(functions.element, vector, self._lanes, steps, reverse, peeled, rare_partial, k * block_elements) for k in range(3)
+        ]
+        self._separate_results = functions.result != functions.element
+        input_bits, result_bits = inputs * functions.element.bitwidth, self._separate_results * functions.result.bitwidth
+        #: bytes of shared memory for a block
+        self.shared_bytes = (input_bits + result_bits + self._indexed * self._index_type.bitwidth) * block_elements // 8
+        self._results_offset = self._separate_results * input_bits * block_elements // functions.result.bitwidth
+        self._indices_offset = (input_bits + result_bits) * block_elements // self._index_type.bitwidth
+        #: whether warp tiles that are partly outside the row take a path of their own; vectors of a lane that may be before the row on the other
+        self._separate_partial = peeled and rare_partial
+        self._masked_steps = int(peeled and not rare_partial)
+        #: whether rows are so long that most vectors hold no winner
+        self._winners_rare = lanes > 32 or rare_partial
+        self._staging = (
+            jit.device(lambda shared, shared_results: shared_results) if self._separate_results else jit.device(lambda shared, shared_results: shared)
+        )
+        self._transform = LoadTransform(functions, vector, steps, reverse, self._input_tiles)
+        self.peel, self.load, self.fold, self.store = self._peel(), self._load(), self._fold(), self._store()
+
+    def _peel(self) -> Any:
+        """``peel(base, extent, misalignment)`` of a row: elements of its first vector, or line, before it, and the position of the next one."""
+        reverse, low_bits = self._reverse, (LINE_BYTES * 8 // self._functions.element.bitwidth if self._rare_partial else self._vector) - 1
+
+        @jit.device
+        def peel(base: Any, extent: Any, misalignment: Any) -> tuple[Any, Any]:
+            address = misalignment + (base + extent if reverse else base)
+            skipped = (-address if reverse else address) & low_bits
+            return skipped, (low_bits + 1 - skipped) & low_bits
+
+        return peel
+
+    def _load(self) -> Any:
+        functions, size, tiles = self._functions, self.size, self._input_tiles
+        element, widen, wide = functions.element, functions.widen, functions.wide
+        inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
+        (size_a, size_b, size_c), (stage_a, stage_b, stage_c) = self._sizes, [each.stage for each in tiles]
+        elements_a, elements_b, elements_c = [each.load_elements for each in tiles]
+        load_vectors, tile_bounds, memory_offset, read_element = tiles[0].load, tiles[0].tile_bounds, tiles[0].memory_offset, tiles[2].read_element
+        lanes, rare_partial, caches = self._lanes, self._rare_partial, self._transform.caches
+
+        @jit.device
+        def load_whole(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> None:
+            raw_a = cuda.local.array(size_a, element)
+            raw_b = cuda.local.array(size_b, element)
+            raw_c = cuda.local.array(size_c, element)
+            load_vectors(arrays[0], bases[0], strides[0], warp_start, lane, extent, safe, raw_a)
+            if inputs > 1:
+                load_vectors(arrays[1], bases[1], strides[1], warp_start, lane, extent, safe, raw_b)
+            if inputs > 2:
+                load_vectors(arrays[2], bases[2], strides[2], warp_start, lane, extent, safe, raw_c)
+            stage_a(raw_a, shared, lane)
+            if inputs > 1:
+                stage_b(raw_b, shared, lane)
+            if inputs > 2:
+                stage_c(raw_c, shared, lane)
+
+        @jit.device
+        def load(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> Any:
+            neighbour = wide(0)
+            if neighbour_offset != 0:
+                position = warp_start + (lanes * size if neighbour_offset > 0 else -1)
+                neighbour = widen(
+                    arrays[2][bases[2] + memory_offset(position if (position >= 0) & (position < extent) else safe, extent, 1) * strides[2]]
+                )
+            _, _, whole = tile_bounds(warp_start, extent)
+            if whole or not rare_partial:
+                load_whole(arrays, bases, strides, warp_start, lane, extent, safe, shared)
+            else:
+                elements_a(arrays[0], bases[0], strides[0], warp_start, lane, extent, shared)
+                if inputs > 1:
+                    elements_b(arrays[1], bases[1], strides[1], warp_start, lane, extent, shared)
+                if inputs > 2:
+                    elements_c(arrays[2], bases[2], strides[2], warp_start, lane, extent, shared)
+            cuda.syncwarp()
+            if neighbour_offset != 0:
+                index = int32(lane * size + (size if neighbour_offset > 0 else -1))
+                if (index >= 0) & (index < lanes * size):
+                    neighbour = widen(read_element(shared, lane, index))
+                if caches:
+                    cuda.syncwarp()
+            return neighbour
+
+        return load
+
+    def _fold(self) -> Any:
+        states, lanes = self._functions.states, self._lanes
+        of_lane, of_lower, over_lanes = states.of_lane, states.of_lower, scan_of(states, lanes)
+        usual, partial, separate_partial = self._fold_own(self._masked_steps), self._fold_own(self._steps), self._separate_partial
+        tile_bounds = self._input_tiles[0].tile_bounds
+
+        @jit.device
+        def fold(shared: Any, warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any) -> Any:
+            _, _, whole = tile_bounds(warp_start, extent)
+            if separate_partial and not whole:
+                aggregate = partial(shared, warp_start, lane, extent, initial, neighbour)
+            else:
+                aggregate = usual(shared, warp_start, lane, extent, initial, neighbour)
+            inclusive = over_lanes(aggregate)
+            return of_lower(inclusive, int32(1)), of_lane(inclusive, (int32(cuda.laneid) & -lanes) + lanes - 1)
+
+        return fold
+
+    def _in_row(self, masked_steps: int) -> Any:
+        """``in_row(s, k, bounds)``: false where element k of a lane is before the row, which in vectors s ≥ ``masked_steps`` it never is."""
+        return jit.device(lambda s, k, bounds: True if not masked_steps or s >= masked_steps else k >= bounds[0])
+
+    def _fold_own(self, masked_steps: int) -> Any:
+        """The aggregate of a lane's own elements; in its first ``masked_steps`` vectors, some may lie before the row.
+
+        Elements after the row's end are folded in: no element of the row comes after them.
+        """
+        functions, size, vector, steps = self._functions, self.size, self._vector, self._steps
+        apply, lane_bounds, (size_p, size_q, size_r) = self._transform.apply, self._transform.lane_bounds, self._transform.sizes
+        wide, lift, identity, combine = functions.wide, functions.lift, functions.states.identity, functions.states.combine
+        in_row = self._in_row(masked_steps)
+
+        @jit.device
+        def fold_own(shared: Any, warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any) -> Any:
+            transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+            neighbour_ref = cuda.local.array(1, wide)
+            lane_start, aggregate, neighbour_ref[0] = warp_start + lane * size, identity(), neighbour
+            bounds = lane_bounds(lane_start, extent)
+            for s in range(steps):
+                apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
+                for v in range(vector):
+                    k, position = int32(s * vector + v), lane_start + s * vector + v
+                    if s == 0 and v == 0:
+                        aggregate = lift(transformed, v, position)
+                        if not in_row(s, k, bounds):
+                            aggregate = identity()
+                    elif in_row(s, k, bounds):
+                        aggregate = combine(aggregate, lift(transformed, v, position))
+            return aggregate
+
+        return fold_own
+
+    def _store(self) -> Any:
+        if self._functions.operator.scatters:
+            return self._store_scattered()
+        vector, lanes, steps, indexed, rare_partial = self._vector, self._lanes, self._steps, self._indexed, self._rare_partial
+        result_tile = shared_tile_of(self._functions.result, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._results_offset)
+        index_tile = shared_tile_of(self._index_type, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._indices_offset)
+        writes = result_tile.write_vector, index_tile.write_vector
+        usual, partial, separate_partial = self._store_own(self._masked_steps, *writes), self._store_own(steps, *writes), self._separate_partial
+        store_results, store_indices, tile_bounds, staging = result_tile.store, index_tile.store, self._input_tiles[0].tile_bounds, self._staging
+
+        @jit.device
+        def store(
+            output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, active: Any,
+            warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
+            shared_indices: Any,
+        ) -> None:  # fmt: skip
+            _, _, whole = tile_bounds(warp_start, extent)
+            if separate_partial and not whole:
+                partial(warp_start, lane, extent, initial, neighbour, state, shared, shared_results, shared_indices)
+            else:
+                usual(warp_start, lane, extent, initial, neighbour, state, shared, shared_results, shared_indices)
+            cuda.syncwarp()
+            if active:
+                store_results(output, output_base, output_stride, warp_start, lane, extent, staging(shared, shared_results))
+                if indexed:
+                    store_indices(indices, indices_base, indices_stride, warp_start, lane, extent, shared_indices)
+            # no barrier: a lane reads here what it alone overwrites with its vectors of the next tile
+
+        return store
+
+    def _store_own(self, masked_steps: int, write_results: Any, write_indices: Any) -> Any:
+        """Writes the results of a lane's own elements to shared memory; some of its first ``masked_steps`` vectors may lie before the row."""
+        functions, size, vector, steps, reverse = self._functions, self.size, self._vector, self._steps, self._reverse
+        reapply, lane_bounds, (size_p, size_q, size_r) = self._transform.reapply, self._transform.lane_bounds, self._transform.sizes
+        combine, lift, emit, narrow = functions.states.combine, functions.lift, functions.emit, functions.narrow
+        result, wide, staging = functions.result, functions.wide, self._staging
+        distinct, indexed, index_type = functions.operator.distinct, self._indexed, self._index_type
+        winner_index, size_indices, in_row = functions.winner_index_of(reverse, index_type), vector if indexed else 1, self._in_row(masked_steps)
+
+        @jit.device
+        def store_own(
+            warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any, shared_indices: Any
+        ) -> None:  # fmt: skip
+            transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+            values, winner_indices = cuda.local.array(vector, result), cuda.local.array(size_indices, index_type)
+            neighbour_ref = cuda.local.array(1, wide)
+            lane_start, neighbour_ref[0] = warp_start + lane * size, neighbour
+            bounds = lane_bounds(lane_start, extent)
+            for s in range(steps):
+                reapply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
+                for v in range(vector):
+                    k, position = vector - 1 - v if reverse else v, lane_start + s * vector + v
+                    after = combine(state, lift(transformed, v, position))
+                    values[k] = narrow(emit(state, after, transformed[0][v], transformed[2][v] if distinct > 2 else transformed[0][v], position))
+                    if indexed:
+                        winner_indices[k] = winner_index(state, after, extent)
+                    if in_row(s, int32(s * vector + v), bounds):
+                        state = after
+                write_results(staging(shared, shared_results), lane, s, values)
+                if indexed:
+                    write_indices(shared_indices, lane, s, winner_indices)
+
+        return store_own
+
+    def _store_scattered(self) -> Any:
+        """``store`` for an operator that scatters: results are 0, but a winner gets what is emitted where the next winner takes over or the row ends.
+
+        Where winners are rare, a vector is searched element by element only if it holds a winner or an end of the row.
+        """
+        functions, size, vector, lanes, steps, tile = self._functions, self.size, self._vector, self._lanes, self._steps, self._input_tiles[0]
+        tile_bounds, memory_offset, memory_step = tile.tile_bounds, tile.memory_offset, tile.memory_step
+        apply, lane_bounds, (size_p, size_q, size_r) = self._transform.apply, self._transform.lane_bounds, self._transform.sizes
+        combine, lift, emit, narrow = functions.states.combine, functions.lift, functions.emit, functions.narrow
+        element, wide, store_vector, stripe, mask_type = (
+            functions.element, functions.wide, STORE_STREAM[vector], lanes * vector, int32 if size <= 32 else int64,
+        )  # fmt: skip
+        in_row, winners_rare = self._in_row(steps if self._separate_partial else self._masked_steps), self._winners_rare
+
+        @jit.device
+        def store(
+            output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, active: Any,
+            warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
+            shared_indices: Any,
+        ) -> None:  # fmt: skip
+            transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+            zeros = cuda.local.array(vector, element)
+            neighbour_ref = cuda.local.array(1, wide)
+            for v in range(vector):
+                zeros[v] = narrow(wide(0))
+            lane_start, winner_mask = warp_start + lane * size, mask_type(0)
+            bounds = lane_bounds(lane_start, extent)
+            for s in range(steps):
+                apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
+                index, after = int32(s * vector), state
+                if winners_rare:
+                    for v in range(vector):
+                        after = combine(after, lift(transformed, v, lane_start + index + v))
+                if not winners_rare or (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):
+                    after = state
+                    for v in range(vector):
+                        k = int32(index + v)
+                        lifted = lift(transformed, v, lane_start + k)
+                        before, after = after, combine(after, lifted)
+                        won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)
+                        if won | (k == bounds[1] - 1):
+                            if won:
+                                winner_mask |= mask_type(mask_type(1) << k)
+                            if active and won and before[1] >= 0:
+                                output[output_base + memory_offset(before[1], extent, 1) * output_stride] = narrow(
+                                    emit(before, after, transformed[0][v], transformed[0][v], lane_start + k)
+                                )
+                            if active and k == bounds[1] - 1 and after[1] >= 0:
+                                output[output_base + memory_offset(after[1], extent, 1) * output_stride] = narrow(after[2])
+                        if not in_row(s, k, bounds):
+                            after = before
+                state = after
+            cuda.syncwarp()
+            low, high, whole = tile_bounds(warp_start, extent)
+            if cuda.ballot_sync(-1, (winner_mask != 0) | (not (whole and active))) == 0:
+                offset = output_base + memory_offset(warp_start + lane * vector, extent, vector) * output_stride
+                for s in range(steps):
+                    store_vector(output, offset + memory_step(s * stripe) * output_stride, zeros, 0)
+            else:
+                for s in range(steps):
+                    index = int32(s * stripe + lane * vector)
+                    lane_winners = cuda.shfl_sync(-1, winner_mask, (int32(cuda.laneid) & -lanes) + index // size) >> (index % size)
+                    if (lane_winners & ((1 << vector) - 1)) == 0 and index >= low and index + vector <= high:
+                        if active:
+                            store_vector(output, output_base + memory_offset(warp_start + index, extent, vector) * output_stride, zeros, 0)
+                    elif active:
+                        for v in range(vector):
+                            if (index + v >= low) & (index + v < high) & (lane_winners >> v & 1 == 0):
+                                output[output_base + memory_offset(warp_start + index + v, extent, 1) * output_stride] = zeros[0]
+
+        return store
+
+
+@functools.cache
+def warp_tile_of(
+    functions: OperatorFunctions, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare_partial: bool, index: str
+) -> WarpTile:
+    """The one :class:`WarpTile` for these."""
+    return WarpTile(functions, vector, lanes, steps, threads, reverse, peeled, rare_partial, index)
