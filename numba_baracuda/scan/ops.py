@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra.gradients import RULE
+from ..algebra.gradients import NONFINITE_GRADIENTS
 from ..core.dtypes import FLOATS, NUMBERS
 from ..core.op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..core.registry import OPS
@@ -116,7 +116,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
     has_indices, widened = kind in INDEXED_KINDS, kind in WIDENED
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], indices: tuple[str, ...], back: str | None) -> Op:
-        notes = row.notes + (_INDICES if has_indices and back else "") + ("" if back else f" {RULE}")
+        notes = row.notes + (_INDICES if has_indices and back else "") + ("" if back else f" {NONFINITE_GRADIENTS}")
         traits = {"notes": notes, "backward": back is None, "has_indices": has_indices, "widened": widened and back is not None}
         return OPS.add(
             Op(

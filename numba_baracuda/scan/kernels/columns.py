@@ -8,7 +8,7 @@ from numba.cuda.types import int32, int64, uint32
 from ...device.build import opaque
 from ...device.order import fetch_add
 from ...device.warp import scan_of
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .column_tile import column_tile_of
@@ -34,7 +34,7 @@ def scan_columns(
     column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, False), functions.states, functions.wide
     load, fold, store = column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, get, put = functions.initial_state, states.combine, functions.get, functions.put
-    levels, block_columns, column_of, size = threads // lanes, lanes * vector, place_of(kept), column_tile.size
+    levels, block_columns, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), column_tile.size
     pitch, tile_extent = block_columns + (lanes if lanes < 32 else 0), levels * steps
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
     local_0, local_1, local_2, local_3 = functions.sizes(vector)
@@ -106,11 +106,11 @@ def scan_long_columns(
     column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, l1_cached), functions.states, functions.wide
     load, fold, store = column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
-    levels, block_columns, column_of, size = threads // lanes, lanes * vector, place_of(kept), column_tile.size
+    levels, block_columns, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), column_tile.size
     pitch, level_extent, tile_extent = block_columns + (lanes if lanes < 32 else 0), batches * steps, levels * batches * steps
     lookback = lookback_of(states, group_tiles, block_columns, threads)
     look_back, lookback_lanes = lookback.look_back, lookback.lanes
-    over_lanes, of_lower, of_lane = scan_of(states, lookback_lanes), states.of_lower, states.of_lane
+    group_reduce, of_lower, of_lane = scan_of(states, lookback_lanes), states.of_lower, states.of_lane
     levels_a_lane, lookback_threads = levels // lookback_lanes, block_columns * lookback_lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
     (prefixes_0, prefixes_1, prefixes_2, prefixes_3), (local_0, local_1, local_2, local_3) = functions.sizes(block_columns), functions.sizes(vector)
@@ -123,7 +123,7 @@ def scan_long_columns(
         slot, aggregate = lane * levels_a_lane * pitch + column, identity()
         for d in range(levels_a_lane):
             aggregate = combine(aggregate, get(shared_states, slot + d * pitch))
-        inclusive = over_lanes(aggregate)
+        inclusive = group_reduce(aggregate)
         state = of_lower(inclusive, int32(1))
         if lane == 0:
             state = identity()

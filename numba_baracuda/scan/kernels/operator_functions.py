@@ -8,7 +8,7 @@ from typing import Any
 
 from ...device.block import reach_of
 from ...device.warp import States, states_of
-from ...kernels.elements import accumulator_of, conversions_of, of_type
+from ...kernels.elements import accumulator_type, conversions_of, of_type
 from ...runtime import jit
 from ..operators import operator_of
 
@@ -23,7 +23,7 @@ class OperatorFunctions:
     """
 
     def __init__(self, operator: str, value: str, result: str, exclusive: bool, position: str) -> None:
-        scan_operator, wide, position_type = operator_of(operator, exclusive), accumulator_of(result), jit.SCALARS[position]
+        scan_operator, wide, position_type = operator_of(operator, exclusive), accumulator_type(result), jit.SCALARS[position]
         self.operator, self.exclusive, self.wide = scan_operator, exclusive, wide
         self.element: Any = jit.SCALARS["u8" if value == "bool" else value]
         self.result: Any = jit.SCALARS[result]
@@ -78,7 +78,7 @@ def _widening(value: str, wide: Any) -> Any:
     """``widen(x)`` from an element to the accumulator's type; a truth value becomes 0 or 1."""
     if value == "bool":
         return jit.device(lambda x: wide(x != 0))
-    return conversions_of(value)[0] if wide == accumulator_of(value) else jit.device(lambda x: wide(x))
+    return conversions_of(value)[0] if wide == accumulator_type(value) else jit.device(lambda x: wide(x))
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from ...device.block import scan_warps
 from ...device.build import opaque
 from ...device.order import fetch_add
 from ...device.vector import prefetch
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import LINE_BYTES
@@ -37,7 +37,7 @@ def scan_rows(
     peel, load, fold, store, size = warp_tile.peel, warp_tile.load, warp_tile.fold, warp_tile.store, warp_tile.size
     initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
-    over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
+    over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), strided_offset_of(kept), vector > 1, lanes * size
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
 
     def scan_rows(
@@ -100,7 +100,7 @@ def scan_long_rows(
     warp_tile, states = warp_tile_of(functions, vector, 32, steps, threads, reverse, peeled, True, index), functions.states
     peel, load, fold, store, size = warp_tile.peel, warp_tile.load, warp_tile.fold, warp_tile.store, warp_tile.size
     initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
-    over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
+    over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), strided_offset_of(kept), vector > 1, threads * size
     look_back, get = lookback_of(states, group_tiles, 1, threads).look_back, functions.get
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1), functions.kinds

@@ -124,7 +124,7 @@ class WarpTile:
 
     def _fold(self) -> Any:
         states, lanes = self._functions.states, self._lanes
-        of_lane, of_lower, over_lanes = states.of_lane, states.of_lower, scan_of(states, lanes)
+        of_lane, of_lower, group_reduce = states.of_lane, states.of_lower, scan_of(states, lanes)
         usual, partial, separate_partial = self._fold_own(self._masked_steps), self._fold_own(self._steps), self._separate_partial
         tile_bounds = self._input_tiles[0].tile_bounds
 
@@ -135,7 +135,7 @@ class WarpTile:
                 aggregate = partial(shared, warp_start, lane, extent, initial, neighbour)
             else:
                 aggregate = usual(shared, warp_start, lane, extent, initial, neighbour)
-            inclusive = over_lanes(aggregate)
+            inclusive = group_reduce(aggregate)
             return of_lower(inclusive, int32(1)), of_lane(inclusive, (int32(cuda.laneid) & -lanes) + lanes - 1)
 
         return fold
