@@ -22,12 +22,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/spread": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
-    "reduce/access": ("sum of rows of a warp", "sum of peeled columns", "sum of columns", "var of columns"),
+    "reduce/loads": ("sum of rows of a warp", "sum of peeled columns", "sum of columns", "var of columns"),
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns"),
     "reduce/results": ("sum of columns in parts", "var of rows of a block in parts", "sum of staged rows"),
     "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
     "reduce/short": ("sum of *short rows", "var of *short rows", "* of staged rows*", "* that lie otherwise", "var of nothing"),
-    "reduce/spread": ("* back to *rows", "* back to rows in parts", "* back to columns"),
+    "reduce/broadcast": ("* back to *rows", "* back to rows in parts", "* back to columns"),
     "scan/access": ("cumsum of * rows*", "cummax and places of rows", "places of *", "what comes before in rows", "logcumsumexp_backward of rows*"),
     "scan/chain": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
@@ -48,7 +48,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "loss/totals": ("all results of losses", "losses of halves", "losses of rows", "losses, gradient given", "test_loss.py::test_nothing_counts"),
     "kernels/batch": ("sum of short rows", "argmax of columns", "sum of columns"),
     "kernels/elements": ("tiles of halves", "zeros of products back to columns", "test_nonfinite.py::test_reductions"),
-    "kernels/pivot_tally": ("var of *", "norm2 of *", "logsumexp of *"),
+    "kernels/pivot_accumulator": ("var of *", "norm2 of *", "logsumexp of *"),
     "kernels/norms": ("norms in tiles", "test_semantics.py::test_norms_near_the_limits",),
     "kernels/products": (
         "prod to *", "* in products", "test_semantics.py::test_gradient_of_products_out_of_the_range",
@@ -164,12 +164,12 @@ KNOWN: dict[str, dict[str, str]] = {
             "the first warp would join the identity, which changes nothing",
     },
     "kernels/batch": {
-        "_with_places.batch: guard: s < valid in if s < valid:": "accesses behind the end read elements again, which win no tie with themselves",
-        "_with_places.batch: guard: valid > 0 in return state if valid > 0 else identity()":
+        "_with_positions.batch: guard: s < valid in if s < valid:": "accesses behind the end read elements again, which win no tie with themselves",
+        "_with_positions.batch: guard: valid > 0 in return state if valid > 0 else identity()":
             "accesses behind the end read elements again, which win no tie with themselves",
     },
-    "kernels/pivot_tally": {
-        "PivotTally._over_runs.choose_all: guard: s < valid in if s < valid:":
+    "kernels/pivot_accumulator": {
+        "PivotAccumulator._over_vectors.choose_over: guard: s < valid in if s < valid:":
             "accesses behind the end read elements again, of which a pivot is chosen already",
     },
     "segment/spread": {
@@ -181,24 +181,25 @@ KNOWN: dict[str, dict[str, str]] = {
             "elements taken one by one are the same; whole accesses are faster",
         "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (2)":
             "elements taken one by one are the same; whole accesses are faster",
-        "fold_columns.fold_columns: guard: half <= below in if half <= below < 2 * half:":
+        "fold_columns.fold_columns: guard: half <= row_lane in if half <= row_lane < 2 * half:":
             "lanes of the lower half would leave what nobody reads, in places that they write again before anybody does",
     },
     "reduce/short": {
-        "fold_short_rows.fold_short_rows: guard: group < here in if lane < height and group < here:":
+        "fold_short_rows.fold_short_rows: guard: group < rows_here in if lane < height and group < rows_here:":
             "saves a division: every row asks once more before it is written",
         "fold_staged_rows.fold_staged_rows: guard: valid > 0 in if valid > 0:": "no elements change nothing",
-        "fold_staged_rows.fold_staged_rows: guard: extent > 0 in if shifts and extent > 0:": "rows of no elements go as columns",
+        "fold_staged_rows.fold_staged_rows: guard: extent > 0 in if subtracts_origin and extent > 0:": "rows of no elements go as columns",
     },
     "reduce/rows": {
-        "fold_rows.fold_rows: guard: first < last in if shifts and first < last:": "no part of a row is empty: rows of no elements go as columns",
+        "fold_rows.fold_rows: guard: begin < end in if subtracts_origin and begin < end:":
+            "no part of a row is empty: rows of no elements go as columns",
     },
-    "reduce/spread": {
-        "fold_and_spread_rows.fold_and_spread_rows: guard: row < rows in "
-        "found = fold_whole(x, from_x, row < rows, extent, lane, left, shape, x_strides)":
+    "reduce/broadcast": {
+        "fold_and_broadcast_rows.fold_and_broadcast_rows: guard: row < rows in "
+        "row_p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)":
             "a group without a row would fold the last one once more, and write nothing",
-        "fold_and_spread_rows.fold_and_spread_rows: guard: row < rows in "
-        "both = fold_whole(x, from_x, row < rows, extent, lane, left, shape, x_strides)":
+        "fold_and_broadcast_rows.fold_and_broadcast_rows: guard: row < rows in "
+        "p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)":
             "a group without a row would fold the last one once more, and write nothing",
     },
     "segment/gather": {

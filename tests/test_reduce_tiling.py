@@ -16,8 +16,8 @@ from numba_baracuda.core.axes import ceil_div
 from numba_baracuda.core.op import Launch, Layout, Target, contiguous
 from numba_baracuda.device.warp import states_of
 from numba_baracuda.emulator import emulator
-from numba_baracuda.kernels.batch import accessors
-from numba_baracuda.kernels.transpose import first_place, transposed_choice, transposed_fold
+from numba_baracuda.kernels.batch import state_accessors
+from numba_baracuda.kernels.transpose import first_state_index, transposed_choice, transposed_fold
 from numba_baracuda.reduce import tiling
 
 CARD = Target((9, 0), 132)
@@ -71,13 +71,16 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: Any, options: dict[str
 
 
 def test_halves_have_monoids_of_their_own() -> None:
-    for kind, monoids in (("norm2", ("hypot", "norm2", "tried_hypot")), ("log_sum_exp", ("logsumexp", "rounded_logsumexp", "rounded_logsumexp"))):
+    for kind, monoids in (
+        ("norm2", ("hypot", "norm2", "unit_pivot_hypot")),
+        ("log_sum_exp", ("logsumexp", "rounded_logsumexp", "rounded_logsumexp")),
+    ):
         specs = [launches((1 << 14, 1 << 14), 1, kind, element)[0].spec for element in ("f32", "f16", "bf16")]
         assert tuple(dict(spec.constants)["monoid"] for spec in specs) == monoids
 
 
 def test_long_rows_are_joined_in_a_second_launch_and_small_problems_need_one() -> None:
-    assert [step.spec.factory.rpartition(":")[2] for step in launches((4, 1 << 26), 1)] == ["fold_rows", "join_parts"]
+    assert [step.spec.factory.rpartition(":")[2] for step in launches((4, 1 << 26), 1)] == ["fold_rows", "combine_partials"]
     assert all(len(launches(shape, axis)) == 1 for shape, axis in (((1024,), 0), ((128, 1024), 1), ((1 << 20, 256), 1)))
 
 
@@ -117,13 +120,13 @@ def test_staged_rows_fit() -> None:
 def test_transposed_fold(lanes: int, height: int) -> None:
     """Lanes hold the folds of the places they are said to, in the order of the lanes."""
     states = states_of(AFFINE, (types.int64, types.int64))
-    fold, choose, place, left = (
+    fold, choose, first_index, left = (
         transposed_fold(states, lanes, height),
         transposed_choice(lanes, height),
-        first_place(lanes, height),
+        first_state_index(lanes, height),
         max(1, height // lanes),
     )
-    (get, put), scalars = accessors(2), 2 * height
+    (get, put), scalars = state_accessors(2), 2 * height
 
     def kernel(x: Any, y: Any, chosen: Any) -> None:
         kept = cuda.local.array(scalars, types.int64)
@@ -136,8 +139,8 @@ def test_transposed_fold(lanes: int, height: int) -> None:
         fold(kept, lane)
         choose(numbers, lane)
         for h in range(left):
-            put(y, 2 * (thread * height + place(lane) + h), 1, get(kept, 2 * h, 1))
-            chosen[thread * height + place(lane) + h] = numbers[h]
+            put(y, 2 * (thread * height + first_index(lane) + h), 1, get(kept, 2 * h, 1))
+            chosen[thread * height + first_index(lane) + h] = numbers[h]
 
     rng = np.random.default_rng(height)
     x = rng.integers(-3, 4, (32, height, 2))

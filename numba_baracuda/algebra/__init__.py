@@ -18,7 +18,7 @@ from .algebra import (
     SCALED_PROD,
     SOFTMAX,
     SUM,
-    TRIED_HYPOT,
+    UNIT_PIVOT_HYPOT,
     monoid_of,
 )
 from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN
@@ -49,7 +49,7 @@ __all__ = [
     "SUM",
     "TIED_MAX",
     "TIED_MIN",
-    "TRIED_HYPOT",
+    "UNIT_PIVOT_HYPOT",
     "VAR",
     "ByType",
     "Monoid",

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, once
+from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, value_and_one
 from .moments import MOMENTS, STD, VAR
 from .monoid import ByType, Monoid
 
@@ -45,18 +45,23 @@ NORM2 = Monoid("norm2", (0.0,), _add, _square, _root)
 _PRODUCTS = "numba_baracuda.kernels.products"
 #: the product of the elements, with an exponent of its own and apart from zeros, infinities and NaN: what the product of all but one is made of
 SCALED_PROD = Monoid(
-    "scaled_prod", (1.0, 0.0, 0.0), ByType(f"{_PRODUCTS}:joined"), ByType(f"{_PRODUCTS}:factor"), ByType(f"{_PRODUCTS}:packed"), results=2
+    "scaled_prod",
+    (1.0, 0.0, 0.0),
+    ByType(f"{_PRODUCTS}:combine_products"),
+    ByType(f"{_PRODUCTS}:lift_factor"),
+    ByType(f"{_PRODUCTS}:finish_product"),
+    results=2,
 )
 
 # ---------------------------------------------------------------- exponentials
 
 
-def _join_exponentials(a: Any, b: Any) -> Any:
+def _combine_exponentials(a: Any, b: Any) -> Any:
     """Σ exp x as exp(m)·s with m the greatest x. Equal infinities are one; a NaN enters s."""
     greater = a[0] > b[0]
     most, more, less = a[0] if greater else b[0], a[1] if greater else b[1], b[1] if greater else a[1]
-    apart = b[0] - a[0] if greater else a[0] - b[0]
-    scaled = less * math.exp(apart)
+    distance = b[0] - a[0] if greater else a[0] - b[0]
+    scaled = less * math.exp(distance)
     return most, more + (less if a[0] == b[0] else scaled)
 
 
@@ -80,18 +85,22 @@ def _greater(a: Any, x: Any) -> Any:
     return max(a, x)
 
 
-def _rescaled(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+def _rebase_exponentials(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
     return first if old == new else first * math.exp(old - new), second
 
 
-_EXPONENTIALS: dict[str, Any] = {"pivot": _greater, "about": ByType("numba_baracuda.kernels.pivots:exponential"), "moved": _rescaled}
-LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, once, _log_of_sum, **_EXPONENTIALS)
+_EXPONENTIALS: dict[str, Any] = {
+    "choose_pivot": _greater,
+    "pivot_terms": ByType("numba_baracuda.kernels.pivots:exponential_terms"),
+    "rebase": _rebase_exponentials,
+}
+LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _combine_exponentials, value_and_one, _log_of_sum, **_EXPONENTIALS)
 #: the same for results that are rounded to a half
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
-SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_share, results=2)
+SOFTMAX = Monoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_share, results=2)
 #: the greatest element m and log Σ exp(x − m), NaN where m is infinite
-LOG_SOFTMAX = Monoid("log_softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_log, results=2)
+LOG_SOFTMAX = Monoid("log_softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_log, results=2)
 #: Σ of the products of two arrays
 DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
 
@@ -102,7 +111,7 @@ def _scaled(x: Any, other: Any, one: Any) -> Any:
     return abs(x), one if x != 0 else one - one
 
 
-def _join_scaled(a: Any, b: Any) -> Any:
+def _combine_scaled(a: Any, b: Any) -> Any:
     """Σ x² as u²·s with u about the size of the greatest x, so that no square leaves the range; see Blue, "A portable Fortran program" (1978)."""
     greater = a[0] > b[0]
     most, more, less, rest = a[0] if greater else b[0], a[1] if greater else b[1], b[0] if greater else a[0], b[1] if greater else a[1]
@@ -120,15 +129,15 @@ def _greater_size(a: Any, x: Any) -> Any:
 
 #: √Σ x² wherever that can be represented
 HYPOT = Monoid(
-    "hypot", (0.0, 0.0), _join_scaled, _scaled, _root_of_scaled,
-    pivot=_greater_size,
-    about=ByType("numba_baracuda.kernels.pivots:scaled_square"),
-    moved=ByType("numba_baracuda.kernels.pivots:scaled_again"),
-    around=ByType("numba_baracuda.kernels.pivots:scaled_sum"),
+    "hypot", (0.0, 0.0), _combine_scaled, _scaled, _root_of_scaled,
+    choose_pivot=_greater_size,
+    pivot_terms=ByType("numba_baracuda.kernels.pivots:scaled_square_terms"),
+    rebase=ByType("numba_baracuda.kernels.pivots:rescale_sum"),
+    pivot_state=ByType("numba_baracuda.kernels.pivots:unit_and_sum"),
     divides=True,
 )  # fmt: skip
 #: the same, quicker where the squares stay in range as they are
-TRIED_HYPOT = replace(HYPOT, name="tried_hypot", suits=ByType("numba_baracuda.kernels.pivots:squares_in_range"))
+UNIT_PIVOT_HYPOT = replace(HYPOT, name="unit_pivot_hypot", unit_pivot_suffices=ByType("numba_baracuda.kernels.pivots:squares_suffice"))
 
 
 def _add_three(a: Any, b: Any) -> Any:
@@ -163,7 +172,7 @@ _MONOIDS = {
     monoid.name: monoid
     for monoid in (
         SUM, MEAN, MAX, MIN, PROD, NORM2, FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, SCALED_PROD, LOGSUMEXP, ROUNDED_LOGSUMEXP, SOFTMAX, LOG_SOFTMAX,
-        DOT, HYPOT, TRIED_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
+        DOT, HYPOT, UNIT_PIVOT_HYPOT, SCALED_NORM2, VAR, STD, MOMENTS, ANY, ALL, COUNT,
     )
 }  # fmt: skip
 

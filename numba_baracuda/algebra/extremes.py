@@ -10,7 +10,7 @@ from .monoid import Monoid
 INF = math.inf
 
 
-def _at(x: Any, position: Any, one: Any) -> Any:
+def _value_and_position(x: Any, position: Any, one: Any) -> Any:
     return x, position
 
 
@@ -19,46 +19,46 @@ def _position(state: Any, count: Any, one: Any) -> Any:
 
 
 def _first_greatest(a: Any, b: Any) -> Any:
-    alike = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
-    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (alike & (b[1] < a[1]))
-    return b[0] if later else a[0], b[1] if later else a[1]
+    tied = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
+    b_wins = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (tied & (b[1] < a[1]))
+    return b[0] if b_wins else a[0], b[1] if b_wins else a[1]
 
 
 def _first_least(a: Any, b: Any) -> Any:
-    alike = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
-    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (alike & (b[1] < a[1]))
-    return b[0] if later else a[0], b[1] if later else a[1]
+    tied = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
+    b_wins = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0])) | (tied & (b[1] < a[1]))
+    return b[0] if b_wins else a[0], b[1] if b_wins else a[1]
 
 
-def _greater_behind(state: Any, x: Any, position: Any) -> Any:
-    later = (not x <= state[0]) & (state[0] == state[0])
-    return x if later else state[0], position if later else state[1]
+def _append_greater(state: Any, x: Any, position: Any) -> Any:
+    x_wins = (not x <= state[0]) & (state[0] == state[0])
+    return x if x_wins else state[0], position if x_wins else state[1]
 
 
-def _less_behind(state: Any, x: Any, position: Any) -> Any:
-    later = (not x >= state[0]) & (state[0] == state[0])
-    return x if later else state[0], position if later else state[1]
+def _append_less(state: Any, x: Any, position: Any) -> Any:
+    x_wins = (not x >= state[0]) & (state[0] == state[0])
+    return x if x_wins else state[0], position if x_wins else state[1]
 
 
-def once(x: Any, other: Any, one: Any) -> Any:
+def value_and_one(x: Any, other: Any, one: Any) -> Any:
     return x, one
 
 
 def _ties_of_greatest(a: Any, b: Any) -> Any:
-    later = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0]))
+    b_wins = (b[0] > a[0]) | ((b[0] != b[0]) & (a[0] == a[0]))
     tied = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
-    return b[0] if later else a[0], b[1] if later else a[1] + b[1] if tied else a[1]
+    return b[0] if b_wins else a[0], b[1] if b_wins else a[1] + b[1] if tied else a[1]
 
 
 def _ties_of_least(a: Any, b: Any) -> Any:
-    later = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0]))
+    b_wins = (b[0] < a[0]) | ((b[0] != b[0]) & (a[0] == a[0]))
     tied = (b[0] == a[0]) | ((b[0] != b[0]) & (a[0] != a[0]))
-    return b[0] if later else a[0], b[1] if later else a[1] + b[1] if tied else a[1]
+    return b[0] if b_wins else a[0], b[1] if b_wins else a[1] + b[1] if tied else a[1]
 
 
 #: the position of the first NaN, else of the first greatest element: no position is as far as the identity's
-FIRST_MAX = Monoid("first_max", (-INF, INF), _first_greatest, _at, _position, _greater_behind)
-FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _at, _position, _less_behind)
+FIRST_MAX = Monoid("first_max", (-INF, INF), _first_greatest, _value_and_position, _position, _append_greater)
+FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _value_and_position, _position, _append_less)
 #: the greatest element, and how many elements are equal to it
-TIED_MAX = Monoid("tied_max", (-INF, 0.0), _ties_of_greatest, once, results=2)
-TIED_MIN = Monoid("tied_min", (INF, 0.0), _ties_of_least, once, results=2)
+TIED_MAX = Monoid("tied_max", (-INF, 0.0), _ties_of_greatest, value_and_one, results=2)
+TIED_MIN = Monoid("tied_min", (INF, 0.0), _ties_of_least, value_and_one, results=2)

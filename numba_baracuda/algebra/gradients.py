@@ -16,12 +16,12 @@ from .algebra import monoid_of
 from .monoid import ByType
 
 #: on NaN and infinities, for the docs of every gradient
-RULE = "The gradient is its formula in IEEE arithmetic: NaN and ±∞ reach the elements whose formula they enter, and no others."
+NONFINITE_GRADIENTS = "The gradient is its formula in IEEE arithmetic: NaN and ±∞ reach the elements whose formula they enter, and no others."
 #: a power of two; the reciprocal of any number times it or one over it is in the range of either type
 LARGE = 2.0**100
 
 
-def _as_they_are(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+def _unprepared(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
     return g, y, p, q
 
 
@@ -35,15 +35,15 @@ class Gradient:
     """
 
     name: str
-    pull: Callable[..., Any] | ByType
+    vjp: Callable[..., Any] | ByType
     rows: tuple[str, ...] = ()
     segments: tuple[str, ...] = ("d_output",)
     fold: str = ""
     over: tuple[str, ...] = ("input",)
-    places: bool = False
+    uses_positions: bool = False
     guarded: bool = False
     shares: bool = False
-    prepare: Callable[..., Any] = _as_they_are
+    prepare: Callable[..., Any] = _unprepared
 
     @property
     def results(self) -> int:
@@ -58,14 +58,14 @@ class Gradient:
     @property
     def divides(self) -> bool:
         """Whether each element waits for a division."""
-        return self.guarded or self.prepare is not _as_they_are
+        return self.guarded or self.prepare is not _unprepared
 
 
-def _alike(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+def _broadcast(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     return g
 
 
-def _shared(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+def _weighted(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     return g * w
 
 
@@ -73,7 +73,7 @@ def _where_equal(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> A
     return g if x == y or (x != x and y != y) else zero
 
 
-def _where_placed(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+def _where_position(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     return g if w == p else zero
 
 
@@ -102,8 +102,8 @@ def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any
 
 def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     """Where nothing is left of the count, q is 0, and so is the gradient."""
-    apart = g * ((x - p) * q)
-    return apart + apart if q != 0 else zero
+    deviation = g * ((x - p) * q)
+    return deviation + deviation if q != 0 else zero
 
 
 def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
@@ -137,17 +137,17 @@ def _log_softmax_gradient(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: 
 
 _BOTH = ("d_output", "output")
 
-SUM = Gradient("sum", _alike)
-MEAN = Gradient("mean", _shared, shares=True)
+SUM = Gradient("sum", _broadcast)
+MEAN = Gradient("mean", _weighted, shares=True)
 #: where the result is at hand
 EQUAL = Gradient("equal", _where_equal, ("input",), _BOTH)
-FIRST_MAX = Gradient("first_max", _where_placed, fold="first_max", places=True)
-FIRST_MIN = Gradient("first_min", _where_placed, fold="first_min", places=True)
+FIRST_MAX = Gradient("first_max", _where_position, fold="first_max", uses_positions=True)
+FIRST_MIN = Gradient("first_min", _where_position, fold="first_min", uses_positions=True)
 ALL_MAX = Gradient("all_max", _where_tied, ("input",), fold="max")
 ALL_MIN = Gradient("all_min", _where_tied, ("input",), fold="min")
 EVEN_MAX = Gradient("even_max", _shared_by_ties, ("input",), fold="tied_max")
 EVEN_MIN = Gradient("even_min", _shared_by_ties, ("input",), fold="tied_min")
-PROD = Gradient("prod", ByType("numba_baracuda.kernels.products:of_others"), ("input",), _BOTH, fold="scaled_prod", guarded=True)
+PROD = Gradient("prod", ByType("numba_baracuda.kernels.products:product_of_others"), ("input",), _BOTH, fold="scaled_prod", guarded=True)
 LOGSUMEXP = Gradient("logsumexp", _exponential, ("input",), _BOTH)
 NORM2 = Gradient("norm2", _direction, ("input",), _BOTH, prepare=_reciprocal)
 VAR = Gradient("var", _deviation, ("input",), fold="moments")

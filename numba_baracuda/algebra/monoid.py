@@ -25,11 +25,11 @@ def _state(state: Any, count: Any, one: Any) -> Any:
     return state
 
 
-def _around(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
+def _pivot_and_sum(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
     return pivot, first
 
 
-def _unmoved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+def _same_sums(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
     return first, second
 
 
@@ -61,14 +61,14 @@ class Monoid:
     lift: Callable[[Any, Any, Any], Any] | str = _element
     finish: Callable[[Any, Any, Any], Any] | str = _state
     append: Callable[[Any, Any, Any], Any] | None = None
-    pivot: Callable[[Any, Any], Any] | None = None
-    about: Callable[[Any, Any, Any], Any] | str = ""
-    moved: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _unmoved
-    around: Callable[[Any, Any, Any, Any, Any], Any] | str = _around
-    suits: Callable[[Any, Any, Any], Any] | str = ""
-    terms: int = 1
+    choose_pivot: Callable[[Any, Any], Any] | None = None
+    pivot_terms: Callable[[Any, Any, Any], Any] | str = ""
+    rebase: Callable[[Any, Any, Any, Any, Any, Any], Any] | str = _same_sums
+    pivot_state: Callable[[Any, Any, Any, Any, Any], Any] | str = _pivot_and_sum
+    unit_pivot_suffices: Callable[[Any, Any, Any], Any] | str = ""
+    term_count: int = 1
     kind: str = ""
-    shifts: bool = False
+    subtracts_origin: bool = False
     pairs: bool = False
     results: int = 1
     corrected: bool = False
@@ -76,7 +76,7 @@ class Monoid:
     divides: bool = False
 
     @property
-    def places(self) -> bool:
+    def uses_positions(self) -> bool:
         """Whether an element's position enters its state."""
         return self.append is not None
 

@@ -63,7 +63,7 @@ class Element:
         return 16 // self.itemsize
 
     @property
-    def places(self) -> int:
+    def distinct_positions(self) -> int:
         """How many positions can be told apart as numbers of the accumulator's type: as integers, or as the bits of finite floats."""
         return {"f32": 0x7F800000, "f64": 0x7FF0000000000000, "i32": 0x7FFFFFFF, "i64": 0x7FFFFFFFFFFFFFFF}[self.accumulator]
 

@@ -10,10 +10,10 @@ from ..algebra import Monoid, monoid_of
 from ..core.dtypes import BY_NAME
 from ..device.warp import States, states_of
 from ..runtime import jit
-from .elements import as_number_of, conversions_of, of_type
+from .elements import conversions_of, of_type, position_code_of
 
 #: what a monoid may have by type
-_BY_TYPE = ("lift", "combine", "finish", "about", "moved", "around", "suits")
+_BY_TYPE = ("lift", "combine", "finish", "pivot_terms", "rebase", "pivot_state", "unit_pivot_suffices")
 
 
 def state_kind(monoid: str, value: str) -> str:
@@ -22,88 +22,95 @@ def state_kind(monoid: str, value: str) -> str:
 
 
 @functools.cache
-def monoid_on(monoid: str, value: str) -> Monoid:
+def typed_monoid(monoid: str, value: str) -> Monoid:
     """The monoid, its identity in the range of the state's type, and its functions for that type."""
     kind = jit.SCALARS[state_kind(monoid, value)]
-    found = monoid_of(monoid)
-    functions: dict[str, Any] = {name: of_type(getattr(found, name), kind) for name in _BY_TYPE}
-    return replace(found, identity=tuple(jit.number(kind, each) for each in found.identity), **functions)
+    typed = monoid_of(monoid)
+    functions: dict[str, Any] = {name: of_type(getattr(typed, name), kind) for name in _BY_TYPE}
+    return replace(typed, identity=tuple(jit.number(kind, each) for each in typed.identity), **functions)
 
 
 @functools.cache
-def states_on(monoid: str, value: str) -> States:
+def state_functions(monoid: str, value: str) -> States:
     """Device functions on the states of a monoid over elements of a type."""
-    found = monoid_on(monoid, value)
-    return states_of(found, (jit.SCALARS[state_kind(monoid, value)],) * found.width)
+    typed = typed_monoid(monoid, value)
+    return states_of(typed, (jit.SCALARS[state_kind(monoid, value)],) * typed.width)
 
 
 @functools.cache
-def accessors(width: int) -> tuple[Any, Any]:
+def state_accessors(width: int) -> tuple[Any, Any]:
     """``get(array, at, step)``, a state of so many scalars that lie ``step`` elements apart, and ``put(array, at, step, state)``."""
     if width == 1:
-        get = jit.device(lambda array, at, step: array[at])
+        get = jit.device(lambda array, offset, stride: array[offset])
     elif width == 2:
-        get = jit.device(lambda array, at, step: (array[at], array[at + step]))
+        get = jit.device(lambda array, offset, stride: (array[offset], array[offset + stride]))
     else:
-        get = jit.device(lambda array, at, step: (array[at], array[at + step], array[at + step + step]))
+        get = jit.device(lambda array, offset, stride: (array[offset], array[offset + stride], array[offset + stride + stride]))
 
     @jit.device
-    def put(array: Any, at: Any, step: Any, state: Any) -> None:
+    def put(array: Any, offset: Any, stride: Any, state: Any) -> None:
         if width == 1:
-            array[at] = state
+            array[offset] = state
         else:
             for w in range(width):
-                array[at + w * step] = state[w]
+                array[offset + w * stride] = state[w]
 
     return get, put
 
 
 @functools.cache
-def single_of(monoid: str, value: str) -> Any:
+def lift_of(monoid: str, value: str) -> Any:
     """``single(x, position)``: the state of one element as memory holds it."""
-    found, widen, kind = monoid_on(monoid, value), conversions_of(value)[0], jit.SCALARS[state_kind(monoid, value)]
-    lift, placed, cast = jit.device(found.lift), found.places, states_on(monoid, value).cast
-    as_number = as_number_of(value)
-    if placed:
-        return jit.device(lambda x, position: cast(lift(widen(x), as_number(position), kind(1))))
+    typed, widen, kind = typed_monoid(monoid, value), conversions_of(value)[0], jit.SCALARS[state_kind(monoid, value)]
+    lift, uses_positions, cast = jit.device(typed.lift), typed.uses_positions, state_functions(monoid, value).cast
+    position_code = position_code_of(value)
+    if uses_positions:
+        return jit.device(lambda x, position: cast(lift(widen(x), position_code(position), kind(1))))
     return jit.device(lambda x, position: cast(lift(widen(x), kind(1), kind(1))))
 
 
 @functools.cache
-def batch_of(monoid: str, value: str, runs: int, run: int, step: int, gap: int) -> Any:
+def batch_of(monoid: str, value: str, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
     """``batch(elements, at, position, valid)``: the state of the first ``valid`` of ``runs`` runs of ``run`` elements in registers.
 
     Element k of run s is ``elements[at + (s · run + k) · step]``, and its place is ``position + s · gap + k``.
     """
-    found, states, single = monoid_on(monoid, value), states_on(monoid, value), single_of(monoid, value)
+    typed, states, lift_element = typed_monoid(monoid, value), state_functions(monoid, value), lift_of(monoid, value)
     identity, combine = states.identity, states.combine
-    if found.append:
-        return _with_places(monoid, value, runs, run, step, gap)
+    if typed.append:
+        return _with_positions(monoid, value, vectors, vector, element_stride, vector_stride)
 
     @jit.device
-    def batch(elements: Any, at: Any, position: Any, valid: Any) -> Any:
+    def batch(elements: Any, offset: Any, position: Any, valid: Any) -> Any:
         state = identity()
-        for s in range(runs):
+        for s in range(vectors):
             if s < valid:
-                for k in range(run):
-                    state = combine(state, single(elements[at + (s * run + k) * step], position + s * gap + k))
+                for k in range(vector):
+                    state = combine(state, lift_element(elements[offset + (s * vector + k) * element_stride], position + s * vector_stride + k))
         return state
 
     return batch
 
 
-def _with_places(monoid: str, value: str, runs: int, run: int, step: int, gap: int) -> Any:
-    found, states, widen, as_number = monoid_on(monoid, value), states_on(monoid, value), conversions_of(value)[0], as_number_of(value)
-    given: Any = found.append
-    append, identity, cast = jit.device(given), states.identity, states.cast
+def _with_positions(monoid: str, value: str, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
+    typed, states, widen, position_code = (
+        typed_monoid(monoid, value),
+        state_functions(monoid, value),
+        conversions_of(value)[0],
+        position_code_of(value),
+    )
+    append_function: Any = typed.append
+    append, identity, cast = jit.device(append_function), states.identity, states.cast
 
     @jit.device
-    def batch(elements: Any, at: Any, position: Any, valid: Any) -> Any:
-        state = cast((identity()[0], as_number(position)))
-        for s in range(runs):
+    def batch(elements: Any, offset: Any, position: Any, valid: Any) -> Any:
+        state = cast((identity()[0], position_code(position)))
+        for s in range(vectors):
             if s < valid:
-                for k in range(run):
-                    state = append(state, widen(elements[at + (s * run + k) * step]), as_number(position + s * gap + k))
+                for k in range(vector):
+                    state = append(
+                        state, widen(elements[offset + (s * vector + k) * element_stride]), position_code(position + s * vector_stride + k)
+                    )
         return state if valid > 0 else identity()
 
     return batch

@@ -14,7 +14,7 @@ from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
 from ..runtime import jit
 
 
-def accumulator_of(value: str) -> Any:
+def accumulator_type(value: str) -> Any:
     """The numba type that sums of ``value`` are kept in."""
     return jit.SCALARS[BY_NAME[value].accumulator]
 
@@ -22,7 +22,7 @@ def accumulator_of(value: str) -> Any:
 @functools.cache
 def conversions_of(value: str) -> tuple[Any, Any]:
     """``widen(x)`` from an element to the accumulator's type, and ``narrow(x)`` back with one rounding."""
-    element, wide = jit.SCALARS[value], accumulator_of(value)
+    element, wide = jit.SCALARS[value], accumulator_type(value)
     if value == "bf16":
         return bf16_to_f32, jit.device(lambda x: f32_to_bf16(wide(x)))
     return jit.device(lambda x: wide(x)), jit.device(lambda x: element(x))
@@ -34,9 +34,9 @@ def of_type(function: Any, kind: Any) -> Any:
 
 
 @functools.cache
-def ordinary_of(value: str) -> Any:
+def is_normal_of(value: str) -> Any:
     """``ordinary(x)``, of the accumulator's type: whether an element would hold it as a normal number."""
-    wide, kind = accumulator_of(value), BY_NAME[value]
+    wide, kind = accumulator_type(value), BY_NAME[value]
     least, greatest = float(kind.tiny), float(kind.limits[1])
     return jit.device(lambda x: wide(least) <= abs(x) <= wide(greatest))
 
@@ -44,7 +44,7 @@ def ordinary_of(value: str) -> Any:
 @functools.cache
 def origin_of(value: str) -> Any:
     """``origin(x)``: what all elements of a row are taken less where x is its first: x, or 0 where that is not finite."""
-    widen, wide = conversions_of(value)[0], accumulator_of(value)
+    widen, wide = conversions_of(value)[0], accumulator_type(value)
 
     @jit.device
     def origin(x: Any) -> Any:
@@ -55,9 +55,9 @@ def origin_of(value: str) -> Any:
 
 
 @functools.cache
-def as_number_of(value: str) -> Any:
+def position_code_of(value: str) -> Any:
     """``as_number(position)``: a number of the accumulator's type; of floats that of its bits. They compare as positions do."""
-    wide = accumulator_of(value)
+    wide = accumulator_type(value)
     if isinstance(wide, Integer):
         return jit.device(lambda position: wide(position))
     if wide == float64:
@@ -66,20 +66,20 @@ def as_number_of(value: str) -> Any:
 
 
 @functools.cache
-def place_of(dims: int) -> Any:
+def strided_offset_of(dims: int) -> Any:
     """``place(column, shape, strides)``: the offset of a flat column among ``dims`` trailing dimensions."""
     if dims == 1:
-        return jit.device(lambda column, shape, strides: column * strides[0])
+        return jit.device(lambda index, shape, strides: index * strides[0])
 
     @jit.device
-    def place(column: Any, shape: Any, strides: Any) -> Any:
+    def strided_offset(index: Any, shape: Any, strides: Any) -> Any:
         offset = int64(0)
-        rest = int64(column)
+        remaining = int64(index)
         for back in range(dims):
             k = dims - 1 - back
-            above = rest // shape[k]
-            offset += (rest - above * shape[k]) * strides[k]
-            rest = above
+            quotient = remaining // shape[k]
+            offset += (remaining - quotient * shape[k]) * strides[k]
+            remaining = quotient
         return offset
 
-    return place
+    return strided_offset

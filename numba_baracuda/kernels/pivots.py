@@ -17,16 +17,16 @@ _BANDS = {"float32": (45, 88), "float64": (450, 600)}
 
 
 @functools.cache
-def exponential(kind: Any) -> Any:
+def exponential_terms(kind: Any) -> Any:
     """``about(x, pivot, one)``: exp(x − pivot), or exp x where the pivot is infinite; in float32 off by 2 ulp and half an ulp of the exponent."""
     power = jit.device(lambda x: exp2_approx(x * float32(_LOG2_E))) if kind == float32 else jit.device(lambda x: math.exp(x))
 
     @jit.device
-    def about(x: Any, pivot: Any, one: Any) -> Any:
-        taken = pivot if abs(pivot) < math.inf else one - one
-        return power(x - taken), one - one
+    def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
+        finite_pivot = pivot if abs(pivot) < math.inf else one - one
+        return power(x - finite_pivot), one - one
 
-    return about
+    return pivot_terms
 
 
 @jit.device
@@ -46,7 +46,7 @@ def _units(kind: Any) -> tuple[Any, Any]:
 
 
 @functools.cache
-def squares_in_range(kind: Any) -> Any:
+def squares_suffice(kind: Any) -> Any:
     """``suits(sum, pivot, one)``: whether unscaled squares of elements up to the pivot stay in range, and those in the sum did not vanish."""
     bound, _ = _BANDS[str(kind)]
     least, most, greatest = kind(2.0 ** (-2 * bound)), kind(2.0 ** (2 * bound)), kind(2.0**bound)
@@ -54,33 +54,33 @@ def squares_in_range(kind: Any) -> Any:
 
 
 @functools.cache
-def scaled_square(kind: Any) -> Any:
+def scaled_square_terms(kind: Any) -> Any:
     """``about(x, pivot, one)``: (x / unit)²."""
     _, inverse = _units(kind)
 
     @jit.device
-    def about(x: Any, pivot: Any, one: Any) -> Any:
+    def pivot_terms(x: Any, pivot: Any, one: Any) -> Any:
         scaled = x * inverse(pivot)
         return scaled * scaled, one - one
 
-    return about
+    return pivot_terms
 
 
 @functools.cache
-def scaled_again(kind: Any) -> Any:
+def rescale_sum(kind: Any) -> Any:
     """``moved(first, second, count, old, new, one)``: a sum of squares in the unit of another pivot."""
     unit, inverse = _units(kind)
 
     @jit.device
-    def moved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
+    def rebase(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) -> Any:
         ratio = unit(old) * inverse(new)
         return first * ratio * ratio, second
 
-    return moved
+    return rebase
 
 
 @functools.cache
-def scaled_sum(kind: Any) -> Any:
+def unit_and_sum(kind: Any) -> Any:
     """``around(pivot, first, second, count, one)``: the unit and the sum."""
     unit, _ = _units(kind)
     return jit.device(lambda pivot, first, second, count, one: (unit(pivot), first))

@@ -9,18 +9,18 @@ from numba.cuda.types import int32
 
 from ..device.warp import States
 from ..runtime import jit
-from .batch import accessors
+from .batch import state_accessors
 
 
 @functools.cache
 def transposed_fold(states: States, lanes: int, height: int) -> Any:
-    """``fold(array, lane)``: ``array`` holds ``height`` states, and each becomes the fold of those in its place over a group of ``lanes`` lanes.
+    """``fold(array, lane)``: each of the ``height`` states in ``array`` becomes the fold of those at its index over a group of ``lanes`` lanes.
 
-    Afterwards the first max(1, height / lanes) items of a lane are those of the places from :func:`first_place` on. Both numbers are powers of two.
+    Afterwards the first max(1, height / lanes) items of a lane are those from index :func:`first_state_index` on. Both numbers are powers of two.
     Cost: about ``height`` shuffles a scalar, where a butterfly for each state takes height · log₂ lanes. The order over lanes is that of
     :func:`~..device.warp.warp_reduce`. After the recursive halving of Rabenseifner, "Optimization of collective reduction operations" (2004).
     """
-    return _levels(lanes, height, lambda level, have: _fold_level(states, level, have))
+    return _levels(lanes, height, lambda level, states_left: _fold_level(states, level, states_left))
 
 
 @functools.cache
@@ -30,39 +30,39 @@ def transposed_choice(lanes: int, height: int) -> Any:
 
 
 @functools.cache
-def first_place(lanes: int, height: int) -> Any:
+def first_state_index(lanes: int, height: int) -> Any:
     """``place(lane)``: where the states that :func:`transposed_fold` leaves to a lane come from; lanes from ``height`` on repeat those before."""
     levels = min(lanes, height).bit_length() - 1
 
     @jit.device
-    def place(lane: Any) -> Any:
-        found = int32(0)
+    def first_index(lane: Any) -> Any:
+        index = int32(0)
         for level in range(levels):
-            found += (lane >> level & 1) * (height >> (level + 1))
-        return found
+            index += (lane >> level & 1) * (height >> (level + 1))
+        return index
 
-    return place
+    return first_index
 
 
 def _levels(lanes: int, height: int, level_of: Any) -> Any:
-    run = jit.device(lambda array, lane: None)
+    steps = jit.device(lambda array, lane: None)
     for level in range(lanes.bit_length() - 1):
-        run = _then(run, level_of(level, max(1, height >> level)))
-    return run
+        steps = _then(steps, level_of(level, max(1, height >> level)))
+    return steps
 
 
 def _then(first: Any, second: Any) -> Any:
     @jit.device
-    def both(array: Any, lane: Any) -> None:
+    def run_both(array: Any, lane: Any) -> None:
         first(array, lane)
         second(array, lane)
 
-    return both
+    return run_both
 
 
-def _fold_level(states: States, level: int, have: int) -> Any:
+def _fold_level(states: States, level: int, states_left: int) -> Any:
     combine, of_partner, width, step = states.combine, states.of_partner, len(states.kinds), 1 << level
-    (get, put), half = accessors(width), have // 2
+    (get, put), half = state_accessors(width), states_left // 2
 
     @jit.device
     def halve(array: Any, lane: Any) -> None:
@@ -82,8 +82,8 @@ def _fold_level(states: States, level: int, have: int) -> Any:
     return halve if half else fold
 
 
-def _choice_level(level: int, have: int) -> Any:
-    step, half = 1 << level, have // 2
+def _choice_level(level: int, states_left: int) -> Any:
+    step, half = 1 << level, states_left // 2
 
     @jit.device
     def choose(array: Any, lane: Any) -> None:

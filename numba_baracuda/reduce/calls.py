@@ -38,7 +38,7 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def forward_function(op: Op) -> Callable[..., Any]:
     """``f(x, axis, keepdims=True)`` of a reduction."""
-    x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
+    x_label, y_label = [(op.name, operand.name, "") for operand in op.operands]
     defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
@@ -72,13 +72,13 @@ def forward_function(op: Op) -> Callable[..., Any]:
             if len(named) > len(defaults):
                 signature.bind(x, axis, **settings)  # raises what names the first that is unknown
         chosen = (axis if type(axis) is int else key_of(axis), chosen)
-        view = arrays.read(x, x_place)
+        view = arrays.read(x, x_label)
         if out is None:
             made = planned(view, axis, named, chosen)
             wanted = made.descriptor.output_shape if keepdims else _without(view.shape, made.descriptor.axes)
             stream = streams.stream_handle(stream, view, op.name)
             out = allocation.empty(view, wanted, made.descriptor.result or view.element, stream)
-        y = arrays.read(out, y_place)
+        y = arrays.read(out, y_label)
         pointers = [view.ptr, y.ptr]
         key = (view.form, y.form, pointers[0] & 15, pointers[1] & 15, keepdims, chosen)
         found = calls.get(key)
@@ -94,7 +94,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
 def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=…)`` of a gradient; ``input_shape`` stands in for an x that is not wanted."""
     names = [operand.name for operand in op.operands[:-1]]
-    places = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
+    labels = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
 
     def shape_of(x: View | None, given: Any) -> tuple[int, ...]:
         """The shape of what was reduced: that of x, or what stands in for it."""
@@ -108,9 +108,9 @@ def backward_function(op: Op) -> Callable[..., Any]:
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         given = dict(zip(("dy", "x", "y"), arguments, strict=True))
-        views = {name: arrays.read(given[name], places[name]) for name in names if name == "dy" or given[name] is not None}
+        views = {name: arrays.read(given[name], labels[name]) for name in names if name == "dy" or given[name] is not None}
         first, x = views["dy"], views.get("x")
-        whole = shape_of(x if x or given["x"] is None else arrays.read(given["x"], places["x"]), options["input_shape"])
+        whole = shape_of(x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
         axes = reduced_axes(op.name, options["axis"], len(whole))
         views = {name: _with_ones(view, axes) if name != "x" and len(view.shape) == len(whole) - len(axes) else view for name, view in views.items()}
 
@@ -122,11 +122,11 @@ def backward_function(op: Op) -> Callable[..., Any]:
             made = remember(_calls, key, plan.select(descriptor, device=first.device))
         handle, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
         if len(views) < len(names):
-            missing = made.missing(views if out is None else views | {"dx": arrays.read(out, places["dx"])}, "dx")
+            missing = made.missing(views if out is None else views | {"dx": arrays.read(out, labels["dx"])}, "dx")
             raise InvalidProblem(f"{op.name}: {missing} is missing, wants {', '.join(names)}")
         if out is None:
             out = allocation.empty(first, whole, first.element, handle)
-        made.execute([*views.values(), arrays.read(out, places["dx"])], handle, options["workspace"])
+        made.execute([*views.values(), arrays.read(out, labels["dx"])], handle, options["workspace"])
         return out
 
     keywords = {"axis": NEEDED, "input_shape": None} | {name: _DEFAULTS[name] for name in op.traits["keywords"]}

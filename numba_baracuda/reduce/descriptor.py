@@ -84,7 +84,7 @@ class ReduceDescriptor(Described):
         """Short name of the dtype of a result that is no element, else ""."""
         return self.result
 
-    def left(self, monoid: Monoid) -> float:
+    def corrected_count(self, monoid: Monoid) -> float:
         """What a monoid's finish is given as the count, 0 where it does not look at that."""
         return self.extent - (self.correction if monoid.corrected else 0) if monoid.counts else 0
 

@@ -37,7 +37,7 @@ class Geometry:
     def of(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """For a fold: rows that belong to a warp stay whole, others are split if there are few."""
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
-        if not problem.along:
+        if not problem.row_contiguous:
             return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_COLUMNS))
         if lanes == THREADS:
             return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_ROWS))
@@ -47,7 +47,7 @@ class Geometry:
     @classmethod
     def of_few(cls, problem: Problem, value: str) -> Geometry | None:
         """For a fold of so few short rows that there is little to read, a warp each; None for others."""
-        if not problem.along or problem.peeled:
+        if not problem.row_contiguous or problem.peeled:
             return None
         steps = few_rows(ceil_div(problem.extent, problem.vector), problem.rows, steps_of(value, problem.vector))
         return cls(32, 1, 1, problem.extent, steps, 1) if steps else None
@@ -56,7 +56,7 @@ class Geometry:
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """Where nothing is folded: small parts, whose loads and stores mix."""
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
-        chunk = step * (GIVEN_ROWS if problem.along else GIVEN_COLUMNS)
+        chunk = step * (GIVEN_ROWS if problem.row_contiguous else GIVEN_COLUMNS)
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk)
 
     @property
@@ -67,9 +67,9 @@ class Geometry:
 def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, int, int]:
     """(lanes, blocks for all rows, places that a block takes at a time)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
-    if problem.along:
+    if problem.row_contiguous:
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
-    lanes = column_lanes(problem.contiguous, vector * BY_NAME[value].itemsize, problem.extent, steps)
+    lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps)
     columns = problem.rows + (vector - 1) * problem.peeled  #: the first access may begin before the first column
     return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps

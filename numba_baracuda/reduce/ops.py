@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..algebra.gradients import RULE
+from ..algebra.gradients import NONFINITE_GRADIENTS
 from ..core.dtypes import FLOATS, NUMBERS
 from ..core.op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..core.registry import OPS
@@ -18,10 +18,13 @@ from .descriptor import RESULTS, ReduceBackwardDescriptor, ReduceDescriptor, op_
 X, DX = Operand("x", ("input_shape",)), Operand("dx", ("input_shape",), output=True)
 Y, SAVED, DY = Operand("y", ("output_shape",), output=True), Operand("y", ("output_shape",)), Operand("dy", ("output_shape",))
 
-PLACE = Operand("y", ("output_shape",), index=True, output=True)
+INDEX = Operand("y", ("output_shape",), index=True, output=True)
 
-FOLD, SPREAD = Variant("fold", True, recipes.fold, recipes.too_many), Variant("spread", True, recipes.spread, recipes.too_many)
-ANYTHING, PLACED = (*NUMBERS, "bool"), (*NUMBERS, "u8")
+FOLD, BACKWARD = (
+    Variant("fold", True, recipes.fold, recipes.too_many_positions),
+    Variant("spread", True, recipes.backward, recipes.too_many_positions),
+)
+ANYTHING, COMPARABLE = (*NUMBERS, "bool"), (*NUMBERS, "u8")
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,9 @@ _ORDERED = "NaN wins and −0 < +0, whatever the order; infinities are values; o
 _CORRECTED = (
     "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
 )
-_PLACES = (
-    "Places count from 0 in C order over the reduced axes. Of equal elements the first counts; NaN is the {0}. Integers are compared as they are. "
-    "``dtype`` is int64 or int32. Of none there is no such place, which is an error; truth values may be viewed as uint8."
+_INDICES = (
+    "Indices count from 0 in C order over the reduced axes. Of equal elements the first counts; NaN is the {0}. Integers are compared as they are. "
+    "``dtype`` is int64 or int32. Of none there is no such index, which is an error; truth values may be viewed as uint8."
 )
 _TRUTH = "NaN is not zero, −0 is."
 _SAVED = (DY, X, SAVED)
@@ -69,7 +72,7 @@ TABLE = (
     Row(
         "norm2", "y = √Σ x²", "dx = dy · x / y", _SAVED,
         f"{_IEEE} No square overflows or vanishes where the result can be represented. The gradient is 0 where the norm is.", "hypot",
-        (("f16", "norm2"), ("bf16", "tried_hypot")),  # the square of a float16 is a normal float32, and no sum of 2³¹ overflows
+        (("f16", "norm2"), ("bf16", "unit_pivot_hypot")),  # the square of a float16 is a normal float32, and no sum of 2³¹ overflows
     ),
     Row(
         "log_sum_exp", "y = log Σ exp x", "dx = dy · exp(x − y)", _SAVED,
@@ -84,8 +87,8 @@ TABLE = (
         "std", "y = √(Σ (x − mean)² / (n − correction))", "dx = dy · (x − mean) / ((n − correction) · y)", _SAVED,
         f"{_IEEE} {_CORRECTED} The gradient of elements that are all alike is 0.", keywords=("correction",),
     ),
-    Row("argmax", "y = the place of max x", "", (), _PLACES.format("greatest"), "first_max", elements=PLACED, keywords=("dtype",)),
-    Row("argmin", "y = the place of min x", "", (), _PLACES.format("least"), "first_min", elements=PLACED, keywords=("dtype",)),
+    Row("argmax", "y = the index of max x", "", (), _INDICES.format("greatest"), "first_max", elements=COMPARABLE, keywords=("dtype",)),
+    Row("argmin", "y = the index of min x", "", (), _INDICES.format("least"), "first_min", elements=COMPARABLE, keywords=("dtype",)),
     Row("any", "y = whether any x ≠ 0", "", (), f"{_TRUTH} Of nothing it is false.", elements=ANYTHING),
     Row("all", "y = whether all x ≠ 0", "", (), f"{_TRUTH} Of nothing it is true.", elements=ANYTHING),
     Row("count_nonzero", "y = how many x ≠ 0", "", (), f"{_TRUTH} The result is int64.", elements=ANYTHING),
@@ -139,11 +142,11 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
 
     back = f"{name}_backward" if row.given else None
     more = {"keywords": row.keywords, "backward": False}
-    forward = add(name, row.formula, (X, PLACE if results else Y), FOLD, row.elements, back, more)
+    forward = add(name, row.formula, (X, INDEX if results else Y), FOLD, row.elements, back, more)
     made = {name: forward_function(forward)}
     if back:
-        more = {"keywords": row.keywords + row.backward_keywords, "backward": True, "notes": f"{row.notes} {RULE}"}
-        made[back] = backward_function(add(back, row.gradient, (*row.given, DX), SPREAD, FLOATS, None, more))
+        more = {"keywords": row.keywords + row.backward_keywords, "backward": True, "notes": f"{row.notes} {NONFINITE_GRADIENTS}"}
+        made[back] = backward_function(add(back, row.gradient, (*row.given, DX), BACKWARD, FLOATS, None, more))
     return made
 
 

@@ -24,12 +24,11 @@ def _spec(kernel: str, **constants: int | str | bool) -> KernelSpec:
 
 
 def _form(problem: Problem) -> str:
-    return "rows" if problem.along else "columns"
+    return "rows" if problem.row_contiguous else "columns"
 
 
-def _along(form: str, **strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Strides of the kept axes, for parameters that name an operand and the form, rows or columns, of what is kept."""
-    return {f"{name}_{form}": each for name, each in strides.items()}
+def _kept_strides(**strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    return {f"{name}_kept_strides": each for name, each in strides.items()}
 
 
 def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
@@ -53,29 +52,36 @@ def fold_steps(
 ) -> tuple[list[Step], list[Slot]]:
     """A fold of ``source`` into ``output``, which lies as ``problem.kept_strides[0]`` says; long rows in parts that a second launch joins."""
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
-    found = monoid_of(monoid)
-    state = found.kind or BY_NAME[value].accumulator
+    fold_monoid = monoid_of(monoid)
+    state = fold_monoid.kind or BY_NAME[value].accumulator
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
-        return [_fold_staged(problem, constants, {"x": source, "guard": guard, "y": output, "left": descriptor.left(found)})], []
+        return [
+            _fold_staged(problem, constants, {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(fold_monoid)})
+        ], []
     geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
-    parts, left, (y_kept, *_) = NULL if geometry.splits == 1 else "parts", descriptor.left(found), problem.kept_strides
+    partials, corrected_count, (y_kept, *_) = (
+        NULL if geometry.splits == 1 else "partials",
+        descriptor.corrected_count(fold_monoid),
+        problem.kept_strides,
+    )
     arguments = {
-        "x": source, "guard": guard, "y": output, "parts": parts, **extents, "left": left, "kept_shape": problem.kept_shape,
-        **_along(_form(problem), x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
+        "x": source, "guard": guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
+        "kept_shape": problem.kept_shape,
+        **_kept_strides(x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
     steps: list[Step] = [Launch(_spec(kernel, **constants, **dealt), (blocks, THREADS, 0), arguments)]
-    if not parts:
+    if not partials:
         return steps, []
     lanes = join_lanes(geometry.splits)
-    spec, launch = _spec("join_parts", **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
+    spec, launch = _spec("combine_partials", **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
     arguments = {
-        "guard": guard, "parts": parts, "y": output, "rows": problem.rows, "splits": geometry.splits, "left": left,
-        "kept_shape": problem.kept_shape, "y_rows": y_kept,
+        "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "corrected_count": corrected_count,
+        "kept_shape": problem.kept_shape, "y_kept_strides": y_kept,
     }  # fmt: skip
     steps.append(Launch(spec, launch, arguments))
-    return steps, [Slot("parts", state, problem.rows * geometry.splits * found.width)]
+    return steps, [Slot("partials", state, problem.rows * geometry.splits * fold_monoid.width)]
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -85,8 +91,8 @@ def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[st
     rows = THREADS // lanes
     spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes)
     launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
-    arguments |= {"parts": NULL, "rows": problem.rows, "extent": problem.extent}
-    return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_rows": problem.kept_strides[0]})
+    arguments |= {"partials": NULL, "rows": problem.rows, "extent": problem.extent}
+    return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_kept_strides": problem.kept_strides[0]})
 
 
 def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -94,27 +100,37 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
-    ordered = monoid_of(monoid).places
+    ordered = monoid_of(monoid).uses_positions
     problem = Problem.of(
-        descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True, across=_across(monoid, descriptor.element)
+        descriptor.axes,
+        [layouts["x"]],
+        [layouts["y"]],
+        descriptor.element,
+        ordered,
+        peel=True,
+        column_bytes=_column_bytes(monoid, descriptor.element),
     )
     steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _across(monoid: str, value: str) -> int:
+def _column_bytes(monoid: str, value: str) -> int:
     """Bytes of the widest access across rows: sums about a pivot take few rows at a time, but more of each, to move their pivots less often."""
-    return min(8, 2 * BY_NAME[value].itemsize) if monoid_of(monoid).about else 16
+    return min(8, 2 * BY_NAME[value].itemsize) if monoid_of(monoid).pivot_terms else 16
 
 
-def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:
+def too_many_positions(op: Op, descriptor: ReduceDescriptor) -> str | None:
     """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
-    placed = rule_of(op, descriptor).places if isinstance(descriptor, ReduceBackwardDescriptor) else monoid_of(op.traits["monoid"]).places
-    most = BY_NAME[descriptor.element].places
-    return f"tells fewer than {most} elements apart, and there are {descriptor.extent}" if placed and descriptor.extent >= most else None
+    uses_positions = (
+        gradient_of(op, descriptor).uses_positions
+        if isinstance(descriptor, ReduceBackwardDescriptor)
+        else monoid_of(op.traits["monoid"]).uses_positions
+    )
+    most = BY_NAME[descriptor.element].distinct_positions
+    return f"tells fewer than {most} elements apart, and there are {descriptor.extent}" if uses_positions and descriptor.extent >= most else None
 
 
-def rule_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
+def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
     """The gradient of an op under the descriptor's rule of ties."""
     name = op.traits["gradient"]
     if name not in ("max", "min"):
@@ -122,50 +138,53 @@ def rule_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
     return GRADIENTS["equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"]
 
 
-def spread(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """A gradient: the fold that it wants, then its results back to every element; both in one where a row belongs to one group of lanes."""
     if 0 in descriptor.input_shape:
         return Recipe(())
-    rule, value, held = rule_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
+    gradient, value, folded = gradient_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
-    whole = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, held], value, ordered=rule.places)
-    given = Geometry.of_gradient(whole, target.multiprocessors, value)
-    if not rule.fold:
-        return Recipe((_back(descriptor, whole, given, rule, NULL),))
-    geometry = Geometry.of(whole, target.multiprocessors, value)
-    monoid, state, steps = rule.fold, BY_NAME[value].accumulator, list[Step]()
-    if whole.along and geometry.splits == 1:
-        return Recipe((_back(descriptor, whole, given if rule.guarded else geometry, rule, NULL, monoid),))
-    problem = Problem.of(descriptor.axes, [x], [held], value, ordered=rule.places, peel=True, across=_across(monoid, value))
-    slots, guard = [Slot("kept", state, problem.rows * monoid_of(monoid).results)], NULL
-    if rule.guarded:
+    full = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value, ordered=gradient.uses_positions)
+    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
+    if not gradient.fold:
+        return Recipe((_broadcast(descriptor, full, backward_geometry, gradient, NULL),))
+    geometry = Geometry.of(full, target.multiprocessors, value)
+    monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
+    if full.row_contiguous and geometry.splits == 1:
+        return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
+    problem = Problem.of(descriptor.axes, [x], [folded], value, ordered=gradient.uses_positions, peel=True, column_bytes=_column_bytes(monoid, value))
+    slots, guard = [Slot("folded", state, problem.rows * monoid_of(monoid).results)], NULL
+    if gradient.guarded:
         guard = "guard"
         slots.append(Slot(guard, "i32", 4))
-        steps += [Clear(guard), _find_special(descriptor, layouts["y"])]
-    more, room = fold_steps(descriptor, problem, target, monoid, "x", "kept", state, guard)
-    return Recipe((*steps, *more, _back(descriptor, whole, given, rule, "kept")), (*slots, *room))
+        steps += [Clear(guard), _find_special_results(descriptor, layouts["y"])]
+    fold_launches, fold_slots = fold_steps(descriptor, problem, target, monoid, "x", "folded", state, guard)
+    return Recipe((*steps, *fold_launches, _broadcast(descriptor, full, backward_geometry, gradient, "folded")), (*slots, *fold_slots))
 
 
-def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:
+def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:
     problem = Problem.of((), [layout], [], descriptor.element)
-    spec = _spec("find_special", value=descriptor.element, kept=len(problem.kept_shape))
+    spec = _spec("find_special_results", value=descriptor.element, kept=len(problem.kept_shape))
     arguments = {"y": "y", "guard": "guard", "elements": problem.rows, "shape": problem.kept_shape, "strides": problem.full_kept[0]}
     return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), arguments)
 
 
-def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "") -> Launch:
+def _broadcast(
+    descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient, folded: str, monoid: str = ""
+) -> Launch:
     """The launch that writes the gradient, of what a fold kept, or with the fold by ``monoid`` in itself."""
-    (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, held) = problem.full_kept, problem.full_reduced, problem.kept_strides
-    constants: dict[str, Any] = {"gradient": rule.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
+    (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
+    constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)}
-    x_name, y_name = "x" if rule.rows or monoid else NULL, "y" if len(rule.segments) > 1 else NULL
-    form = _form(problem)
+    x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
-        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "share": 1 / problem.extent,
-        "kept_shape": problem.kept_shape, **_along(form, x=x_kept, dy=dy, y=y, dx=dx_kept),
+        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / problem.extent,
+        "kept_shape": problem.kept_shape, **_kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
         "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
     }  # fmt: skip
     if monoid:
-        arguments["left"] = descriptor.left(monoid_of(monoid))
-        return Launch(_spec("fold_and_spread_rows", monoid=monoid, **constants), geometry.launch, arguments)
-    return Launch(_spec(f"spread_{form}", **constants), geometry.launch, {**arguments, "held": kept, **_along(form, held=held)})
+        arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
+        return Launch(_spec("fold_and_broadcast_rows", monoid=monoid, **constants), geometry.launch, arguments)
+    return Launch(
+        _spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, {**arguments, "folded": folded, **_kept_strides(folded=folded_strides)}
+    )

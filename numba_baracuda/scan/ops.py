@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra.gradients import RULE
+from ..algebra.gradients import NONFINITE_GRADIENTS
 from ..core.dtypes import FLOATS, NUMBERS
 from ..core.op import Layout, Op, Operand, Variant, contiguous, transposed
 from ..core.registry import OPS
@@ -113,7 +113,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
     placed, widened = kind in PLACED, kind in WIDENED
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], indices: tuple[str, ...], back: str | None) -> Op:
-        notes = row.notes + (_PLACES if placed and back else "") + ("" if back else f" {RULE}")
+        notes = row.notes + (_PLACES if placed and back else "") + ("" if back else f" {NONFINITE_GRADIENTS}")
         traits = {"notes": notes, "backward": back is None, "placed": placed, "widened": widened and back is not None}
         return OPS.add(
             Op(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra.gradients import RULE
+from ..algebra.gradients import NONFINITE_GRADIENTS
 from ..core.dtypes import FLOATS, NUMBERS
 from ..core.op import Layout, Op, Operand, Variant
 from ..core.registry import OPS
@@ -154,7 +154,7 @@ def _notes(row: Row, ordered: bool, backward: bool) -> str:
         if backward or ROWS_OUTPUT in row.forward
         else f"Empty segments get {name}, or ``empty=``. Halves are kept in float32 and rounded once."
     )
-    return f"{row.rules} {kept} {f'{RULE} Rows whose id is out of range get 0. ' if backward else ''}{order}"
+    return f"{row.rules} {kept} {f'{NONFINITE_GRADIENTS} Rows whose id is out of range get 0. ' if backward else ''}{order}"
 
 
 def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:

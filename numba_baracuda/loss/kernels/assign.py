@@ -6,7 +6,7 @@ from numba import cuda
 from numba.cuda.types import int64
 
 from ...device.vector import LOAD, STORE
-from ...kernels.elements import accumulator_of, conversions_of
+from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..geometry import ASSIGN_STEPS as STEPS
@@ -20,7 +20,7 @@ def assign(*, source: str, value: str, factor: str, vector: int, added: bool) ->
     The factor is ``number`` times what ``factor``, an element type or "", holds. ``parts`` blocks share a row, ``STEPS`` accesses a lane; rows lie
     ``x_row`` and ``y_row`` elements apart, columns ``x_column`` and ``y_column``, which are 1 where ``vector`` is more. Bytes: x read, y written.
     """
-    wide, (y_widen, narrow) = accumulator_of(value), conversions_of(value)
+    wide, (y_widen, narrow) = accumulator_type(value), conversions_of(value)
     x_widen, factor_widen = conversions_of(source or value)[0], conversions_of(factor or value)[0]
     x_kind, y_kind, held, read = jit.SCALARS[source or value], jit.SCALARS[value], factor != "", source != ""
     load_x, load_y, store = LOAD[vector], LOAD[vector], STORE[vector]

@@ -8,7 +8,7 @@ from numba.cuda.types import int32, int64
 from ...algebra import Monoid
 from ...device.block import block_scan
 from ...device.vector import LOAD, STORE
-from ...kernels.elements import accumulator_of, conversions_of
+from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..geometry import ASSIGN_STEPS, ASSIGN_THREADS
@@ -81,7 +81,7 @@ def keep_rows(*, value: str, label: str, vector: int) -> Any:
 
     ``parts`` blocks share a row, ``ASSIGN_STEPS`` accesses a lane. Bytes: rows of x that count read, y written.
     """
-    wide, narrow, kind = accumulator_of(value), conversions_of(value)[1], jit.SCALARS[value]
+    wide, narrow, kind = accumulator_type(value), conversions_of(value)[1], jit.SCALARS[value]
     load, store, size, gap = LOAD[vector], STORE[vector], ASSIGN_STEPS * vector, ASSIGN_THREADS * vector
 
     def keep_rows(

@@ -12,7 +12,7 @@ from numba.cuda.types import float32, int32
 from ...algebra import Monoid
 from ...core.dtypes import BY_NAME
 from ...device.numbers import exp2_approx, maximum, reciprocal_approx
-from ...kernels.elements import accumulator_of
+from ...kernels.elements import accumulator_type
 from ...runtime import jit
 
 _LOG2_E = math.log2(math.e)
@@ -34,7 +34,7 @@ def power_of(kind: Any) -> Any:
 @functools.cache
 def floor_of(value: str) -> Any:
     """``floor(m)`` = max(m, the lowest finite number): what to take from logits whose greatest is m, which is −∞ where all of them are."""
-    lowest = accumulator_of(value)(BY_NAME[BY_NAME[value].accumulator].limits[0])
+    lowest = accumulator_type(value)(BY_NAME[BY_NAME[value].accumulator].limits[0])
     return jit.device(lambda m: maximum(m, lowest))
 
 
@@ -44,7 +44,7 @@ def sums_of(value: str, ranked: bool) -> Monoid:
 
     After Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). NaN is greater than every number.
     """
-    power, floor = power_of(accumulator_of(value)), floor_of(value)
+    power, floor = power_of(accumulator_type(value)), floor_of(value)
     above = jit.device(lambda x, y: (x > y) | ((x != x) & (y == y)))
 
     @jit.device
@@ -65,7 +65,7 @@ def sums_of(value: str, ranked: bool) -> Monoid:
 @functools.cache
 def _tanh_of(value: str, sharp: bool) -> Any:
     """``tanh(x)``; unless ``sharp``, for halves by a power of two and a reciprocal of the machine, off by some 2^-22."""
-    wide = accumulator_of(value)
+    wide = accumulator_type(value)
     if sharp or BY_NAME[value].itemsize > 2:
         return jit.device(lambda x: wide(math.tanh(x)))
     return jit.device(lambda x: float32(1) - float32(2) * reciprocal_approx(float32(1) + exp2_approx(x * float32(2 * _LOG2_E))))
@@ -74,7 +74,7 @@ def _tanh_of(value: str, sharp: bool) -> Any:
 @functools.cache
 def logits_of(value: str, scaled: bool, capped: bool, sharp: bool) -> tuple[Any, Any]:
     """``shape(x, scale, cap)``: a class's logit as the loss takes it; and ``slope(z, cap)``, what its gradient is to be multiplied by."""
-    wide, tanh = accumulator_of(value), _tanh_of(value, sharp)
+    wide, tanh = accumulator_type(value), _tanh_of(value, sharp)
 
     @jit.device
     def shape(x: Any, scale: Any, cap: Any) -> Any:
@@ -98,7 +98,7 @@ def absorbers_of(
 
     The state is (m, s, c) as of :func:`sums_of`, and (t, w): Σ wⱼ (zⱼ − m) and Σ wⱼ over the classes j that were added, of ``weight_of`` each.
     """
-    wide = accumulator_of(value)
+    wide = accumulator_type(value)
     power, floor = power_of(wide), floor_of(value)
 
     def absorber(steps: int) -> Any:

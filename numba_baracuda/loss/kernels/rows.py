@@ -12,7 +12,7 @@ from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefetch
-from ...kernels.elements import accumulator_of, conversions_of
+from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar, Tuple
 from ..geometry import GRADIENT, PLAIN, SQUARE, WEIGHTS
@@ -44,7 +44,7 @@ def cross_entropy_rows(
     a factor ``dy`` of each row's gradient, or "". ``ranked``: the first greatest class to ``predicted``, and whether it is the target to ``hits``.
     Bytes: rows · classes · value read once, and those behind ``held`` twice, and written.
     """
-    wide, (widen, narrow), element = accumulator_of(value), conversions_of(value), jit.SCALARS[value]
+    wide, (widen, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
     monoid, power, floor, (shape, slope) = sums_of(value, ranked), power_of(wide), floor_of(value), logits_of(value, scaled, capped, sharp)
     infinite, size, gap, line = wide(math.inf), steps * vector, threads * vector, _LINE // (vector * BY_NAME[value].itemsize)
     fold, add = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)

@@ -8,7 +8,7 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import Monoid
 from ...device.block import block_reduce
-from ...kernels.elements import accumulator_of, conversions_of
+from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..geometry import GRADIENT, LOSS, PLAIN, SHARE, SQUARE, SQUARES, WEIGHTS
@@ -33,7 +33,7 @@ def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted
     it goes to ``alpha`` instead, for products, and ``zero`` and ``one`` are written for them too. One block of 1024 threads.
     Bytes: rows targets and classes weights.
     """
-    wide, held = accumulator_of(value), upstream != ""
+    wide, held = accumulator_type(value), upstream != ""
     widen = conversions_of(upstream or value)[0]
     fold = _sums(int32, wide, wide)
 
@@ -79,7 +79,7 @@ def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted
 @jit.kernel
 def fold_losses(*, value: str, result: str, each: bool, factor: int) -> Any:
     """``out[0] = Σ losses · factors[factor]``, or ``out[i] = losses[i]`` of each row; one rounding. Bytes: rows numbers read."""
-    wide, narrow, fold = accumulator_of(value), conversions_of(result)[1], _sums(accumulator_of(value))
+    wide, narrow, fold = accumulator_type(value), conversions_of(result)[1], _sums(accumulator_type(value))
 
     def fold_losses(
         losses: Ptr[wide], factors: Ptr[wide], out: Ptr[result],

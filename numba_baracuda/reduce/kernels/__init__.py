@@ -6,20 +6,20 @@ longer than 1 need unit stride. ``launch_config`` gives blocks, threads and dyna
 """
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
+from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
 from .columns import fold_columns
-from .results import join_parts
+from .results import combine_partials
 from .rows import fold_rows
 from .short import fold_short_rows, fold_staged_rows
-from .spread import find_special, fold_and_spread_rows, spread_columns, spread_rows
 
 __all__ = [
-    "find_special",
-    "fold_and_spread_rows",
+    "broadcast_columns",
+    "broadcast_rows",
+    "combine_partials",
+    "find_special_results",
+    "fold_and_broadcast_rows",
     "fold_columns",
     "fold_rows",
     "fold_short_rows",
     "fold_staged_rows",
-    "join_parts",
-    "spread_columns",
-    "spread_rows",
 ]

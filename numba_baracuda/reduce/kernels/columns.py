@@ -8,14 +8,14 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
-from ...kernels.batch import accessors, state_kind, states_on
-from ...kernels.elements import accumulator_of, origin_of, place_of
-from ...kernels.tallies import tally_of
+from ...kernels.accumulators import thread_accumulator_of
+from ...kernels.batch import state_accessors, state_functions, state_kind
+from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
-from .access import accesses_of, edges_of, lane_of_group, part_of_block
-from .results import results_of
+from .loads import lane_of_group, peeled_loads, split_of_block, vector_loads
+from .results import result_stores
 
 
 @jit.kernel
@@ -26,81 +26,91 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     several accesses in flight; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
     accesses are aligned, and the lanes at either end take what columns there are one by one. Bytes and order as ``fold_rows``.
     """
-    element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
-    depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
-    width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
-    (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
-    take, (write, keep), column_of = tally.beside(steps, vector, depth), results_of(monoid, value, result), place_of(kept)
-    fetch_each = edges_of(value, vector, depth, dims, steps)
-    (fetch, fetch_some), size, scalars, kept_scalars = (
-        accesses_of(value, vector, depth, dims, steps),
+    element, wide, origin_from, accumulator = jit.SCALARS[value], accumulator_type(value), origin_of(value), thread_accumulator_of(monoid, value)
+    depth, steps, subtracts_origin, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).subtracts_origin, accumulator.kind
+    width, accumulator_width, combine, empty, state_of = (
+        accumulator.state_width,
+        accumulator.width,
+        state_functions(monoid, value).combine,
+        accumulator.empty,
+        accumulator.state,
+    )
+    (get, put), (get_accumulator, put_accumulator) = state_accessors(width), state_accessors(accumulator_width)
+    add, (store_result, store_partial), column_offset = (
+        accumulator.add_columns(steps, vector, depth),
+        result_stores(monoid, value, result),
+        strided_offset_of(kept),
+    )
+    fetch_each = peeled_loads(value, vector, depth, dims, steps)
+    (fetch, fetch_some), size, state_scalars, accumulator_scalars = (
+        vector_loads(value, vector, depth, dims, steps),
         steps * vector,
         width * vector,
-        kept_width * vector,
+        accumulator_width * vector,
     )
-    shared, levels = THREADS * scalars if depth > 1 else 1, depth.bit_length() - 1
+    shared_size, levels = THREADS * state_scalars if depth > 1 else 1, depth.bit_length() - 1
 
     def fold_columns(
-        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
-        columns: int64, extent: int64, chunk: int64, splits: int64, left: Scalar[state_kind(monoid, value)],
-        kept_shape: Extents[kept], x_columns: Extents[kept], y_columns: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
+        columns: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_kept_strides: Extents[kept], y_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
-        met = cuda.shared.array(shared, kind)
+        shared_states = cuda.shared.array(shared_size, kind)
         batch = cuda.local.array(size, element)
-        tallies = cuda.local.array(kept_scalars, kind)
-        state = cuda.local.array(scalars, kind)
+        accumulators = cuda.local.array(accumulator_scalars, kind)
+        state = cuda.local.array(state_scalars, kind)
         if guarded and guard[0] == 0:
             return
-        column_block, split = part_of_block(splits)
-        below, beside = lane_of_group(lanes)
-        column = (column_block * lanes + beside) * vector
-        count, first = int32(0), split * chunk
+        column_block, split = split_of_block(splits)
+        row_lane, column_lane = lane_of_group(lanes)
+        column = (column_block * lanes + column_lane) * vector
+        count, begin = int32(0), split * chunk
         for v in range(vector):
-            put_tally(tallies, v * kept_width, 1, nothing())
+            put_accumulator(accumulators, v * accumulator_width, 1, empty())
         low, high = int64(0), int64(vector)
         if peeled:
             column -= (vector - aligned_span(x, 0, columns, vector)[0]) & (vector - 1)
             low, high, base = max(-column, low), min(columns - column, high), column
         else:
-            base = column_of(min(column, int64(columns - 1)), kept_shape, x_columns)
-        last = min(first + chunk, int64(extent)) if column < columns else int64(0)
-        position = first + below
-        while position + (steps - 1) * depth < last:
+            base = column_offset(min(column, int64(columns - 1)), kept_shape, x_kept_strides)
+        end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
+        position = begin + row_lane
+        while position + (steps - 1) * depth < end:
             if peeled and high - low < vector:
-                fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
+                fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
             else:
                 fetch(x, base, position, shape, x_strides, batch, 0)
-            take(tallies, batch, position, steps, count)
+            add(accumulators, batch, position, steps, count)
             count = int32(count + steps)
             position = opaque(position + steps * depth)
-        if position < last:
+        if position < end:
             if peeled and high - low < vector:
-                valid = fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
+                valid = fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
             else:
-                valid = fetch_some(x, base, position, last, position, shape, x_strides, batch, 0)
-            take(tallies, batch, position, valid, count)
+                valid = fetch_some(x, base, position, end, position, shape, x_strides, batch, 0)
+            add(accumulators, batch, position, valid, count)
             count = int32(count + valid)
         for v in range(vector):
-            origin = first_of(x[base + v]) if shifts and first < last and low <= v < high else wide(0)
-            put(state, v * width, 1, state_of(get_tally(tallies, v * kept_width, 1), count, origin))
+            origin = origin_from(x[base + v]) if subtracts_origin and begin < end and low <= v < high else wide(0)
+            put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):
             half = depth >> (level + 1)
-            if half <= below < 2 * half:
-                for k in range(scalars):
-                    met[k * THREADS + thread] = state[k]
+            if half <= row_lane < 2 * half:
+                for k in range(state_scalars):
+                    shared_states[k * THREADS + thread] = state[k]
             cuda.syncthreads()
-            if below < half:
+            if row_lane < half:
                 for v in range(vector):
-                    other = get(met, v * width * THREADS + thread + half * lanes, THREADS)
+                    other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
-        if below == 0 and column < columns:
+        if row_lane == 0 and column < columns:
             for v in range(vector):
                 if peeled and not low <= v < high:
                     continue
                 if splits > 1:
-                    keep(parts, (column + v) * splits + split, get(state, v * width, 1))
+                    store_partial(partials, (column + v) * splits + split, get(state, v * width, 1))
                 else:
-                    write(y, column_of(column + v, kept_shape, y_columns), get(state, v * width, 1), left)
+                    store_result(y, column_offset(column + v, kept_shape, y_kept_strides), get(state, v * width, 1), corrected_count)
 
     return fold_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)

@@ -9,54 +9,59 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
+from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import state_kind
-from ...kernels.elements import accumulator_of, origin_of, place_of
-from ...kernels.tallies import tally_of
+from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
-from .access import accesses_of, lane_of_group, part_of_block
-from .results import results_of
+from .loads import lane_of_group, split_of_block, vector_loads
+from .results import result_stores
 
 
 @functools.cache
-def lane_of_row(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, again: bool = False, rarely: bool = False) -> Any:
+def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, reused: bool = False, rare: bool = False) -> Any:
     """``fold(x, base, first, last, lane, shape, strides)``: the tally of a lane of a group for the places from ``first`` to ``last`` of a row.
 
     And how many they are. All accesses of a step are in flight at once, or one, in fewer registers, of what is ``rarely`` folded. ``again``: the row
     will be read once more.
     """
-    element, stride, steps, tally = jit.SCALARS[value], lanes * vector, 1 if rarely else steps_of(value, vector), tally_of(monoid, value)
-    nothing, take, take_one = tally.nothing, tally.batch(steps, vector, 1, stride), tally.batch(1, 1, 1, 0)
-    (fetch, fetch_some), size = accesses_of(value, vector, stride, dims, steps, again), steps * vector
+    element, stride, steps, accumulator = (
+        jit.SCALARS[value],
+        lanes * vector,
+        1 if rare else steps_of(value, vector),
+        thread_accumulator_of(monoid, value),
+    )
+    empty, add, add_one = accumulator.empty, accumulator.add_batch(steps, vector, 1, stride), accumulator.add_batch(1, 1, 1, 0)
+    (fetch, fetch_some), size = vector_loads(value, vector, stride, dims, steps, reused), steps * vector
 
     @jit.device
-    def fold(x: Any, base: Any, first: Any, last: Any, lane: Any, shape: Any, strides: Any) -> Any:
+    def fold(x: Any, base: Any, begin: Any, end: Any, lane: Any, shape: Any, strides: Any) -> Any:
         batch = cuda.local.array(size, element)
-        one = cuda.local.array(1, element)
-        made, count, begin, end = nothing(), int32(0), first, last
+        single = cuda.local.array(1, element)
+        acc, count, aligned_begin, aligned_end = empty(), int32(0), begin, end
         if peeled:
-            begin, end = aligned_span(x, base + first, base + last, vector)
-            begin, end = begin - base, end - base
-        position = begin + lane * vector
-        while position + (steps - 1) * stride < end:
+            aligned_begin, aligned_end = aligned_span(x, base + begin, base + end, vector)
+            aligned_begin, aligned_end = aligned_begin - base, aligned_end - base
+        position = aligned_begin + lane * vector
+        while position + (steps - 1) * stride < aligned_end:
             fetch(x, base, position, shape, strides, batch, 0)
-            made = take(made, batch, 0, position, steps, count)
+            acc = add(acc, batch, 0, position, steps, count)
             count = int32(count + size)
             position = opaque(position + steps * stride)
-        if position < end:
-            valid = fetch_some(x, base, position, end, position, shape, strides, batch, 0)
-            made = take(made, batch, 0, position, valid, count)
+        if position < aligned_end:
+            valid = fetch_some(x, base, position, aligned_end, position, shape, strides, batch, 0)
+            acc = add(acc, batch, 0, position, valid, count)
             count = int32(count + valid * vector)
-        if peeled and first + lane < begin:
-            one[0] = x[base + first + lane]
-            made = take_one(made, one, 0, first + lane, 1, count)
+        if peeled and begin + lane < aligned_begin:
+            single[0] = x[base + begin + lane]
+            acc = add_one(acc, single, 0, begin + lane, 1, count)
             count = int32(count + 1)
-        if peeled and end + lane < last:
-            one[0] = x[base + end + lane]
-            made = take_one(made, one, 0, end + lane, 1, count)
+        if peeled and aligned_end + lane < end:
+            single[0] = x[base + aligned_end + lane]
+            acc = add_one(acc, single, 0, aligned_end + lane, 1, count)
             count = int32(count + 1)
-        return made, count
+        return acc, count
 
     return fold
 
@@ -70,32 +75,37 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     one. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
     geometry. Bytes: rows · extent · value read, rows · result written.
     """
-    wide, first_of, shifts = accumulator_of(value), origin_of(value), monoid_of(monoid).shifts
-    tally, groups, row_of, (write, keep) = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result)
-    nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
+    wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
+    accumulator, groups, row_offset, (store_result, store_partial) = (
+        thread_accumulator_of(monoid, value),
+        THREADS // lanes,
+        strided_offset_of(kept),
+        result_stores(monoid, value, result),
+    )
+    empty, fold_lane, reduce_lanes = accumulator.empty, lane_fold(monoid, value, vector, lanes, peeled, dims), accumulator.reduce_lanes(lanes)
 
     def fold_rows(
-        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
-        rows: int64, extent: int64, chunk: int64, splits: int64, left: Scalar[state_kind(monoid, value)],
-        kept_shape: Extents[kept], x_rows: Extents[kept], y_rows: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
+        rows: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_kept_strides: Extents[kept], y_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
-        row_block, split = part_of_block(splits)
+        row_block, split = split_of_block(splits)
         group, lane = lane_of_group(lanes)
         row = row_block * groups + group
-        made, count, origin = nothing(), int32(0), wide(0)
+        acc, count, origin = empty(), int32(0), wide(0)
         if row < rows:
-            base, first = row_of(row, kept_shape, x_rows), split * chunk
-            last = min(first + chunk, int64(extent))
-            made, count = fold_lane(x, base, first, last, lane, shape, x_strides)
-            if shifts and first < last:
-                origin = first_of(x[base])
-        state = fold(made, count, origin)
+            base, begin = row_offset(row, kept_shape, x_kept_strides), split * chunk
+            end = min(begin + chunk, int64(extent))
+            acc, count = fold_lane(x, base, begin, end, lane, shape, x_strides)
+            if subtracts_origin and begin < end:
+                origin = origin_from(x[base])
+        state = reduce_lanes(acc, count, origin)
         if lane == 0 and row < rows:
             if splits > 1:
-                keep(parts, row * splits + split, state)
+                store_partial(partials, row * splits + split, state)
             else:
-                write(y, row_of(row, kept_shape, y_rows), state, left)
+                store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
 
     return fold_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)

@@ -7,23 +7,23 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.vector import LOAD_ONCE, STORE
-from ...kernels.batch import accessors, state_kind
-from ...kernels.elements import accumulator_of, origin_of, place_of
-from ...kernels.tallies import tally_of
-from ...kernels.transpose import first_place
+from ...kernels.accumulators import thread_accumulator_of
+from ...kernels.batch import state_accessors, state_kind
+from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
+from ...kernels.transpose import first_state_index
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import STAGED_STEPS, THREADS, steps_of
-from .access import accesses_of, lane_of_group
-from .results import results_of
+from .loads import lane_of_group, vector_loads
+from .results import result_stores
 
 
-def below_of(kept: int) -> Any:
+def advance_of(kept: int) -> Any:
     """``below(base, row, rows, shape, strides)``: the offset of the row that is ``rows`` behind ``row``, which lies at ``base``."""
-    place = place_of(kept)
+    offset_of = strided_offset_of(kept)
     if kept == 1:
         return jit.device(lambda base, row, rows, shape, strides: base + rows * strides[0])
-    return jit.device(lambda base, row, rows, shape, strides: place(row + rows, shape, strides))
+    return jit.device(lambda base, row, rows, shape, strides: offset_of(row + rows, shape, strides))
 
 
 @jit.kernel
@@ -35,22 +35,28 @@ def fold_short_rows(
     No row is empty; ``full`` rows are ``steps · lanes`` accesses long. The fold over lanes leaves each lane other rows. Bytes and order as
     ``fold_rows``.
     """
-    element, tally, groups, stride, row_size = jit.SCALARS[value], tally_of(monoid, value), THREADS // lanes, lanes * vector, steps * vector
-    fold, (write, _), row_of, below = (
-        tally.rows(steps, vector, stride, lanes, height),
-        results_of(monoid, value, result),
-        place_of(kept),
-        below_of(kept),
+    element, accumulator, groups, stride, row_size = (
+        jit.SCALARS[value],
+        thread_accumulator_of(monoid, value),
+        THREADS // lanes,
+        lanes * vector,
+        steps * vector,
     )
-    fetch, fetch_some = accesses_of(value, vector, stride, dims, steps)
-    size, rows_a_block, own_rows, place_of_lane = height * row_size, groups * height, max(1, height // lanes), first_place(lanes, height)
-    kind, width, (get, _) = tally.kind, tally.state_width, accessors(tally.state_width)
+    fold_rows, (store_result, _), row_offset, advance = (
+        accumulator.reduce_rows(steps, vector, stride, lanes, height),
+        result_stores(monoid, value, result),
+        strided_offset_of(kept),
+        advance_of(kept),
+    )
+    fetch, fetch_some = vector_loads(value, vector, stride, dims, steps)
+    size, rows_a_block, lane_rows, first_row_of = height * row_size, groups * height, max(1, height // lanes), first_state_index(lanes, height)
+    kind, width, (get, _) = accumulator.kind, accumulator.state_width, state_accessors(accumulator.state_width)
     scalars = height * width
 
     def fold_short_rows(
-        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
-        rows: int64, extent: int64, left: Scalar[state_kind(monoid, value)],
-        kept_shape: Extents[kept], x_rows: Extents[kept], y_rows: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
+        rows: int64, extent: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_kept_strides: Extents[kept], y_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(size, element)
         states = cuda.local.array(scalars, kind)
@@ -58,25 +64,27 @@ def fold_short_rows(
         if guarded and guard[0] == 0:
             return
         group, lane = lane_of_group(lanes)
-        first = int64(cuda.blockIdx.x) * rows_a_block
-        here = int32(min(int64(rows_a_block), rows - first))
-        own = first + min(group, int32(here - 1))
-        base = row_of(own, kept_shape, x_rows)
+        first_row = int64(cuda.blockIdx.x) * rows_a_block
+        rows_here = int32(min(int64(rows_a_block), rows - first_row))
+        own_row = first_row + min(group, int32(rows_here - 1))
+        base = row_offset(own_row, kept_shape, x_kept_strides)
         for h in range(height):
-            at = below(base, own, h * groups, kept_shape, x_rows)
-            at = at if group + h * groups < here else base
+            offset = advance(base, own_row, h * groups, kept_shape, x_kept_strides)
+            offset = offset if group + h * groups < rows_here else base
             if full:
-                fetch(x, at, lane * vector, shape, x_strides, batch, h * row_size)
+                fetch(x, offset, lane * vector, shape, x_strides, batch, h * row_size)
                 valid[h] = int32(steps)
             else:
-                valid[h] = fetch_some(x, at, lane * vector, extent, 0, shape, x_strides, batch, h * row_size)
-        fold(batch, int64(lane * vector), valid, lane, extent, states)
-        group = int32(group + place_of_lane(lane) * groups)
-        if lane < height and group < here:
-            base = row_of(first + group, kept_shape, y_rows)
-            for h in range(own_rows):
-                if group + h * groups < here:
-                    write(y, below(base, first + group, h * groups, kept_shape, y_rows), get(states, h * width, 1), left)
+                valid[h] = fetch_some(x, offset, lane * vector, extent, 0, shape, x_strides, batch, h * row_size)
+        fold_rows(batch, int64(lane * vector), valid, lane, extent, states)
+        group = int32(group + first_row_of(lane) * groups)
+        if lane < height and group < rows_here:
+            base = row_offset(first_row + group, kept_shape, y_kept_strides)
+            for h in range(lane_rows):
+                if group + h * groups < rows_here:
+                    store_result(
+                        y, advance(base, first_row + group, h * groups, kept_shape, y_kept_strides), get(states, h * width, 1), corrected_count
+                    )
 
     return fold_short_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
@@ -87,61 +95,61 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
 
     Accesses of ``vector`` elements pay no heed to where rows begin; ``lanes`` lanes then share out a row from shared memory. Bytes as ``fold_rows``.
     """
-    element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
-    shifts, rows_a_block, stride, steps = monoid_of(monoid).shifts, THREADS // lanes, THREADS * vector, steps_of(value, vector)
+    element, wide, origin_from, accumulator = jit.SCALARS[value], accumulator_type(value), origin_of(value), thread_accumulator_of(monoid, value)
+    subtracts_origin, rows_a_block, stride, steps = monoid_of(monoid).subtracts_origin, THREADS // lanes, THREADS * vector, steps_of(value, vector)
     load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
-    take, fold, nothing = tally.batch(STAGED_STEPS, 1, 1, lanes), tally.over(lanes), tally.nothing
-    (write, _), row_of = results_of(monoid, value, result), place_of(kept)
+    add, reduce_lanes, empty = accumulator.add_batch(STAGED_STEPS, 1, 1, lanes), accumulator.reduce_lanes(lanes), accumulator.empty
+    (store_result, _), row_offset = result_stores(monoid, value, result), strided_offset_of(kept)
 
     def fold_staged_rows(
-        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
-        rows: int64, extent: int64, left: Scalar[state_kind(monoid, value)],
-        kept_shape: Extents[kept], y_rows: Extents[kept],
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
+        rows: int64, extent: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
         staged = cuda.shared.array(0, element)
-        accesses = cuda.local.array(in_flight, element)
+        loaded = cuda.local.array(in_flight, element)
         batch = cuda.local.array(STAGED_STEPS, element)
         if guarded and guard[0] == 0:
             return
-        first, thread = int64(cuda.blockIdx.x) * rows_a_block, int32(cuda.threadIdx.x)
-        base, size = first * extent, int32(min(int64(rows_a_block), rows - first) * extent)
-        whole = int32(size & -vector)
-        at = int32(thread * vector)
-        while at + (steps - 1) * stride < whole:
+        first_row, thread = int64(cuda.blockIdx.x) * rows_a_block, int32(cuda.threadIdx.x)
+        base, size = first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent)
+        vector_end = int32(size & -vector)
+        copied = int32(thread * vector)
+        while copied + (steps - 1) * stride < vector_end:
             for s in range(steps):
-                load(x, base + (at + s * stride), accesses, s * vector)
+                load(x, base + (copied + s * stride), loaded, s * vector)
             for s in range(steps):
-                store(staged, at + s * stride, accesses, s * vector)
-            at = int32(at + steps * stride)
-        while at < whole:
-            load(x, base + at, accesses, 0)
-            store(staged, at, accesses, 0)
-            at = int32(at + stride)
-        if whole + thread < size:
-            staged[whole + thread] = x[base + whole + thread]
+                store(staged, copied + s * stride, loaded, s * vector)
+            copied = int32(copied + steps * stride)
+        while copied < vector_end:
+            load(x, base + copied, loaded, 0)
+            store(staged, copied, loaded, 0)
+            copied = int32(copied + stride)
+        if vector_end + thread < size:
+            staged[vector_end + thread] = x[base + vector_end + thread]
         cuda.syncthreads()
         group, lane = lane_of_group(lanes)
-        row, begin = first + group, int32(group * extent)
-        made, count, origin = nothing(), int32(0), wide(0)
+        row, begin = first_row + group, int32(group * extent)
+        acc, count, origin = empty(), int32(0), wide(0)
         if row < rows:
-            place, end = int32(begin + lane), int32(begin + extent)
-            while place + (STAGED_STEPS - 1) * lanes < end:
+            index, end = int32(begin + lane), int32(begin + extent)
+            while index + (STAGED_STEPS - 1) * lanes < end:
                 for s in range(STAGED_STEPS):
-                    batch[s] = staged[place + s * lanes]
-                made = take(made, batch, 0, int64(place - begin), STAGED_STEPS, count)
-                count, place = int32(count + STAGED_STEPS), int32(place + STAGED_STEPS * lanes)
+                    batch[s] = staged[index + s * lanes]
+                acc = add(acc, batch, 0, int64(index - begin), STAGED_STEPS, count)
+                count, index = int32(count + STAGED_STEPS), int32(index + STAGED_STEPS * lanes)
             valid = int32(0)
             for s in range(STAGED_STEPS):
-                inside = place + s * lanes < end
-                batch[s] = staged[place + s * lanes if inside else begin]
+                inside = index + s * lanes < end
+                batch[s] = staged[index + s * lanes if inside else begin]
                 valid = int32(valid + int32(inside))
             if valid > 0:
-                made = take(made, batch, 0, int64(place - begin), valid, count)
+                acc = add(acc, batch, 0, int64(index - begin), valid, count)
                 count = int32(count + valid)
-            if shifts and extent > 0:
-                origin = first_of(staged[begin])
-        state = fold(made, count, origin)
+            if subtracts_origin and extent > 0:
+                origin = origin_from(staged[begin])
+        state = reduce_lanes(acc, count, origin)
         if lane == 0 and row < rows:
-            write(y, row_of(row, kept_shape, y_rows), state, left)
+            store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
 
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)

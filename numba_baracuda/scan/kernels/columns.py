@@ -8,7 +8,7 @@ from numba.cuda.types import int32, int64, uint32
 from ...device.build import opaque
 from ...device.order import fetch_add
 from ...device.warp import scan_of
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .chain import chain_of
@@ -30,7 +30,7 @@ def scan_columns(
     law = law_of(rule, value, result, exclusive, place)
     stack, states, wide = stack_of(law, vector, steps, reverse, index, False), law.states, law.wide
     fetch, fold, give, begin, combine, get, put = stack.fetch, stack.fold, stack.give, law.begin, states.combine, law.get, law.put
-    depth, columns_a_block, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
+    depth, columns_a_block, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), stack.size
     pitch, tile = columns_a_block + (lanes if lanes < 32 else 0), depth * steps
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
     (few_0, few_1, few_2, few_3), size_q, size_r = law.sizes(vector), size if law.rule.items > 1 else 1, size if law.rule.items > 2 else 1
@@ -96,10 +96,10 @@ def scan_long_columns(
     fetch, fold, give, begin, combine, identity, get, put = (
         stack.fetch, stack.fold, stack.give, law.begin, states.combine, states.identity, law.get, law.put,
     )  # fmt: skip
-    depth, beside_all, column_of, size = threads // lanes, lanes * vector, place_of(kept), stack.size
+    depth, beside_all, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), stack.size
     pitch, places, high = beside_all + (lanes if lanes < 32 else 0), times * steps, depth * times * steps
     chain = chain_of(states, group, beside_all, threads)
-    before_tile, own_lanes, over_lanes, of_lower, of_lane = chain.before, chain.lanes, scan_of(states, chain.lanes), states.of_lower, states.of_lane
+    before_tile, own_lanes, group_reduce, of_lower, of_lane = chain.before, chain.lanes, scan_of(states, chain.lanes), states.of_lower, states.of_lane
     share, busy = depth // own_lanes, beside_all * own_lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(depth * pitch), law.kinds
     (told_0, told_1, told_2, told_3), (few_0, few_1, few_2, few_3) = law.sizes(beside_all), law.sizes(vector)
@@ -112,7 +112,7 @@ def scan_long_columns(
         first, total = lane * share * pitch + column, identity()
         for d in range(share):
             total = combine(total, get(met, first + d * pitch))
-        through = over_lanes(total)
+        through = group_reduce(total)
         state = of_lower(through, int32(1))
         if lane == 0:
             state = identity()

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...device.block import reach_of
 from ...device.warp import States, states_of
-from ...kernels.elements import accumulator_of, conversions_of, of_type
+from ...kernels.elements import accumulator_type, conversions_of, of_type
 from ...runtime import jit
 from ..rules import rule_of
 
@@ -22,7 +22,7 @@ class Law:
     """
 
     def __init__(self, rule: str, value: str, result: str, exclusive: bool, place: str) -> None:
-        found, wide, placed = rule_of(rule, exclusive), accumulator_of(result), jit.SCALARS[place]
+        found, wide, placed = rule_of(rule, exclusive), accumulator_type(result), jit.SCALARS[place]
         self.rule, self.exclusive, self.wide = found, exclusive, wide
         self.element: Any = jit.SCALARS["u8" if value == "bool" else value]
         self.result: Any = jit.SCALARS[result]
@@ -71,7 +71,7 @@ def _widening(value: str, wide: Any) -> Any:
     """``widen(x)`` from an element to the type of states; whatever is not 0 is true."""
     if value == "bool":
         return jit.device(lambda x: wide(x != 0))
-    return conversions_of(value)[0] if wide == accumulator_of(value) else jit.device(lambda x: wide(x))
+    return conversions_of(value)[0] if wide == accumulator_type(value) else jit.device(lambda x: wide(x))
 
 
 @functools.cache

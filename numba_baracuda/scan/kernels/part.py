@@ -112,7 +112,7 @@ class Part:
 
     def _fold(self) -> Any:
         states, lanes = self._law.states, self._lanes
-        of_lane, of_lower, over_lanes = states.of_lane, states.of_lower, scan_of(states, lanes)
+        of_lane, of_lower, group_reduce = states.of_lane, states.of_lower, scan_of(states, lanes)
         usual, at_edge, apart, bounds = self._fold_own(self._masked), self._fold_own(self._steps), self._apart, self._accesses[0].bounds
 
         @jit.device
@@ -122,7 +122,7 @@ class Part:
                 total = at_edge(shared, first, lane, extent, initial, beside)
             else:
                 total = usual(shared, first, lane, extent, initial, beside)
-            through = over_lanes(total)
+            through = group_reduce(total)
             return of_lower(through, int32(1)), of_lane(through, (int32(cuda.laneid) & -lanes) + lanes - 1)
 
         return fold

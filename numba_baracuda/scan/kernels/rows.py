@@ -9,7 +9,7 @@ from ...device.block import scan_warps
 from ...device.build import opaque
 from ...device.order import fetch_add
 from ...device.vector import prefetch
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import LINE_BYTES
@@ -34,7 +34,7 @@ def scan_rows(
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element, wide = law.begin, states.combine, law.element, law.wide
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
-    over_warps, row_of, gapless, tile = scan_warps(states, threads), place_of(kept), vector > 1, lanes * size
+    over_warps, row_of, gapless, tile = scan_warps(states, threads), strided_offset_of(kept), vector > 1, lanes * size
     kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
 
     def scan_rows(
@@ -91,7 +91,7 @@ def scan_long_rows(
     part, states = part_of(law, vector, 32, steps, threads, reverse, peeled, True, index), law.states
     edge, read, fold, give, size = part.edge, part.read, part.fold, part.give, part.size
     begin, combine, element, wide = law.begin, states.combine, law.element, law.wide
-    over_warps, row_of, gapless, tile_size = scan_warps(states, threads), place_of(kept), vector > 1, threads * size
+    over_warps, row_of, gapless, tile_size = scan_warps(states, threads), strided_offset_of(kept), vector > 1, threads * size
     before, get = chain_of(states, group, 1, threads).before, law.get
     kind_of_places, kind_of_results = jit.SCALARS[index or "i32"], law.result
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = law.sizes(1), law.kinds

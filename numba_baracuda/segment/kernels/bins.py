@@ -7,7 +7,7 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
 from ...device.vector import LOAD_STREAM
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..tiling import FOLD_THREADS, UNROLL
@@ -28,7 +28,7 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = fold_of(monoid, value, vector)
     reset, take, join, park, scalars, state_type = fold.reset, fold.take, fold.join, fold.park, fold.scalars, fold.state_type
-    load, place, (last_id, _) = LOAD_STREAM[vector], place_of(dims), ids_of(index)
+    load, place, (last_id, _) = LOAD_STREAM[vector], strided_offset_of(dims), ids_of(index)
     groups, batch_size, words = FOLD_THREADS // lanes, UNROLL * vector, state_type.bitwidth // 32
     width, threads = scalars // vector, FOLD_THREADS
 

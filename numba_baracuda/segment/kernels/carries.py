@@ -10,7 +10,7 @@ from ...algebra import monoid_of
 from ...core.axes import ceil_div
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import UNROLL, Tiling, carry_threads
@@ -32,7 +32,7 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
     reset, join, park, scalars, state_type = fold.reset, fold.join, fold.park, fold.scalars, fold.state_type
     write_run, write_empty = fold.write, blank_writer(value, vector)
     piece = min(vector, 128 // state_type.bitwidth)
-    place, load = place_of(dims), LOAD_ONCE[piece]
+    place, load = strided_offset_of(dims), LOAD_ONCE[piece]
     heavy = monoid_of(monoid).heavy
     groups = carry_threads(heavy) // lanes
     bundle = math.isqrt(groups)

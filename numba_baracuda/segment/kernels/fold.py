@@ -9,7 +9,7 @@ from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import FOLD_THREADS, Tiling, unroll_for
@@ -41,7 +41,7 @@ def fold_tiles(
     begin_run, take, write, scalars, state_type = fold.begin, fold.take, fold.write, fold.scalars, fold.state_type
     groups = FOLD_THREADS // lanes
     park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes, result)
-    offset_of, fill_short_gap, fill_long_gaps = place_of(dims), short_gap_filler(value, vector, fills=fills), gap_filler(value, vector, dims)
+    offset_of, fill_short_gap, fill_long_gaps = strided_offset_of(dims), short_gap_filler(value, vector, fills=fills), gap_filler(value, vector, dims)
     last_id, adjoin = ids_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would drive ids out of L1

@@ -10,7 +10,7 @@ from numba.cuda.types import int32, int64
 
 from ...device.build import opaque
 from ...device.vector import STORE
-from ...kernels.elements import conversions_of, place_of
+from ...kernels.elements import conversions_of, strided_offset_of
 from ...runtime import jit
 from ..tiling import FOLD_THREADS, GAP
 from .common import clamp, first_at_least
@@ -55,7 +55,7 @@ def short_gap_filler(value: str, vector: int, access: int = 0, fills: bool = Tru
 @functools.cache
 def gap_filler(value: str, vector: int, dims: int) -> Any:
     """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each thread looking at one multiple of it."""
-    place, write_empty = place_of(dims), blank_writer(value, vector)
+    place, write_empty = strided_offset_of(dims), blank_writer(value, vector)
 
     @jit.device
     def fill_long_gaps(

@@ -9,7 +9,7 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
-from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..tiling import COPIES, PIECES, RUN, THREADS, elements_launch, flat_tile
@@ -18,7 +18,7 @@ from .rows import finder_of, position_of, rows_launch
 
 def _quotient(value: str) -> Any:
     """``quotient(x, count)`` of an element, in the accumulator's precision."""
-    wide, (widen, narrow) = accumulator_of(value), conversions_of(value)
+    wide, (widen, narrow) = accumulator_type(value), conversions_of(value)
     return jit.device(lambda x, count: narrow(widen(x) / wide(count)))
 
 
@@ -30,7 +30,7 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
     value + index) read or written once, plus the rows gathered.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
     position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
     divided = count != ""
@@ -73,7 +73,7 @@ def gather_runs(*, value: str, index: str, count: str, place: str, vector: int, 
     type. Bytes: as ``gather_rows``, and the permutation.
     """
     element, index_type, place_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[place or "i32"]
-    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
+    load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
     position, find = position_of(lanes, vector, RUN, cut, together=True), finder_of(index, place, RUN, 1)
     permuted, divided = place != "", count != ""
 

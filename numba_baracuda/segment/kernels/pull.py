@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from ...algebra.gradients import GRADIENTS, LARGE
-from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of_type, ordinary_of
+from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, position_code_of
 from ...runtime import jit
 
 
@@ -17,12 +17,12 @@ def pull_of(gradient: str, value: str, ordinary: bool = False) -> Any:
     It is made of ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]`` as memory holds them, of the row's place, and of p and q: results side by side at ``at``
     in ``folded``, or for a guarded gradient ``kept[where]`` and the next, and only where y wants them; ``ordinary`` ones never do.
     """
-    rule, wide = GRADIENTS[gradient], accumulator_of(value)
+    rule, wide = GRADIENTS[gradient], accumulator_type(value)
     widen, narrow = conversions_of(value)
-    as_number, is_ordinary, large = as_number_of(value), ordinary_of(value), wide(LARGE)
-    pull, prepare = jit.device(of_type(rule.pull, wide)), jit.device(rule.prepare)
+    as_number, is_ordinary, large = position_code_of(value), is_normal_of(value), wide(LARGE)
+    pull, prepare = jit.device(of_type(rule.vjp, wide)), jit.device(rule.prepare)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
-    placed, guarded, results = rule.places, rule.guarded, rule.results
+    placed, guarded, results = rule.uses_positions, rule.guarded, rule.results
 
     @jit.device
     def pulled(x: Any, w: Any, g: Any, y: Any, at: Any, folded: Any, kept: Any, where: Any, row: Any) -> Any:

@@ -10,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...device.block import block_reduce, block_scan
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
-from ...kernels.elements import place_of
+from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS, unroll_for
@@ -88,7 +88,7 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
     fold, rank = fold_of(monoid, value, vector), ranker_of(RANGE_ROUNDS)
     element, state_type, scalars = jit.SCALARS[value], fold.state_type, fold.scalars
     reset, take, join, precede, park, write = fold.reset, fold.take, fold.join, fold.precede, fold.park, fold.write
-    write_empty, place, scan = blank_writer(value, vector), place_of(dims), block_scan(SUM, int32, THREADS, exclusive=True)
+    write_empty, place, scan = blank_writer(value, vector), strided_offset_of(dims), block_scan(SUM, int32, THREADS, exclusive=True)
     load = LOAD_DIRECT[vector] if placed else LOAD_ONCE[vector]
     # no more rows in flight than a group of one lane has in a tile
     unroll = min(unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), RANGE_ROUNDS)

@@ -12,7 +12,7 @@ from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
 from ...device.order import load_relaxed, load_relaxed_2
 from ...device.vector import LOAD, LOAD_STREAM, STORE
-from ...kernels.elements import accumulator_of, conversions_of, place_of
+from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import SUMS, THREADS, Tiling
@@ -72,7 +72,7 @@ def updates_of(update: str, value: str, vector: int) -> Any:
     Sums of float32 go by as many as fit one access. Greatest and least elements are looked up first, and updated only where they may change
     something: most do not.
     """
-    wide, widen = accumulator_of(value), conversions_of(value)[0]
+    wide, widen = accumulator_type(value), conversions_of(value)[0]
     if update == "add":
         pairs, fours = wide == float32 and vector == 2, wide == float32 and vector % 4 == 0
 
@@ -143,13 +143,13 @@ def scatter_rows(*, update: str, value: str, index: str, vector: int, lanes: int
     value + index) read, as many updated.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, place, change = LOAD_STREAM[vector], place_of(dims), updates_of(update, value, vector)
+    load, place, change = LOAD_STREAM[vector], strided_offset_of(dims), updates_of(update, value, vector)
     position = position_of(lanes, vector, SUMS, cut)
     groups, batch_size = THREADS // lanes, SUMS * vector
     (last_id, _), greatest = ids_of(index), index_type.maxval
 
     def scatter_rows(
-        input: Ptr[value], ids: Ptr[index], output: Ptr[accumulator_of(value)],
+        input: Ptr[value], ids: Ptr[index], output: Ptr[accumulator_type(value)],
         rows: int64, columns: int64, chunks: int64, low: int64, high: int64, ids_step: int64, input_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
@@ -177,7 +177,7 @@ def scatter_rows(*, update: str, value: str, index: str, vector: int, lanes: int
 @jit.kernel
 def fill_rows(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """``output[low + r] = fill`` for every row. Bytes: rows · columns · value written."""
-    place, write_empty = place_of(dims), blank_writer(value, vector)
+    place, write_empty = strided_offset_of(dims), blank_writer(value, vector)
     position = position_of(lanes, vector, 1, cut)
 
     def fill_rows(
@@ -199,9 +199,9 @@ def finish_rows(*, monoid: str, value: str, held: str, coded: str, count: str, v
     ``held`` is the source's type, which ``coded`` says is as ``device.red_max`` ("max") or ``red_min`` leaves it: then it tells itself what is empty.
     Else ``counts`` do, or, where ``count`` is "", nothing is. Bytes: segments · columns · (held + value), and the counts.
     """
-    element, wide = jit.SCALARS[value], accumulator_of(value)
+    element, wide = jit.SCALARS[value], accumulator_type(value)
     source_type = jit.SCALARS["u" + str(8 * BY_NAME[held].itemsize)] if coded else jit.SCALARS[held]
-    load, store, place = LOAD[vector], STORE[vector], place_of(dims)
+    load, store, place = LOAD[vector], STORE[vector], strided_offset_of(dims)
     (widen, _), (_, narrow) = conversions_of(held), conversions_of(value)
     finish, counted = jit.device(monoid_of(monoid).finish), count != ""
     decode = red_max_value if coded == "max" else red_min_value

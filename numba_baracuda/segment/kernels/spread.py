@@ -12,7 +12,7 @@ from ...device.atomics import red_max
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
-from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
+from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..tiling import COPIES, PIECES, THREADS, Tiling, elements_launch
@@ -23,7 +23,7 @@ from .rows import finder_of, position_of, rows_launch
 @functools.cache
 def _special_of(value: str, count: int) -> Any:
     """``special(batch, at)``: whether one of ``count`` elements from ``at`` on is a zero, a subnormal, an infinity or NaN."""
-    ordinary, (widen, _) = ordinary_of(value), conversions_of(value)
+    ordinary, (widen, _) = is_normal_of(value), conversions_of(value)
 
     @jit.device
     def special(batch: Any, at: Any) -> Any:
@@ -44,13 +44,13 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: i
     of its next ones meanwhile; blocks take turns at what there is. Bytes: the rows of x, w and output once, ids and permutation, and the segments'
     rows gathered.
     """
-    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
+    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     rule, pulled, pulled_ordinary = GRADIENTS[gradient], pull_of(gradient, value), pull_of(gradient, value, ordinary=True)
     place_type, permuted = jit.SCALARS[place or "i32"], place != ""
     guarded, special = rule.guarded, _special_of(value, vector)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     results = rule.results
-    load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims)
+    load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims)
     position = position_of(lanes, vector, at_once, cut)
     groups, batch_size, size = THREADS // lanes, at_once * vector, vector * results
     find = finder_of(index, place, at_once, groups)
@@ -129,7 +129,7 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: i
 @jit.kernel
 def spread_elements(*, gradient: str, value: str, index: str) -> Any:
     """``spread_rows`` for single columns whose rows and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both."""
-    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
+    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     rule, pulled = GRADIENTS[gradient], pull_of(gradient, value)
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     vector, index_vector, results = BY_NAME[value].vector, BY_NAME[index].vector, rule.results
@@ -212,10 +212,10 @@ def place_elements(*, value: str) -> Any:
 
     Bytes: segments · (value + accumulator) read, segments · value written, each in a sector of its own.
     """
-    bits = f64_as_i64 if accumulator_of(value) == float64 else f32_as_i32
+    bits = f64_as_i64 if accumulator_type(value) == float64 else f32_as_i32
 
     def place_elements(
-        source: Ptr[value], kept: Ptr[accumulator_of(value)], output: Ptr[value],
+        source: Ptr[value], kept: Ptr[accumulator_type(value)], output: Ptr[value],
         rows: int64, segments: int64, source_row: int64,
     ) -> None:  # fmt: skip
         segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
@@ -230,7 +230,7 @@ def place_elements(*, value: str) -> Any:
 @jit.kernel
 def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
     """Sets ``guard[0]`` where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read."""
-    element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], place_of(dims)
+    element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], strided_offset_of(dims)
     position = position_of(lanes, vector, COPIES, cut)
     groups, batch_size = THREADS // lanes, COPIES * vector
     special = _special_of(value, batch_size)

@@ -10,8 +10,8 @@ from numba import cuda
 from ...algebra import Monoid
 from ...core.dtypes import BY_NAME
 from ...device.vector import STORE
-from ...kernels.batch import accessors, monoid_on
-from ...kernels.elements import accumulator_of, as_number_of, conversions_of
+from ...kernels.batch import state_accessors, typed_monoid
+from ...kernels.elements import accumulator_type, conversions_of, position_code_of
 from ...runtime import jit
 
 
@@ -23,18 +23,18 @@ class Fold:
     """
 
     def __init__(self, monoid: Monoid, value: str, vector: int, access: int, result: str) -> None:
-        state_type = accumulator_of(value)
+        state_type = accumulator_type(value)
         width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
         identity, corrected = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.corrected
-        paired, placed = monoid.pairs, monoid.places
+        paired, placed = monoid.pairs, monoid.uses_positions
         append: Any = jit.device(monoid.append) if monoid.append else None
         (widen, _), (_, narrow) = conversions_of(value), conversions_of(result)
-        result_type, as_number, stored = jit.SCALARS[result], as_number_of(value), vector * results
+        result_type, as_number, stored = jit.SCALARS[result], position_code_of(value), vector * results
         store = STORE[access]
         self.state_type, self.scalars = state_type, scalars
 
-        get, put = accessors(width)
+        get, put = state_accessors(width)
 
         @jit.device
         def reset(states: Any) -> None:
@@ -110,7 +110,7 @@ def fold_of(monoid: str, value: str, vector: int, access: int = 0, result: str =
 
     ``result`` is by default ``value``, and ``access`` then ``vector``; for a type of its own the results lie in memory that is the package's.
     """
-    found = monoid_on(monoid, value)
+    found = typed_monoid(monoid, value)
     if result:
         access = min(BY_NAME[result].vector, vector * found.results & -(vector * found.results))
     return Fold(found, value, vector, access or vector, result or value)

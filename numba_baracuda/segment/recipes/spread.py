@@ -31,8 +31,8 @@ def rule_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
 
 def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
-    most = BY_NAME[descriptor.element].places
-    if rule_of(op, descriptor).places and descriptor.num_inputs >= most:
+    most = BY_NAME[descriptor.element].distinct_positions
+    if rule_of(op, descriptor).uses_positions and descriptor.num_inputs >= most:
         return f"tells fewer than {most} rows apart, and there are {descriptor.num_inputs}"
     return None
 
@@ -83,7 +83,7 @@ def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
 def _places(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, fold: Fold) -> bool:
     """Whether the few rows that get something are written one by one, over zeros that the fold leaves on its way: ids are not read again."""
     few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= APART * descriptor.num_segments
-    return rule.places and few and narrow_share(descriptor, fold) > 0 and Rows(descriptor, layouts["d_input"]).side_by_side(0)
+    return rule.uses_positions and few and narrow_share(descriptor, fold) > 0 and Rows(descriptor, layouts["d_input"]).side_by_side(0)
 
 
 def _place(descriptor: SegmentDescriptor, layouts: dict[str, Layout], kept: str, output: str) -> Launch:

@@ -1,0 +1,287 @@
+"""The tally of sums about a pivot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32
+
+from ..algebra import SUM
+from ..device.block import join_warps
+from ..device.warp import states_of
+from ..runtime import jit
+from .batch import state_accessors, state_functions, state_kind, typed_monoid
+from .elements import conversions_of, origin_of
+from .thread_accumulator import ThreadAccumulator
+from .transpose import transposed_choice, transposed_fold
+
+
+class PivotAccumulator(ThreadAccumulator):
+    """Of sums about a pivot: a batch moves it where it has to, and lanes, or rows of a group at once, agree on one before they add up."""
+
+    def __init__(self, monoid: str, value: str) -> None:
+        super().__init__(monoid, value)
+        typed, kind, states = typed_monoid(monoid, value), jit.SCALARS[state_kind(monoid, value)], state_functions(monoid, value)
+        pivot_state, initial_pivot, subtracts_origin = jit.device(typed.pivot_state), typed.identity[0], typed.subtracts_origin
+        identity, cast = states.identity, states.cast
+
+        @jit.device
+        def nonempty_state(accumulator: Any, count: Any, origin: Any) -> Any:
+            pivot = accumulator[0]
+            if subtracts_origin:
+                pivot -= origin
+            return cast(pivot_state(pivot, accumulator[1], accumulator[2], kind(count), kind(1)))
+
+        @jit.device
+        def state(accumulator: Any, count: Any, origin: Any) -> Any:
+            folded = nonempty_state(accumulator, count, origin)
+            return folded if count > 0 else identity()
+
+        self.width = 3
+        self.empty = jit.device(lambda: (kind(initial_pivot), kind(0), kind(0)))
+        self.state, self._nonempty_state = state, nonempty_state
+        self._initial_pivot, self._subtracts_origin, self._widen, self._term_count = (
+            initial_pivot,
+            subtracts_origin,
+            conversions_of(value)[0],
+            typed.term_count,
+        )
+        self._pivot_terms, self._rebase = jit.device(typed.pivot_terms), jit.device(typed.rebase)
+        self._chooses, self._choose_pivot = typed.choose_pivot is not None, jit.device(typed.choose_pivot or _same_pivot)
+
+    def _sampled_pivot(self, count: int, element_stride: int) -> Any:
+        """``pivot(elements, at)``: of ``count`` elements one that is neither the least nor the greatest, as far as four of them tell."""
+        widen, quarter = self._widen, count // 4 * element_stride
+
+        @jit.device
+        def pivot(elements: Any, offset: Any) -> Any:
+            first = widen(elements[offset])
+            if quarter == 0:
+                return first
+            second, third, fourth = widen(elements[offset + quarter]), widen(elements[offset + 2 * quarter]), widen(elements[offset + 3 * quarter])
+            return max(min(first, second), min(third, fourth))
+
+        return pivot
+
+    def _over_vectors(self, vectors: int, vector: int, element_stride: int) -> tuple[Any, Any]:
+        """``choose_all(pivot, elements, at, valid)``, the pivot of that and the runs, and ``add_all(first, second, pivot, …)``, with their terms."""
+        kind, widen, pivot_terms, choose_pivot = self.kind, self._widen, self._pivot_terms, self._choose_pivot
+
+        @jit.device
+        def choose_over(pivot: Any, elements: Any, offset: Any, valid: Any) -> Any:
+            for s in range(vectors):
+                if s < valid:
+                    for k in range(vector):
+                        pivot = choose_pivot(pivot, widen(elements[offset + (s * vector + k) * element_stride]))
+            return pivot
+
+        @jit.device
+        def add_terms(first: Any, second: Any, pivot: Any, elements: Any, offset: Any, valid: Any) -> Any:
+            for s in range(vectors):
+                if s < valid:
+                    for k in range(vector):
+                        one_term, other_term = pivot_terms(widen(elements[offset + (s * vector + k) * element_stride]), pivot, kind(1))
+                        first += one_term
+                        second += other_term
+            return first, second
+
+        return choose_over, add_terms
+
+    def add_batch(self, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
+        kind, rebase, chooses, sampled_pivot = self.kind, self._rebase, self._chooses, self._sampled_pivot(vectors * vector, element_stride)
+        choose_over, add_terms = self._over_vectors(vectors, vector, element_stride)
+
+        @jit.device
+        def add(accumulator: Any, elements: Any, offset: Any, position: Any, valid: Any, count: Any) -> Any:
+            pivot, first, second = accumulator
+            if chooses:
+                pivot = choose_over(pivot, elements, offset, valid)
+            elif count == 0:
+                pivot = sampled_pivot(elements, offset)
+            elif count & (count - 1) == 0:
+                pivot += first / kind(count)
+            if pivot != accumulator[0]:
+                first, second = rebase(first, second, kind(count), accumulator[0], pivot, kind(1))
+            first, second = add_terms(first, second, pivot, elements, offset, valid)
+            return pivot, first, second
+
+        return add
+
+    def reduce_lanes(self, lanes: int) -> Any:
+        kind, rebase, chooses, choose_pivot, state, two_terms = (
+            self.kind,
+            self._rebase,
+            self._chooses,
+            self._choose_pivot,
+            self.state,
+            self._term_count > 1,
+        )
+        group = min(lanes, 32)
+        levels, several_warps = group.bit_length() - 1, lanes > 32
+        combine_warps = join_warps(state_functions(self._monoid, self._value), lanes)
+
+        @jit.device
+        def fold(accumulator: Any, count: Any, origin: Any) -> Any:
+            pivot = accumulator[0]
+            if chooses:
+                for level in range(levels):
+                    pivot = choose_pivot(pivot, cuda.shfl_xor_sync(-1, pivot, 1 << level))
+            else:
+                pivot = cuda.shfl_sync(-1, pivot, int32(cuda.laneid) & -group)
+            first, second = rebase(accumulator[1], accumulator[2], kind(count), accumulator[0], pivot, kind(1))
+            total = int32(count)
+            for level in range(levels):
+                first += cuda.shfl_xor_sync(-1, first, 1 << level)
+                total += cuda.shfl_xor_sync(-1, total, 1 << level)
+                if two_terms:
+                    second += cuda.shfl_xor_sync(-1, second, 1 << level)
+            folded = state((pivot, first, second), total, origin)
+            return combine_warps(folded) if several_warps else folded
+
+        return fold
+
+    def reduce_rows(self, vectors: int, vector: int, vector_stride: int, lanes: int, height: int) -> Any:
+        kind, chooses, choose_pivot, state, two_terms = self.kind, self._chooses, self._choose_pivot, self._nonempty_state, self._term_count > 1
+        levels, row_size, own_states, initial_pivot, subtracts_origin = (
+            lanes.bit_length() - 1,
+            vectors * vector,
+            max(1, height // lanes),
+            self._initial_pivot,
+            self._subtracts_origin,
+        )
+        sampled_pivot, (choose_over, add_terms) = self._sampled_pivot(row_size, 1), self._over_vectors(vectors, vector, 1)
+        add_up, choose_rows = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
+        (_, put), width, origin_from = state_accessors(self.state_width), self.state_width, origin_of(self._value)
+
+        @jit.device
+        def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
+            leader = int32(cuda.laneid) & -lanes
+            pivots = cuda.local.array(height, kind)
+            origins = cuda.local.array(height, kind)
+            firsts = cuda.local.array(height, kind)
+            seconds = cuda.local.array(height, kind)
+            for h in range(height):
+                pivot, first, second = kind(initial_pivot), kind(0), kind(0)
+                if not chooses:
+                    pivot = sampled_pivot(elements, h * row_size)
+                    if row_size < 4 <= lanes:
+                        pivot = min(pivot, cuda.shfl_xor_sync(-1, pivot, 1))
+                        pivot = max(pivot, cuda.shfl_xor_sync(-1, pivot, 2))
+                    if levels > 0:
+                        pivot = cuda.shfl_sync(-1, pivot, leader)
+                origins[h] = kind(0)
+                if subtracts_origin:
+                    origins[h] = origin_from(elements[h * row_size])
+                    if levels > 0:
+                        origins[h] = cuda.shfl_sync(-1, origins[h], leader)
+                if chooses:
+                    pivot = choose_over(pivot, elements, h * row_size, valid[h])
+                    for level in range(levels):
+                        pivot = choose_pivot(pivot, cuda.shfl_xor_sync(-1, pivot, 1 << level))
+                first, second = add_terms(first, second, pivot, elements, h * row_size, valid[h])
+                pivots[h], firsts[h], seconds[h] = pivot, first, second
+            add_up(firsts, lane)
+            if two_terms:
+                add_up(seconds, lane)
+            choose_rows(pivots, lane)
+            choose_rows(origins, lane)
+            for h in range(own_states):
+                put(out, h * width, 1, state((pivots[h], firsts[h], seconds[h]), int32(extent), origins[h]))
+
+        return fold
+
+
+class UnitPivotAccumulator(PivotAccumulator):
+    """Of sums that the pivot 1 suits as a rule: those about it are tried first, and the pivot is chosen only where they do not suit."""
+
+    def __init__(self, monoid: str, value: str) -> None:
+        super().__init__(monoid, value)
+        self._unit_pivot_suffices = jit.device(typed_monoid(monoid, value).unit_pivot_suffices)
+
+    def _trial(self, vectors: int, vector: int, element_stride: int) -> tuple[Any, Any]:
+        """``attempt(tally, elements, at, valid)``: the sum about the pivot 1, and whether it suits; ``accept(tally, sum, count)``: with it."""
+        kind, rebase, choose_pivot, unit_pivot_suffices = self.kind, self._rebase, self._choose_pivot, self._unit_pivot_suffices
+        _, add_terms = self._over_vectors(vectors, vector, element_stride)
+
+        @jit.device
+        def attempt(accumulator: Any, elements: Any, offset: Any, valid: Any) -> Any:
+            unit_sum, _ = add_terms(kind(0), kind(0), kind(1), elements, offset, valid)
+            return unit_sum, unit_pivot_suffices(unit_sum, choose_pivot(accumulator[0], kind(1)), kind(1))
+
+        @jit.device
+        def accept(accumulator: Any, unit_sum: Any, count: Any) -> Any:
+            pivot, first, second = choose_pivot(accumulator[0], kind(1)), accumulator[1], accumulator[2]
+            if pivot != accumulator[0]:
+                first, second = rebase(first, second, kind(count), accumulator[0], pivot, kind(1))
+            return pivot, first + unit_sum, second
+
+        return attempt, accept
+
+    def add_batch(self, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
+        (attempt, accept), add_about_chosen = (
+            self._trial(vectors, vector, element_stride),
+            super().add_batch(vectors, vector, element_stride, vector_stride),
+        )
+
+        @jit.device
+        def add(accumulator: Any, elements: Any, offset: Any, position: Any, valid: Any, count: Any) -> Any:
+            unit_sum, suffices = attempt(accumulator, elements, offset, valid)
+            return accept(accumulator, unit_sum, count) if suffices else add_about_chosen(accumulator, elements, offset, position, valid, count)
+
+        return add
+
+    def add_columns(self, vectors: int, columns: int, vector_stride: int) -> Any:
+        """All columns are tried before a pivot is chosen for any: one branch, and loops that unroll."""
+        (attempt, accept), add_about_chosen = (
+            self._trial(vectors, 1, columns),
+            self._add_each(super().add_batch(vectors, 1, columns, vector_stride), columns),
+        )
+        (get, put), width, kind = state_accessors(self.width), self.width, self.kind
+
+        @jit.device
+        def add(accumulators: Any, elements: Any, position: Any, valid: Any, count: Any) -> None:
+            sums = cuda.local.array(columns, kind)
+            all_suffice = True
+            for v in range(columns):
+                sums[v], suffices = attempt(get(accumulators, v * width, 1), elements, v, valid)
+                all_suffice &= suffices
+            if all_suffice:
+                for v in range(columns):
+                    put(accumulators, v * width, 1, accept(get(accumulators, v * width, 1), sums[v], count))
+            else:
+                add_about_chosen(accumulators, elements, position, valid, count)
+
+        return add
+
+    def reduce_rows(self, vectors: int, vector: int, vector_stride: int, lanes: int, height: int) -> Any:
+        """All rows of a warp are tried before a pivot is chosen for any."""
+        kind, state, unit_pivot_suffices, fold_about_chosen = (
+            self.kind,
+            self._nonempty_state,
+            self._unit_pivot_suffices,
+            super().reduce_rows(vectors, vector, vector_stride, lanes, height),
+        )
+        (_, add_terms), add_up = self._over_vectors(vectors, vector, 1), transposed_fold(states_of(SUM, (kind,)), lanes, height)
+        (_, put), width, row_size, own_states = state_accessors(self.state_width), self.state_width, vectors * vector, max(1, height // lanes)
+
+        @jit.device
+        def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:
+            sums = cuda.local.array(height, kind)
+            for h in range(height):
+                sums[h], _ = add_terms(kind(0), kind(0), kind(1), elements, h * row_size, valid[h])
+            add_up(sums, lane)
+            all_suffice = True
+            for h in range(own_states):
+                all_suffice &= unit_pivot_suffices(sums[h], kind(1), kind(1))
+            if cuda.all_sync(-1, all_suffice):
+                for h in range(own_states):
+                    put(out, h * width, 1, state((kind(1), sums[h], kind(0)), int32(extent), kind(0)))
+            else:
+                fold_about_chosen(elements, position, valid, lane, extent, out)
+
+        return fold
+
+
+def _same_pivot(pivot: Any, x: Any) -> Any:
+    return pivot
