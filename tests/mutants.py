@@ -28,6 +28,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
     "reduce/short": ("sum of *short rows", "var of *short rows", "* of staged rows*", "* that lie otherwise", "var of nothing"),
     "reduce/broadcast": ("* back to *rows", "* back to rows in parts", "* back to columns"),
+    "reduce/vjp": ("* back to *rows", "* back to rows in parts", "* back to columns"),
     "scan/access": ("cumsum of * rows*", "cummax and places of rows", "places of *", "what comes before in rows", "logcumsumexp_backward of rows*"),
     "scan/chain": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),

@@ -1,8 +1,47 @@
 """Algorithms of the reduce family; none of them names an op.
 
-Every factory takes keywords: short element names, a monoid's or gradient's name, and the geometry of :mod:`..tiling`. A row is what becomes one
-element: its places lie over ``dims`` axes, rows over ``kept`` axes, both addressed as Σ coordinate · stride in elements, so any view works; vectors
-longer than 1 need unit stride. ``launch_config`` gives blocks, threads and dynamic shared bytes.
+A *row* is the elements of x that become one element of y. It spans the reduced axes; the other axes are *kept*, and each of their elements has a row.
+Kernels that walk across memory call rows columns. The position of an element in its row counts over the reduced axes, in the order of ``shape``.
+
+| kernel | what it does | the axis nearest to contiguous is |
+|---|---|---|
+| :func:`fold_rows` | folds each row | reduced |
+| :func:`fold_short_rows` | folds each row; a group of lanes holds a whole row in registers | reduced |
+| :func:`fold_staged_rows` | folds each row; rows are contiguous as a whole and pass through shared memory | reduced |
+| :func:`fold_columns` | folds each column | kept |
+| :func:`combine_partials` | folds the partials of rows or columns that are split | any |
+| :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
+| :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
+| :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
+| :func:`find_special_results` | tells whether a guarded gradient needs its fold | any |
+
+Strides and extents count elements, and an element lies at Σ coordinate · stride, so any view works. Constants of all kernels:
+
+* ``monoid``: the name of a monoid of :mod:`~...algebra`; ``gradient``: that of a gradient of :mod:`~...algebra.gradients`
+* ``value``, ``result``: element types of x and of y
+* ``vector``: elements of a vectorized load or store; more than 1 only where such an access is aligned in every operand, or ``peeled``
+* ``lanes``: lanes that have a row, a power of two: neighbouring lanes of a warp, or the whole block where there are more than 32; of columns, lanes
+  of a block that have neighbouring columns
+* ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector
+* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
+* ``kept``, ``dims``: the numbers of kept and of reduced axes
+
+Parameters of all kernels; a row's arrays have the kept axes, full ones the reduced axes, too:
+
+* ``x`` [full]: the elements; ``y`` [kept]: the results; ``dy`` [kept] and ``dx`` [full]: the gradients of y and of x
+* ``guard`` [1]: 0 if no result is special; any address where the kernel is not ``guarded``
+* ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split
+* ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold
+* ``rows`` or ``columns``: their number; ``extent``: elements of a row
+* ``splits``: blocks that have a part of the same row; ``chunk``: elements of a split, of which the last may have fewer
+* ``corrected_count``: the count that the monoid's ``finish`` gets: elements of a row less the correction; 0 where ``finish`` does not use it
+* ``inverse_extent``: 1 / elements of a row
+* ``kept_shape`` [kept]: extents of the kept axes; ``shape`` [dims]: extents of the reduced axes
+* ``x_kept_strides``, ``y_kept_strides``, ``dy_kept_strides``, ``dx_kept_strides`` [kept]: strides of the kept axes in each operand;
+  ``folded_kept_strides`` [kept]: those in ``folded``, in rows
+* ``x_strides``, ``dx_strides`` [dims]: strides of the reduced axes; the last is 1 if rows are contiguous and ``vector`` > 1
+
+``launch_config`` gives blocks, threads a block and bytes of dynamic shared memory.
 """
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load

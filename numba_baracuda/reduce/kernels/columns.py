@@ -1,4 +1,4 @@
-"""Reductions along another axis than the one on which neighbours lie side by side: lanes share out the columns, and walk down."""
+"""Folds along an axis that is not contiguous in memory: neighbouring lanes have neighbouring columns and walk down them."""
 
 from typing import Any
 
@@ -20,34 +20,24 @@ from .results import result_stores
 
 @jit.kernel
 def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
-    """``fold_rows`` where x is not contiguous along the rows: here they are called columns.
+    """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
-    A block has ``lanes`` lanes beside each other, ``vector`` columns each, and THREADS // lanes below each other, which walk down ``chunk`` places,
-    several accesses in flight; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
-    accesses are aligned, and the lanes at either end take what columns there are one by one. Bytes and order as ``fold_rows``.
+    The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
+    vector every ``THREADS // lanes`` positions of the block's ``chunk``, several before it uses the first. Then the lanes of a column combine their
+    states in shared memory, as a tree. ``peeled``: the columns begin or end inside an aligned vector. Loads are aligned then, and the lanes at either
+    end load the elements of the columns that exist one by one. Order and bytes as ``fold_rows``.
+
+    Constants and parameters as :mod:`.` lists them.
     """
-    element, wide, origin_from, accumulator = jit.SCALARS[value], accumulator_type(value), origin_of(value), thread_accumulator_of(monoid, value)
-    depth, steps, subtracts_origin, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).subtracts_origin, accumulator.kind
-    width, accumulator_width, combine, empty, state_of = (
-        accumulator.state_width,
-        accumulator.width,
-        state_functions(monoid, value).combine,
-        accumulator.empty,
-        accumulator.state,
-    )
+    element, wide, origin_from = jit.SCALARS[value], accumulator_type(value), origin_of(value)
+    accumulator, combine = thread_accumulator_of(monoid, value), state_functions(monoid, value).combine
+    kind, empty, state_of, subtracts_origin = accumulator.kind, accumulator.empty, accumulator.state, monoid_of(monoid).subtracts_origin
+    depth, steps, width, accumulator_width = THREADS // lanes, steps_of(value, vector), accumulator.state_width, accumulator.width
     (get, put), (get_accumulator, put_accumulator) = state_accessors(width), state_accessors(accumulator_width)
-    add, (store_result, store_partial), column_offset = (
-        accumulator.add_columns(steps, vector, depth),
-        result_stores(monoid, value, result),
-        strided_offset_of(kept),
-    )
-    fetch_each = peeled_loads(value, vector, depth, dims, steps)
-    (fetch, fetch_some), size, state_scalars, accumulator_scalars = (
-        vector_loads(value, vector, depth, dims, steps),
-        steps * vector,
-        width * vector,
-        accumulator_width * vector,
-    )
+    (store_result, store_partial), column_offset = result_stores(monoid, value, result), strided_offset_of(kept)
+    (fetch, fetch_some), fetch_each = vector_loads(value, vector, depth, dims, steps), peeled_loads(value, vector, depth, dims, steps)
+    add, size = accumulator.add_columns(steps, vector, depth), steps * vector
+    state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
     shared_size, levels = THREADS * state_scalars if depth > 1 else 1, depth.bit_length() - 1
 
     def fold_columns(

@@ -1,4 +1,4 @@
-"""Which part of which rows a block takes, and the accesses that a lane has in flight."""
+"""Which rows, and which split of them, a block has; and the vectorized loads that a lane issues before it uses the first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...runtime import jit
 
 @jit.device
 def split_of_block(splits: Any) -> Any:
-    """(block of rows, part of these rows) of this block; the parts of the same rows follow one another."""
+    """(index of the block's rows, index of their split): consecutive blocks have the ``splits`` splits of the same rows."""
     block = int64(cuda.blockIdx.x)
     row_block = int64(uint32(block) // uint32(splits))
     return row_block, block - row_block * splits
@@ -23,7 +23,7 @@ def split_of_block(splits: Any) -> Any:
 
 @jit.device
 def lane_of_group(lanes: Any) -> Any:
-    """(group, lane in it) of this thread."""
+    """(group, lane in the group) of this thread, where groups have ``lanes`` neighbouring lanes."""
     thread = uint32(cuda.threadIdx.x)
     group = thread // uint32(lanes)
     return int32(group), int32(thread - group * uint32(lanes))
@@ -31,10 +31,13 @@ def lane_of_group(lanes: Any) -> Any:
 
 @functools.cache
 def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, reused: bool = False) -> tuple[Any, Any]:
-    """``fetch(x, base, position, shape, strides, batch, at)``: ``steps`` accesses of ``vector`` elements, ``gap`` places apart, to ``batch[at:]``.
+    """(``fetch``, ``fetch_some``): a lane loads ``steps`` vectors of ``vector`` elements, ``stride`` positions from one to the next, into registers.
 
-    And ``fetch_some(x, base, position, last, spare, …)`` of those that begin before ``last``; how many there are. The others read ``spare``: a load
-    in a branch would be waited for before the next is issued. ``again`` says that they will be wanted once more.
+    ``fetch(x, base, position, shape, strides, batch, batch_offset)`` loads all of them to ``batch[batch_offset:]``. A position counts elements of a
+    row, which begins at offset ``base`` of ``x`` and has extents ``shape`` [dims] and ``strides`` [dims], in elements.
+    ``fetch_some(x, base, position, end, safe, …)`` loads the vectors that begin before position ``end`` and returns their number. In the place of
+    each other one it loads the vector at position ``safe``: the compiler would wait for a load inside a branch before it issues the next.
+    ``reused``: the row is read once more, so the loads let the caches keep it.
     """
     load, offset_of = (LOAD_ONCE if reused else LOAD_STREAM)[vector], strided_offset_of(dims)
 
@@ -57,9 +60,10 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
 
 @functools.cache
 def peeled_loads(value: str, vector: int, stride: int, dims: int, steps: int) -> Any:
-    """``fetch_each(x, column, low, high, position, last, shape, strides, batch)``: ``fetch_some`` element by element.
+    """``fetch_each(x, base, low, high, position, end, shape, strides, batch)``: ``fetch_some`` across columns, element by element.
 
-    Of the ``vector`` columns from ``column`` on only those from the ``low``-th to the one before the ``high``-th are there; others are made 0.
+    The elements of a vector belong to the ``vector`` columns from offset ``base`` on. Only the columns ``low`` to ``high`` − 1 of them exist; the
+    elements of the others are set to 0.
     """
     element, offset_of = jit.SCALARS[value], strided_offset_of(dims)
 

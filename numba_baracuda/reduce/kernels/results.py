@@ -1,4 +1,4 @@
-"""Where a fold leaves its state: the result, or a part of it that later launches join."""
+"""How a fold stores the state of a row: as the result, or as the partial of one split, which a second launch combines with the others."""
 
 import functools
 from typing import Any
@@ -19,7 +19,10 @@ from .loads import lane_of_group
 
 @functools.cache
 def narrow_of(monoid: str, value: str, result: str) -> Any:
-    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the float of its bits, becomes an integer."""
+    """``narrow(x)``: a scalar of the state's type as an element of the result.
+
+    Float states hold a position as the float of its bits (:func:`~...kernels.elements.position_code_of`); it becomes an integer again.
+    """
     typed, kind, state = typed_monoid(monoid, value), jit.SCALARS[result], state_kind(monoid, value)
     if typed.uses_positions and isinstance(kind, Integer) and state in FLOATS:
         bits = f32_as_i32 if state == "f32" else f64_as_i64
@@ -29,9 +32,10 @@ def narrow_of(monoid: str, value: str, result: str) -> Any:
 
 @functools.cache
 def result_stores(monoid: str, value: str, result: str) -> tuple[Any, Any]:
-    """``write(y, at, state, left)`` finishes a row, of so many elements less a correction.
+    """(``store_result``, ``store_partial``) of the state of a row.
 
-    ``keep(parts, part, state)`` puts its state where a later launch finds it.
+    ``store_result(y, offset, state, corrected_count)`` stores the finished state at ``y[offset]``; a monoid of several results has them side by side.
+    ``store_partial(partials, index, state)`` stores the state as it is, as the state number ``index`` of ``partials``.
     """
     typed, kind = typed_monoid(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     finish, narrow, (_, put) = jit.device(typed.finish), narrow_of(monoid, value, result), state_accessors(typed.width)
@@ -51,10 +55,17 @@ def result_stores(monoid: str, value: str, result: str) -> tuple[Any, Any]:
 
 @jit.kernel
 def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int) -> Any:
-    """Joins the ``splits`` parts of each row, ``lanes`` lanes a row: lane by lane, then over the lanes. Bytes: parts read, rows · result written."""
+    """``y[r] = finish(partials[r, 0] ⊕ … ⊕ partials[r, splits - 1])``: the second launch of a fold whose rows are split.
+
+    A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …; then the group reduces the states of its lanes. Order: fixed
+    by the constants. Bytes: the partials are read, rows · result written.
+
+    Constants and parameters as :mod:`.` lists them.
+    """
     states, width = state_functions(monoid, value), typed_monoid(monoid, value).width
-    identity, combine, reduce_lanes, (get, _) = states.identity, states.combine, group_reduce(monoid, value, lanes), state_accessors(width)
-    groups, (store_result, _), row_offset = THREADS // lanes, result_stores(monoid, value, result), strided_offset_of(kept)
+    identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
+    (get, _), (store_result, _) = state_accessors(width), result_stores(monoid, value, result)
+    groups, row_offset = THREADS // lanes, strided_offset_of(kept)
 
     def combine_partials(
         guard: Ptr[int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],

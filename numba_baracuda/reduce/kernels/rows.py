@@ -1,4 +1,4 @@
-"""Reductions along the axis on which neighbours lie side by side: lanes share out the elements of a row."""
+"""Folds along the axis that is contiguous in memory, or nearest to it: neighbouring lanes load neighbouring vectors of a row."""
 
 import functools
 from typing import Any
@@ -21,17 +21,14 @@ from .results import result_stores
 
 @functools.cache
 def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, reused: bool = False, rare: bool = False) -> Any:
-    """``fold(x, base, first, last, lane, shape, strides)``: the tally of a lane of a group for the places from ``first`` to ``last`` of a row.
+    """``fold(x, base, begin, end, lane, shape, strides)``: (accumulator, number of elements) of one lane's share of a row.
 
-    And how many they are. All accesses of a step are in flight at once, or one, in fewer registers, of what is ``rarely`` folded. ``again``: the row
-    will be read once more.
+    The ``lanes`` lanes of a group share the positions ``begin`` to ``end`` − 1 of the row at offset ``base``. A lane loads ``steps_of`` vectors
+    before it uses the first, or one where the fold is ``rare``, which takes fewer registers. ``peeled``: the elements before the first and behind the
+    last aligned vector are loaded one by one. ``reused``: the row is read once more.
     """
-    element, stride, steps, accumulator = (
-        jit.SCALARS[value],
-        lanes * vector,
-        1 if rare else steps_of(value, vector),
-        thread_accumulator_of(monoid, value),
-    )
+    element, accumulator = jit.SCALARS[value], thread_accumulator_of(monoid, value)
+    stride, steps = lanes * vector, 1 if rare else steps_of(value, vector)
     empty, add, add_one = accumulator.empty, accumulator.add_batch(steps, vector, 1, stride), accumulator.add_batch(1, 1, 1, 0)
     (fetch, fetch_some), size = vector_loads(value, vector, stride, dims, steps, reused), steps * vector
 
@@ -68,21 +65,19 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
 
 @jit.kernel
 def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
-    """``y[o] = finish(⊕ lift(x[o, r]))`` over the places r of row o; of rows in several parts, ``splits``, the state of each part goes to ``parts``.
+    """``y[r] = finish(lift(x[r, 0]) ⊕ … ⊕ lift(x[r, extent - 1]))`` for each row r.
 
-    A group of ``lanes`` lanes, which is a block where there are more than 32, takes ``chunk`` places of a row, several accesses of ``vector``
-    elements in flight a lane; elements are folded in registers, then over lanes. ``peeled`` rows begin and end anywhere: the ends are taken one by
-    one. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
-    geometry. Bytes: rows · extent · value read, rows · result written.
+    A group of ``lanes`` lanes folds one split of a row, ``chunk`` elements. Each lane loads several vectors before it uses the first, folds its
+    elements in registers, and the group reduces the states of its lanes. Where a row has one split, its state is finished and stored to ``y``; the
+    states of several ``splits`` go to ``partials``. ``peeled``: rows begin or end inside an aligned vector; the elements at the ends are loaded one
+    by one. Order: fixed by the constants and ``chunk``. Bytes: rows · extent · value read, rows · result written.
+
+    Constants and parameters as :mod:`.` lists them.
     """
     wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
-    accumulator, groups, row_offset, (store_result, store_partial) = (
-        thread_accumulator_of(monoid, value),
-        THREADS // lanes,
-        strided_offset_of(kept),
-        result_stores(monoid, value, result),
-    )
-    empty, fold_lane, reduce_lanes = accumulator.empty, lane_fold(monoid, value, vector, lanes, peeled, dims), accumulator.reduce_lanes(lanes)
+    accumulator, fold_lane = thread_accumulator_of(monoid, value), lane_fold(monoid, value, vector, lanes, peeled, dims)
+    empty, reduce_lanes, (store_result, store_partial) = accumulator.empty, accumulator.reduce_lanes(lanes), result_stores(monoid, value, result)
+    groups, row_offset = THREADS // lanes, strided_offset_of(kept)
 
     def fold_rows(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],

@@ -1,4 +1,4 @@
-"""Reductions of rows so short that a group of lanes takes several at a time."""
+"""Folds of rows so short that a group of lanes loads one or several of them at a time."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from .results import result_stores
 
 
 def advance_of(kept: int) -> Any:
-    """``below(base, row, rows, shape, strides)``: the offset of the row that is ``rows`` behind ``row``, which lies at ``base``."""
+    """``advance(base, row, rows, shape, strides)``: the offset of row ``row + rows``, given that row ``row`` has offset ``base``; in elements."""
     offset_of = strided_offset_of(kept)
     if kept == 1:
         return jit.device(lambda base, row, rows, shape, strides: base + rows * strides[0])
@@ -30,28 +30,22 @@ def advance_of(kept: int) -> Any:
 def fold_short_rows(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, height: int, full: bool, guarded: bool, kept: int, dims: int
 ) -> Any:
-    """``fold_rows`` for rows that a group of up to 32 lanes takes at once, ``steps`` accesses a lane: ``height`` of them at a time, all loads first.
+    """:func:`fold_rows` where ``steps`` vectors a lane hold a whole row: a group of at most 32 lanes loads ``height`` rows, then folds them.
 
-    No row is empty; ``full`` rows are ``steps · lanes`` accesses long. The fold over lanes leaves each lane other rows. Bytes and order as
-    ``fold_rows``.
+    The rows of a group are ``THREADS // lanes`` rows from one to the next, so that neighbouring groups load neighbouring rows. The reduction over the
+    lanes leaves the states of different rows in different lanes, each of which stores its own. Order and bytes as ``fold_rows``.
+
+    Constants and parameters as :mod:`.` lists them, and: ``steps``: vectors that a lane loads of a row. ``height``: rows that a group loads at a
+    time, a power of two. ``full``: whether each row has ``steps · lanes`` vectors, so that no load needs a bound. ``extent`` is at least 1;
+    ``partials`` is not used.
     """
-    element, accumulator, groups, stride, row_size = (
-        jit.SCALARS[value],
-        thread_accumulator_of(monoid, value),
-        THREADS // lanes,
-        lanes * vector,
-        steps * vector,
-    )
-    fold_rows, (store_result, _), row_offset, advance = (
-        accumulator.reduce_rows(steps, vector, stride, lanes, height),
-        result_stores(monoid, value, result),
-        strided_offset_of(kept),
-        advance_of(kept),
-    )
-    fetch, fetch_some = vector_loads(value, vector, stride, dims, steps)
-    size, rows_a_block, lane_rows, first_row_of = height * row_size, groups * height, max(1, height // lanes), first_state_index(lanes, height)
+    element, accumulator = jit.SCALARS[value], thread_accumulator_of(monoid, value)
     kind, width, (get, _) = accumulator.kind, accumulator.state_width, state_accessors(accumulator.state_width)
-    scalars = height * width
+    groups, stride, row_size = THREADS // lanes, lanes * vector, steps * vector
+    rows_a_block, lane_rows, size, scalars = groups * height, max(1, height // lanes), height * row_size, height * width
+    fold_rows, first_row_of = accumulator.reduce_rows(steps, vector, stride, lanes, height), first_state_index(lanes, height)
+    (fetch, fetch_some), (store_result, _) = vector_loads(value, vector, stride, dims, steps), result_stores(monoid, value, result)
+    row_offset, advance = strided_offset_of(kept), advance_of(kept)
 
     def fold_short_rows(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
@@ -82,23 +76,26 @@ def fold_short_rows(
             base = row_offset(first_row + group, kept_shape, y_kept_strides)
             for h in range(lane_rows):
                 if group + h * groups < rows_here:
-                    store_result(
-                        y, advance(base, first_row + group, h * groups, kept_shape, y_kept_strides), get(states, h * width, 1), corrected_count
-                    )
+                    offset = advance(base, first_row + group, h * groups, kept_shape, y_kept_strides)
+                    store_result(y, offset, get(states, h * width, 1), corrected_count)
 
     return fold_short_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
 
 @jit.kernel
 def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, guarded: bool, kept: int) -> Any:
-    """``fold_rows`` for rows of any length that follow one another without a gap, as many as fit in shared memory at a time.
+    """:func:`fold_rows` for short rows that are contiguous as a whole: row r begins at ``x[r · extent]``, which need not be aligned.
 
-    Accesses of ``vector`` elements pay no heed to where rows begin; ``lanes`` lanes then share out a row from shared memory. Bytes as ``fold_rows``.
+    A block copies ``THREADS // lanes`` rows to shared memory, in aligned vectors that need not begin or end with a row. Then ``lanes`` lanes fold
+    each row from shared memory. Dynamic shared memory: the bytes of these rows, rounded up to 16. Order and bytes as ``fold_rows``.
+
+    Constants and parameters as :mod:`.` lists them; ``partials`` is not used.
     """
-    element, wide, origin_from, accumulator = jit.SCALARS[value], accumulator_type(value), origin_of(value), thread_accumulator_of(monoid, value)
-    subtracts_origin, rows_a_block, stride, steps = monoid_of(monoid).subtracts_origin, THREADS // lanes, THREADS * vector, steps_of(value, vector)
-    load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
+    element, wide, origin_from = jit.SCALARS[value], accumulator_type(value), origin_of(value)
+    accumulator, subtracts_origin = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin
     add, reduce_lanes, empty = accumulator.add_batch(STAGED_STEPS, 1, 1, lanes), accumulator.reduce_lanes(lanes), accumulator.empty
+    rows_a_block, stride, steps = THREADS // lanes, THREADS * vector, steps_of(value, vector)
+    load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
     (store_result, _), row_offset = result_stores(monoid, value, result), strided_offset_of(kept)
 
     def fold_staged_rows(

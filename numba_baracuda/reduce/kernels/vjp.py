@@ -1,0 +1,160 @@
+"""The vector-Jacobian product of a reduction: what one lane stores to dx, made of x and of the terms of its row."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+
+from ...algebra import monoid_of
+from ...algebra.gradients import GRADIENTS, LARGE
+from ...device.build import opaque
+from ...device.vector import STORE_STREAM
+from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, origin_of, position_code_of, strided_offset_of
+from ...runtime import jit
+from ..tiling import steps_of
+from .loads import vector_loads
+
+#: scalars that the elements of a row share: g, y, p and q as :mod:`~...algebra.gradients` names them, and the origin
+ROW_TERMS = 5
+
+
+class RowVjp:
+    """Device functions of a gradient over elements of a type.
+
+    ``folded`` holds the results p and q of a fold of each row, side by side. Offsets count elements of x, dy and y, and rows of ``folded``. The terms
+    of a row are ``ROW_TERMS`` scalars of the accumulator's type.
+    """
+
+    def __init__(self, gradient: str, value: str) -> None:
+        grad, wide = GRADIENTS[gradient], accumulator_type(value)
+        (widen, narrow), is_normal, position_code = conversions_of(value), is_normal_of(value), position_code_of(value)
+        has_y, results, guarded, uses_positions, shares = len(grad.segments) > 1, grad.results, grad.guarded, grad.uses_positions, grad.shares
+        subtracts_origin, origin_from = bool(grad.fold) and monoid_of(grad.fold).subtracts_origin, origin_of(value)
+        prepare, vjp, large = jit.device(grad.prepare), jit.device(of_type(grad.vjp, wide)), wide(LARGE)
+        self.has_x = bool(grad.rows)
+
+        @jit.device
+        def load_folded(folded: Any, folded_offset: Any, y: Any, y_offset: Any) -> Any:
+            """(p, q) of a row. A guarded gradient has q = −1 where y is a normal number: it needs neither then."""
+            p, q = wide(0), wide(0)
+            if guarded:
+                q = wide(-1)
+                if not is_normal(widen(y[y_offset])):
+                    p, q = folded[folded_offset * 2], folded[folded_offset * 2 + 1]
+            elif results > 0:
+                p = folded[folded_offset * results]
+                if results > 1:
+                    q = folded[folded_offset * results + 1]
+            return p, q
+
+        @jit.device
+        def load_row_terms(row_terms: Any, offset: Any, x: Any, dy: Any, y: Any, x_offset: Any, dy_offset: Any, y_offset: Any, p_q: Any) -> None:
+            """Stores the terms of a row to ``row_terms[offset:]``. The origin is what the fold subtracted from each element."""
+            saved, origin = wide(0), wide(0)
+            if has_y:
+                saved = widen(y[y_offset])
+            if subtracts_origin:
+                origin = origin_from(x[x_offset])
+            g, saved, p, q = prepare(widen(dy[dy_offset]), saved, p_q[0], p_q[1], wide(1), large)
+            row_terms[offset], row_terms[offset + 1], row_terms[offset + 2], row_terms[offset + 3], row_terms[offset + 4] = g, saved, p, q, origin
+
+        @jit.device
+        def element_vjp(x: Any, position: Any, inverse_extent: Any, row_terms: Any) -> Any:
+            """An element of dx: of the element x at a position of its row, and the terms of the row."""
+            w = wide(0)
+            if uses_positions:
+                w = position_code(position)
+            if shares:
+                w = wide(inverse_extent)
+            return narrow(vjp(widen(x) - row_terms[4], w, row_terms[0], row_terms[1], row_terms[2], row_terms[3], wide(0)))
+
+        @jit.device
+        def element_vjp_normal(x: Any, position: Any, inverse_extent: Any, row_terms: Any) -> Any:
+            """The same of a guarded gradient where y is a normal number."""
+            return element_vjp(x, position, inverse_extent, (row_terms[0], row_terms[1], row_terms[2], wide(-1), row_terms[4]))
+
+        self.load_folded, self.load_row_terms = load_folded, load_row_terms
+        self.element_vjp, self.element_vjp_normal = element_vjp, element_vjp_normal
+
+
+vjp_of = functools.cache(RowVjp)
+
+
+@functools.cache
+def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, across_rows: bool) -> Any:
+    """``store_gradient(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)``: one lane's share of dx.
+
+    The lane stores a vector of ``vector`` elements every ``stride`` positions, from ``position`` to ``end`` − 1. The elements of a vector belong to
+    one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the one row, or of each. A guarded gradient
+    has a loop without p and q for rows whose results are all normal numbers.
+    """
+    row_vjp, steps, rows = vjp_of(gradient, value), steps_of(value, vector), vector if across_rows else 1
+    if not GRADIENTS[gradient].guarded:
+        return _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp, steps)
+    walk = _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp_normal, steps)
+    walk_special = _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp, 1)
+
+    @jit.device
+    def store_gradient(
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any, inverse_extent: Any,
+        row_terms: Any,
+    ) -> None:  # fmt: skip
+        all_normal = True
+        for v in range(rows):
+            all_normal &= row_terms[v * ROW_TERMS + 3] < 0
+        if all_normal:
+            walk(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+        else:
+            walk_special(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+
+    return store_gradient
+
+
+def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across_rows: bool, element_vjp: Any, steps: int) -> Any:
+    """The loop of :func:`lane_vjp`, which loads ``steps`` vectors before it uses the first."""
+    element, has_x, offset_of, store = jit.SCALARS[value], vjp_of(gradient, value).has_x, strided_offset_of(dims), STORE_STREAM[vector]
+    (fetch, fetch_some), size = vector_loads(value, vector, stride, dims, steps), steps * vector
+    position_step, row_step = (0, ROW_TERMS) if across_rows else (1, 0)
+
+    @jit.device
+    def vjp_of_vector(batch: Any, s: Any, position: Any, inverse_extent: Any, row_terms: Any) -> None:
+        """Replaces the elements of x in vector ``s`` of the batch by those of dx."""
+        for v in range(vector):
+            offset = v * row_step
+            terms = row_terms[offset], row_terms[offset + 1], row_terms[offset + 2], row_terms[offset + 3], row_terms[offset + 4]
+            batch[s * vector + v] = element_vjp(batch[s * vector + v], position + v * position_step, inverse_extent, terms)
+
+    @jit.device
+    def walk(
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any, inverse_extent: Any,
+        row_terms: Any,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(size, element)
+        if not has_x:
+            for k in range(size):
+                batch[k] = element(0)
+        while position + (steps - 1) * stride < end:
+            if has_x:
+                fetch(x, x_offset, position, shape, x_strides, batch, 0)
+            for s in range(steps):
+                vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+                if not has_x:  # the compiler would keep a batch of one repeated number in local memory
+                    store(dx, dx_offset + offset_of(position + s * stride, shape, dx_strides), batch, s * vector)
+            if has_x:
+                for s in range(steps):
+                    store(dx, dx_offset + offset_of(position + s * stride, shape, dx_strides), batch, s * vector)
+            position = opaque(position + steps * stride)
+        if position < end:
+            if has_x:
+                fetch_some(x, x_offset, position, end, position, shape, x_strides, batch, 0)
+                for s in range(steps):
+                    vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+            for s in range(steps):
+                if position + s * stride < end:
+                    if not has_x:
+                        vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+                    store(dx, dx_offset + offset_of(position + s * stride, shape, dx_strides), batch, s * vector)
+
+    return walk
