@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pkgutil
 import pydoc
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -80,6 +82,27 @@ def test_formulas_name_the_operands(name: str) -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_say_what_they_are_for(module: str) -> None:
     assert import_module(module).__doc__
+
+
+#: families whose kernels describe their parameters
+DESCRIBED = ("reduce",)
+
+
+def kernels(family: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Each kernel's name, its docstring behind that of its family's kernels, and the names of its constants and parameters."""
+    package = import_module(f"numba_baracuda.{family}.kernels")
+    for path in sorted((PACKAGE / family / "kernels").glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and "jit.kernel" in map(ast.unparse, node.decorator_list):
+                (kernel,) = (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == node.name)
+                yield node.name, f"{package.__doc__}{ast.get_docstring(node)}", [each.arg for each in (*node.args.kwonlyargs, *kernel.args.args)]
+
+
+@pytest.mark.parametrize("family", DESCRIBED)
+def test_kernels_say_what_their_parameters_are(family: str) -> None:
+    found = list(kernels(family))
+    assert {name for name, _, _ in found} == set(import_module(f"numba_baracuda.{family}.kernels").__all__)
+    assert {name: missing for name, said, names in found if (missing := [each for each in names if f"``{each}``" not in said])} == {}
 
 
 def test_the_architecture_names_what_there_is() -> None:
