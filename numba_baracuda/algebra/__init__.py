@@ -1,4 +1,4 @@
-"""What folds and scans compute, as plain functions of scalars: monoids and gradients. No module here imports numba."""
+"""What folds and scans compute, as plain functions of scalars: monoids and gradients. No module here imports Numba."""
 
 from .algebra import (
     ALL,

@@ -1,4 +1,4 @@
-"""The monoids that folds and scans are made of; what one is :class:`Monoid` says."""
+"""The monoids of folds and scans, by name. :class:`Monoid` says what a monoid is."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NORM2 = Monoid("norm2", (0.0,), _add, _square, _root)
 # ---------------------------------------------------------------- products
 
 _PRODUCTS = "numba_baracuda.kernels.products"
-#: the product of the elements, with an exponent of its own and apart from zeros, infinities and NaN: what the product of all but one is made of
+#: the product with an exponent of its own, and which of 0, infinity and NaN occur: enough for the product of all elements but one
 SCALED_PROD = Monoid(
     "scaled_prod",
     (1.0, 0.0, 0.0),
@@ -57,7 +57,7 @@ SCALED_PROD = Monoid(
 
 
 def _combine_exponentials(a: Any, b: Any) -> Any:
-    """Σ exp x as exp(m)·s with m the greatest x. Equal infinities are one; a NaN enters s."""
+    """Σ exp x as exp(m) · s with m the greatest x. The difference of equal infinities is taken as 0; a NaN goes to s."""
     greater = a[0] > b[0]
     most, more, less = a[0] if greater else b[0], a[1] if greater else b[1], b[1] if greater else a[1]
     distance = b[0] - a[0] if greater else a[0] - b[0]
@@ -95,7 +95,7 @@ _EXPONENTIALS: dict[str, Any] = {
     "rebase": _rebase_exponentials,
 }
 LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _combine_exponentials, value_and_one, _log_of_sum, **_EXPONENTIALS)
-#: the same for results that are rounded to a half
+#: the same for results that are rounded to a half type
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = Monoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_share, results=2)
@@ -112,7 +112,7 @@ def _scaled(x: Any, other: Any, one: Any) -> Any:
 
 
 def _combine_scaled(a: Any, b: Any) -> Any:
-    """Σ x² as u²·s with u about the size of the greatest x, so that no square leaves the range; see Blue, "A portable Fortran program" (1978)."""
+    """Σ x² as u² · s with u about the size of the greatest x, so that no square leaves the range; see Blue, "A portable Fortran program" (1978)."""
     greater = a[0] > b[0]
     most, more, less, rest = a[0] if greater else b[0], a[1] if greater else b[1], b[0] if greater else a[0], b[1] if greater else a[1]
     ratio = less / most
@@ -127,7 +127,7 @@ def _greater_size(a: Any, x: Any) -> Any:
     return max(a, abs(x))
 
 
-#: √Σ x² wherever that can be represented
+#: √Σ x², in range wherever the result is
 HYPOT = Monoid(
     "hypot", (0.0, 0.0), _combine_scaled, _scaled, _root_of_scaled,
     choose_pivot=_greater_size,
@@ -136,7 +136,7 @@ HYPOT = Monoid(
     pivot_state=ByType("numba_baracuda.kernels.pivots:unit_and_sum"),
     divides=True,
 )  # fmt: skip
-#: the same, quicker where the squares stay in range as they are
+#: the same; faster where unscaled squares stay in range
 UNIT_PIVOT_HYPOT = replace(HYPOT, name="unit_pivot_hypot", unit_pivot_suffices=ByType("numba_baracuda.kernels.pivots:squares_suffice"))
 
 
@@ -145,7 +145,7 @@ def _add_three(a: Any, b: Any) -> Any:
 
 
 _NORMS = "numba_baracuda.kernels.norms"
-#: the same for folds that take elements one by one, without a pivot
+#: the same without a pivot, for folds that lift elements one by one
 SCALED_NORM2 = Monoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
 
 # ---------------------------------------------------------------- truth
@@ -163,7 +163,7 @@ def _and(a: Any, b: Any) -> Any:
     return a & b
 
 
-#: over x ≠ 0, which NaN is
+#: of x ≠ 0, which is true of NaN
 ANY = Monoid("any", (0,), _or, _is_true, kind="i32")
 ALL = Monoid("all", (1,), _and, _is_true, kind="i32")
 COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")

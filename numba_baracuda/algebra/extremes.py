@@ -1,4 +1,4 @@
-"""Monoids of extremes that keep more than their value: where the first one is, or how many there are."""
+"""Monoids of extremes that keep more than the value: the position of the first, or the number of equal ones."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _ties_of_least(a: Any, b: Any) -> Any:
     return b[0] if b_wins else a[0], b[1] if b_wins else a[1] + b[1] if tied else a[1]
 
 
-#: the position of the first NaN, else of the first greatest element: no position is as far as the identity's
+#: the position of the first NaN, or else of the first greatest element; the identity's position is greater than any
 FIRST_MAX = Monoid("first_max", (-INF, INF), _first_greatest, _value_and_position, _position, _append_greater)
 FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _value_and_position, _position, _append_less)
-#: the greatest element, and how many elements are equal to it
+#: the greatest element, and the number of elements equal to it
 TIED_MAX = Monoid("tied_max", (-INF, 0.0), _ties_of_greatest, value_and_one, results=2)
 TIED_MIN = Monoid("tied_min", (INF, 0.0), _ties_of_least, value_and_one, results=2)

@@ -1,8 +1,10 @@
-"""Gradients as plain functions of scalars: what a row gets of its segment's gradient, without an index or a dtype.
+"""Gradients of folds as plain functions of scalars, without an index or a dtype.
 
-``pull(x, w, g, y, p, q, zero)`` is given, in the accumulator's type, the row's elements x and w, the segment's elements g and y, and p and q, the
-results of a fold made for the gradient. What a gradient does not use is 0. ``prepare(g, y, p, q, one, large)`` does first what is the same for all
-rows of a segment: pull is given the g, y, p, q that it returns. ``large`` is ``LARGE``. As in :mod:`.monoid`, there are no other literals.
+``vjp(x, w, g, y, p, q, zero)``, a vector-Jacobian product, is the gradient of one element. Its arguments have the accumulator's type: ``x`` and ``w``
+of the element; ``g`` and ``y`` of its segment (in reductions, of its row), the gradient and the value of the result; and ``p`` and ``q``, the results
+of a fold of the segment that is made for the gradient. What a gradient does not use is 0. ``prepare(g, y, p, q, one, large)`` computes once for a
+segment what all its elements need: ``vjp`` gets the g, y, p and q that it returns. ``large`` is ``LARGE``. As in :mod:`.monoid`, functions use no
+other literals.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from typing import Any
 from .algebra import monoid_of
 from .monoid import ByType
 
-#: on NaN and infinities, for the docs of every gradient
+#: what the docstring of every gradient says about NaN and infinities
 NONFINITE_GRADIENTS = "The gradient is its formula in IEEE arithmetic: NaN and ±∞ reach the elements whose formula they enter, and no others."
-#: a power of two; the reciprocal of any number times it or one over it is in the range of either type
+#: a power of two; in float32 and float64, every number times it, or divided by it, has a reciprocal in range
 LARGE = 2.0**100
 
 
@@ -27,11 +29,13 @@ def _unprepared(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
 
 @dataclass(frozen=True)
 class Gradient:
-    """How a fold's gradient goes back to its rows.
+    """The gradient of a fold.
 
-    ``rows`` and ``segments`` name the operands that give x, w and g, y. ``fold`` names the monoid whose results are p and q; the fold walks the
-    operands ``over``. With ``places`` w is the row's position, as the monoid knows it, with ``shares`` one over the number of rows. ``guarded``
-    gradients want p and q only where y is a zero, a subnormal, an infinity or NaN, so that the fold is left out where no y is.
+    * ``vjp``, ``prepare``: see :mod:`.gradients`
+    * ``rows``: the operands that x and w are elements of; ``segments``: those that g and y are
+    * ``fold``: the name of the monoid whose results are p and q, or ""; ``over``: the operands that it folds
+    * ``uses_positions``: w is the position of the element, as states hold it; ``shares``: w is 1 / the number of elements of the segment
+    * ``guarded``: p and q are used only where y is no normal number, so the fold can be left out where all y are
     """
 
     name: str
@@ -47,17 +51,17 @@ class Gradient:
 
     @property
     def results(self) -> int:
-        """How many of p and q there are."""
+        """How many results the fold has: 2 are p and q, 1 is p."""
         return monoid_of(self.fold).results if self.fold else 0
 
     @property
     def operands(self) -> int:
-        """What is read for each element of a row, p and q included."""
+        """The number of values read for each element, p and q included."""
         return len(self.rows) + len(self.segments) + (0 if self.guarded else self.results)
 
     @property
     def divides(self) -> bool:
-        """Whether each element waits for a division."""
+        """Whether each element needs a division."""
         return self.guarded or self.prepare is not _unprepared
 
 
@@ -86,12 +90,12 @@ def _shared_by_ties(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -
 
 
 def _exponential(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-    """exp(x − y) is the element's share in the sum; where the logarithm is −∞ there is nothing to share."""
+    """exp(x − y) is the element's share of the sum. Where the logarithm is −∞, the sum is 0 and so is the gradient."""
     return g * math.exp(x - y) if y > -math.inf or y != y else zero
 
 
 def _reciprocal(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
-    """y becomes a scale s, and q = 1 / (s · y), or 0 where y is, and g, too: x / y = (x · s) · q never leaves the range on the way."""
+    """y becomes a scale s, and q = 1 / (s · y); where y is 0, so are q and g. In x / y = (x · s) · q no factor leaves the range."""
     scale = large if y * large < one else one
     return g if y != 0 else y, scale, p, one / (scale * y) if y != 0 else y
 
@@ -101,13 +105,13 @@ def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any
 
 
 def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-    """Where nothing is left of the count, q is 0, and so is the gradient."""
+    """q is 1 / count, or 0 where the count is not positive; then the gradient is 0."""
     deviation = g * ((x - p) * q)
     return deviation + deviation if q != 0 else zero
 
 
 def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
-    """As ``_reciprocal``, of the share q in y."""
+    """As ``_reciprocal``, with q / y in the place of 1 / y."""
     scale = large if y * large < one else one
     return g, scale, p, q / (scale * y) if y != 0 else y
 
@@ -121,7 +125,7 @@ def _softmax(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
 
 
 def _softmax_gradient(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
-    """x is the softmax, w its gradient, p their product summed over the segment."""
+    """x is the softmax, w its gradient, p = Σ x · w over the segment."""
     return x * (w - p)
 
 
@@ -139,7 +143,7 @@ _BOTH = ("d_output", "output")
 
 SUM = Gradient("sum", _broadcast)
 MEAN = Gradient("mean", _weighted, shares=True)
-#: where the result is at hand
+#: of max and min, where the result is an operand
 EQUAL = Gradient("equal", _where_equal, ("input",), _BOTH)
 FIRST_MAX = Gradient("first_max", _where_position, fold="first_max", uses_positions=True)
 FIRST_MIN = Gradient("first_min", _where_position, fold="first_min", uses_positions=True)
@@ -152,7 +156,7 @@ LOGSUMEXP = Gradient("logsumexp", _exponential, ("input",), _BOTH)
 NORM2 = Gradient("norm2", _direction, ("input",), _BOTH, prepare=_reciprocal)
 VAR = Gradient("var", _deviation, ("input",), fold="moments")
 STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments", prepare=_reciprocal_share)
-#: not a gradient, but made of the same parts: the fold's results go back to its rows
+#: no gradients of a fold, but computed the same way: from an element and the results of a fold
 SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
 LOG_SOFTMAX = Gradient("log_softmax", _log_softmax, ("input",), (), fold="log_softmax")

@@ -1,4 +1,4 @@
-"""Monoids of count, mean and squares apart from the mean: variance, deviation, mean."""
+"""Monoids of count, mean and Σ (x − mean)²: variance, standard deviation, mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _one_value(x: Any, other: Any, one: Any) -> Any:
 
 
 def _combine_moments(a: Any, b: Any) -> Any:
-    """(count, mean, Σ (x − mean)²) of two samples together, after Chan, Golub and LeVeque, "Updating formulae" (1979)."""
+    """(count, mean, Σ (x − mean)²) of two samples combined, after Chan, Golub and LeVeque, "Updating formulae" (1979)."""
     count, difference = a[0] + b[0], b[1] - a[1]
     share = b[0] / count if count > 0 else b[0]
     return count, a[1] + difference * share, a[2] + b[2] + difference * difference * (a[0] * share)
@@ -31,7 +31,7 @@ def _rebase_moments(first: Any, second: Any, count: Any, old: Any, new: Any, one
 
 
 def _moments_state(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
-    """Σ (x − pivot)² is at most n times the moment about an element that is one of n, and at most n/m times about the mean of m, so few digits go."""
+    """About one of n elements Σ (x − pivot)² is at most n times Σ (x − mean)², about the mean of m of them n / m times, so few digits are lost."""
     share = one / count
     return count, pivot + first * share, second - first * (first * share)
 
@@ -44,7 +44,7 @@ def _deviation(state: Any, count: Any, one: Any) -> Any:
     return math.sqrt(state[2] * (one / count)) if count > 0 else one - one
 
 
-#: the variance and its root; where nothing is left of the count, they are 0
+#: the variance and its root; both are 0 where the count less the correction is not positive
 _BATCH: dict[str, Any] = {
     "pivot_terms": _deviation_terms, "rebase": _rebase_moments, "pivot_state": _moments_state, "term_count": 2, "subtracts_origin": True,
     "corrected": True, "divides": True,
@@ -58,7 +58,7 @@ def _one_mean(x: Any, other: Any, one: Any) -> Any:
 
 
 def _combine_means(a: Any, b: Any) -> Any:
-    """(count, mean) of two samples together. A mean that is not finite is what IEEE arithmetic makes of the sum."""
+    """(count, mean) of two samples combined. A mean that is not finite is what IEEE arithmetic makes of the sum."""
     count, difference = a[0] + b[0], b[1] - a[1]
     share = b[0] / count if count > 0 else b[0]
     return count, a[1] + difference * share if abs(difference) < INF else a[1] * (a[0] / count) + b[1] * share
@@ -73,7 +73,7 @@ def _rebase_first(first: Any, second: Any, count: Any, old: Any, new: Any, one: 
 
 
 def _mean_state(pivot: Any, first: Any, second: Any, count: Any, one: Any) -> Any:
-    """From Σ (x − pivot); where an infinite element spoils that, or the pivot, Σ x is what IEEE arithmetic says."""
+    """(count, mean) from Σ (x − pivot), or from Σ x where an infinite element or pivot makes that NaN."""
     share = one / count
     mean = pivot + first * share
     return count, mean if (mean == mean) | (abs(second) < INF) else second * share
@@ -83,7 +83,7 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
     return state[1], one / count if count > 0 else one - one
 
 
-#: the mean, and 1 / count, 0 where nothing is left of that
+#: the mean, and 1 / count, or 0 where the count is not positive
 MOMENTS = Monoid(
     "moments", (0.0, 0.0), _combine_means, _one_mean, _mean_and_share, results=2, counts=True,
     pivot_terms=_deviation_and_value, rebase=_rebase_first, pivot_state=_mean_state, term_count=2, subtracts_origin=True, corrected=True,

@@ -1,9 +1,9 @@
 """Monoids as plain functions of scalars: what a fold does, without an index or a dtype.
 
 A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift(x, other, one)`` makes a state of an element,
-``combine(a, b)`` joins two neighbouring states in order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result. A
-kernel compiles these functions in, so they use only arithmetic that numba knows, ``one`` instead of literals, which would pull float32 up to float64,
-and ``&`` and ``|`` instead of words that branch.
+``combine(a, b)`` combines two neighbouring states in order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result.
+Kernels compile these functions. So they use only arithmetic that Numba knows; ``one`` instead of literals, which would promote float32 to float64;
+and ``&`` and ``|`` instead of ``and`` and ``or``, which branch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class ByType(str):
-    """The name, ``"package.module:function"``, of what gives a function for the state's type."""
+    """The name, ``"package.module:function"``, of a function that takes the state's type and gives the function for it."""
 
 
 def _element(x: Any, other: Any, one: Any) -> Any:
@@ -35,24 +35,32 @@ def _same_sums(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any
 
 @dataclass(frozen=True)
 class Monoid:
-    """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
+    """A fold: an associative ``combine`` with an ``identity``, a ``lift`` of elements to states, and a ``finish`` of states to results.
 
-    Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
-    integer where states are integers. What needs numba is named as ``"package.module:function"``, or :class:`ByType`. ``lift`` is
-    given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (of floats the one with
-    its bits, so that they compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies behind all
-    of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given
-    the count, of a ``corrected`` monoid less the correction that a caller chose, and with several ``results`` gives a tuple; ``counts`` says that it
-    looks at the count, and an identity of one scalar is otherwise its own result.
+    Without ``lift`` an element is its own state; without ``finish`` the state is the result. An infinity in the identity stands for the least or
+    greatest integer where states are integers. A function that needs Numba is given by its name, ``"package.module:function"``, or as a
+    :class:`ByType`.
 
-    Some are sums about a pivot: ``about(x, pivot, one)`` gives the ``terms`` of an element, one or two, to add up, ``moved(first, second, count, old,
-    new, one)`` the sums about another pivot, and ``around(pivot, first, second, count, one)`` the state. The pivot is the last of ``pivot(a, x)``
-    over the elements, which may pass over a NaN, since the sums do not; without that one of the first elements, and later their mean. Where there is
-    ``suits(sum, pivot, one)``, the sum of some elements, of one term each, about the pivot 1 is tried first: it says whether that will do, 1 and the
-    pivot of those before having become ``pivot``.
+    * ``kind``: the element type of states, where it is not the accumulator's
+    * ``pairs``: ``lift`` gets the element of a second array as ``other``
+    * ``append(state, x, position)``: the state with an element behind all others. Monoids whose states hold positions have it; ``lift`` then gets the
+      position as ``other``. A float state holds a position as the float of its bits, so positions compare as numbers do. Appending starts from the
+      identity with its last scalar replaced by the position of the first element
+    * ``results``: how many results ``finish`` gives; several are a tuple
+    * ``counts``: ``finish`` uses the count. Otherwise an identity of one scalar is its own result
+    * ``corrected``: the count that ``finish`` gets is less the correction that a caller chose
+    * ``divides``: ``combine`` divides
 
-    ``kind`` is the state's type where it is not the accumulator's; ``divides`` says that ``combine`` does. Where elements ``shift``, the mean in a
-    state is taken less one of them.
+    Some monoids are also sums about a pivot, which lose fewer digits or cost less:
+
+    * ``pivot_terms(x, pivot, one)``: the ``term_count`` terms, one or two, of an element, to be added up
+    * ``rebase(first, second, count, old, new, one)``: the sums about ``old`` of ``count`` elements, as sums about ``new``
+    * ``pivot_state(pivot, first, second, count, one)``: the state
+    * ``choose_pivot(a, x)``: the pivot after element ``x``, ``a`` being the pivot before it; it may ignore NaN, since the sums do not. Without it the
+      pivot is one of the first elements, and later their mean
+    * ``unit_pivot_suffices(sum, pivot, one)``: whether the sum of some elements about the pivot 1 is good enough, ``pivot`` being chosen from 1 and
+      the pivot so far. Monoids of one term may have it; the pivot 1 is then tried first
+    * ``subtracts_origin``: the mean in a state is less the row's origin, which is its first element, or 0 if that is not finite
     """
 
     name: str
@@ -77,17 +85,17 @@ class Monoid:
 
     @property
     def uses_positions(self) -> bool:
-        """Whether an element's position enters its state."""
+        """Whether states hold positions."""
         return self.append is not None
 
     @property
     def width(self) -> int:
-        """Scalars in a state."""
+        """The number of scalars in a state."""
         return len(self.identity)
 
     @property
     def heavy(self) -> bool:
-        """Whether a state is more than an element."""
+        """Whether a state takes more than one element of one array."""
         return self.width > 1 or self.pairs
 
     @property

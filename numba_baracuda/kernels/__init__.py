@@ -1,3 +1,3 @@
-"""What the kernels of all families share: conversions, places, and how elements become states. Needs numba."""
+"""Device functions that kernels of several families share: conversions, strided offsets, states and thread accumulators. Needs Numba."""
 
 from .. import device  # noqa: F401 - whole, before its modules: see lazy.load

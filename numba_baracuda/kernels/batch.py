@@ -1,4 +1,4 @@
-"""States of a monoid over elements of a type, and several elements in registers that become one."""
+"""The functions of a monoid for elements of a type, and the state of a batch of elements in registers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..device.warp import States, states_of
 from ..runtime import jit
 from .elements import conversions_of, of_type, position_code_of
 
-#: what a monoid may have by type
+#: fields of a monoid that may be :class:`~..algebra.ByType`
 _BY_TYPE = ("lift", "combine", "finish", "pivot_terms", "rebase", "pivot_state", "unit_pivot_suffices")
 
 
 def state_kind(monoid: str, value: str) -> str:
-    """Short name of the type of a state's scalars."""
+    """Short name of the type of a state's scalars: the monoid's own, or the accumulator's."""
     return monoid_of(monoid).kind or BY_NAME[value].accumulator
 
 
 @functools.cache
 def typed_monoid(monoid: str, value: str) -> Monoid:
-    """The monoid, its identity in the range of the state's type, and its functions for that type."""
+    """The monoid with its identity as numbers of the state's type, and with its functions for that type."""
     kind = jit.SCALARS[state_kind(monoid, value)]
     typed = monoid_of(monoid)
     functions: dict[str, Any] = {name: of_type(getattr(typed, name), kind) for name in _BY_TYPE}
@@ -32,14 +32,14 @@ def typed_monoid(monoid: str, value: str) -> Monoid:
 
 @functools.cache
 def state_functions(monoid: str, value: str) -> States:
-    """Device functions on the states of a monoid over elements of a type."""
+    """Device functions on the states of a monoid over elements of a type: identity, combine, cast and shuffles."""
     typed = typed_monoid(monoid, value)
     return states_of(typed, (jit.SCALARS[state_kind(monoid, value)],) * typed.width)
 
 
 @functools.cache
 def state_accessors(width: int) -> tuple[Any, Any]:
-    """``get(array, at, step)``, a state of so many scalars that lie ``step`` elements apart, and ``put(array, at, step, state)``."""
+    """``get(array, offset, stride)`` and ``put(array, offset, stride, state)``: scalar w of a state is ``array[offset + w · stride]``."""
     if width == 1:
         get = jit.device(lambda array, offset, stride: array[offset])
     elif width == 2:
@@ -60,7 +60,7 @@ def state_accessors(width: int) -> tuple[Any, Any]:
 
 @functools.cache
 def lift_of(monoid: str, value: str) -> Any:
-    """``single(x, position)``: the state of one element as memory holds it."""
+    """``lift_element(x, position)``: the state of one element, as memory holds it, at a position of its row."""
     typed, widen, kind = typed_monoid(monoid, value), conversions_of(value)[0], jit.SCALARS[state_kind(monoid, value)]
     lift, uses_positions, cast = jit.device(typed.lift), typed.uses_positions, state_functions(monoid, value).cast
     position_code = position_code_of(value)
@@ -71,9 +71,9 @@ def lift_of(monoid: str, value: str) -> Any:
 
 @functools.cache
 def batch_of(monoid: str, value: str, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
-    """``batch(elements, at, position, valid)``: the state of the first ``valid`` of ``runs`` runs of ``run`` elements in registers.
+    """``batch(elements, offset, position, valid)``: the state of the first ``valid`` of ``vectors`` vectors of ``vector`` elements in registers.
 
-    Element k of run s is ``elements[at + (s · run + k) · step]``, and its place is ``position + s · gap + k``.
+    Element k of vector s is ``elements[offset + (s · vector + k) · element_stride]``; its position is ``position + s · vector_stride + k``.
     """
     typed, states, lift_element = typed_monoid(monoid, value), state_functions(monoid, value), lift_of(monoid, value)
     identity, combine = states.identity, states.combine
@@ -93,13 +93,9 @@ def batch_of(monoid: str, value: str, vectors: int, vector: int, element_stride:
 
 
 def _with_positions(monoid: str, value: str, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
-    typed, states, widen, position_code = (
-        typed_monoid(monoid, value),
-        state_functions(monoid, value),
-        conversions_of(value)[0],
-        position_code_of(value),
-    )
-    append_function: Any = typed.append
+    """:func:`batch_of` for a monoid whose states hold positions: elements are appended in order."""
+    states, widen, position_code = state_functions(monoid, value), conversions_of(value)[0], position_code_of(value)
+    append_function: Any = typed_monoid(monoid, value).append
     append, identity, cast = jit.device(append_function), states.identity, states.cast
 
     @jit.device

@@ -1,4 +1,4 @@
-"""Elements and places: from memory to the accumulator's type and back, and where a flat position lies in a strided array."""
+"""Conversions of elements and positions to the accumulator's type and back, and offsets in strided arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..runtime import jit
 
 
 def accumulator_type(value: str) -> Any:
-    """The numba type that sums of ``value`` are kept in."""
+    """The Numba type in which elements of type ``value`` are added up."""
     return jit.SCALARS[BY_NAME[value].accumulator]
 
 
@@ -29,13 +29,13 @@ def conversions_of(value: str) -> tuple[Any, Any]:
 
 
 def of_type(function: Any, kind: Any) -> Any:
-    """The function; of one :class:`~..monoid.ByType` that for the numba type."""
+    """The function itself, or what a :class:`~..algebra.ByType` gives for the Numba type ``kind``."""
     return jit.device(function)(kind) if isinstance(function, ByType) else function
 
 
 @functools.cache
 def is_normal_of(value: str) -> Any:
-    """``ordinary(x)``, of the accumulator's type: whether an element would hold it as a normal number."""
+    """``is_normal(x)``: whether ``x``, of the accumulator's type, is a normal number in the element type: no zero, subnormal, infinity or NaN."""
     wide, kind = accumulator_type(value), BY_NAME[value]
     least, greatest = float(kind.tiny), float(kind.limits[1])
     return jit.device(lambda x: wide(least) <= abs(x) <= wide(greatest))
@@ -43,7 +43,7 @@ def is_normal_of(value: str) -> Any:
 
 @functools.cache
 def origin_of(value: str) -> Any:
-    """``origin(x)``: what all elements of a row are taken less where x is its first: x, or 0 where that is not finite."""
+    """``origin(x)``: the number that is subtracted from all elements of a row whose first is ``x``: ``x``, or 0 if it is not finite."""
     widen, wide = conversions_of(value)[0], accumulator_type(value)
 
     @jit.device
@@ -56,7 +56,7 @@ def origin_of(value: str) -> Any:
 
 @functools.cache
 def position_code_of(value: str) -> Any:
-    """``as_number(position)``: a number of the accumulator's type; of floats that of its bits. They compare as positions do."""
+    """``position_code(position)``: a position as a number of the accumulator's type, a float by its bits. Such numbers compare as positions do."""
     wide = accumulator_type(value)
     if isinstance(wide, Integer):
         return jit.device(lambda position: wide(position))
@@ -67,7 +67,7 @@ def position_code_of(value: str) -> Any:
 
 @functools.cache
 def strided_offset_of(dims: int) -> Any:
-    """``place(column, shape, strides)``: the offset of a flat column among ``dims`` trailing dimensions."""
+    """``strided_offset(index, shape, strides)``: the offset of the element number ``index``, in C order, of ``dims`` axes; strides in elements."""
     if dims == 1:
         return jit.device(lambda index, shape, strides: index * strides[0])
 

@@ -1,7 +1,7 @@
-"""Σ x² at three scales side by side, one of which is in the range: functions that give what the monoid wants for the state's type.
+"""√Σ x² from sums at three scales, one of which neither overflows nor vanishes. Each function here gives a monoid's function for the state's type.
 
-After Blue, "A portable Fortran program to find the Euclidean norm of a vector" (1978), who tells the sizes of elements apart. Here all three sums
-take every element, so that there is nothing to choose before the end.
+After Blue, "A portable Fortran program to find the Euclidean norm of a vector" (1978), who adds each element to the sum for its size. Here every
+element is added to all three sums, so nothing is chosen before the end.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from ..runtime import jit
 
-#: exponents a and b of the scales of large and of small elements, and c and d: a sum of plain squares from 2ᶜ to 2ᵈ has lost nothing that counts
-#: by underflow; above it that of squares times 2²ᵃ has not either, and below it that of squares times 2²ᵇ does not overflow
+#: exponents (a, b, c, d) by the state's type: large elements are scaled by 2ᵃ, small ones by 2ᵇ. A sum of unscaled squares from 2ᶜ to 2ᵈ has lost
+#: no digit to underflow. Where it is 2ᵈ or more, the sum of squares times 2²ᵃ has lost none; where it is less than 2ᶜ, that times 2²ᵇ is finite
 _SCALES = {"float32": (-65, 88, -60, 100), "float64": (-520, 600, -400, 700)}
 
 
@@ -32,7 +32,7 @@ def squares(kind: Any) -> Any:
 
 @functools.cache
 def root(kind: Any) -> Any:
-    """``finish``: the root of the sum that is in the range."""
+    """``finish``: the root of the sum that is in range, its scale divided out."""
     large, small, least, most = _SCALES[str(kind)]
     from_large, from_small, low, high = (kind(2.0**power) for power in (-large, -small, least, most))
 

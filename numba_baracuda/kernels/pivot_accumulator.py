@@ -1,4 +1,4 @@
-"""The tally of sums about a pivot."""
+"""Thread accumulators of monoids that are sums about a pivot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .transpose import transposed_choice, transposed_fold
 
 
 class PivotAccumulator(ThreadAccumulator):
-    """Of sums about a pivot: a batch moves it where it has to, and lanes, or rows of a group at once, agree on one before they add up."""
+    """Accumulators (pivot, first sum, second sum): a batch changes the pivot where it has to; lanes agree on one before they add their sums."""
 
     def __init__(self, monoid: str, value: str) -> None:
         super().__init__(monoid, value)
@@ -41,17 +41,13 @@ class PivotAccumulator(ThreadAccumulator):
         self.width = 3
         self.empty = jit.device(lambda: (kind(initial_pivot), kind(0), kind(0)))
         self.state, self._nonempty_state = state, nonempty_state
-        self._initial_pivot, self._subtracts_origin, self._widen, self._term_count = (
-            initial_pivot,
-            subtracts_origin,
-            conversions_of(value)[0],
-            typed.term_count,
-        )
+        self._initial_pivot, self._subtracts_origin = initial_pivot, subtracts_origin
+        self._widen, self._term_count = conversions_of(value)[0], typed.term_count
         self._pivot_terms, self._rebase = jit.device(typed.pivot_terms), jit.device(typed.rebase)
         self._chooses, self._choose_pivot = typed.choose_pivot is not None, jit.device(typed.choose_pivot or _same_pivot)
 
     def _sampled_pivot(self, count: int, element_stride: int) -> Any:
-        """``pivot(elements, at)``: of ``count`` elements one that is neither the least nor the greatest, as far as four of them tell."""
+        """``pivot(elements, offset)``: a middle one of four samples of the ``count`` elements from ``elements[offset]`` on, or of few the first."""
         widen, quarter = self._widen, count // 4 * element_stride
 
         @jit.device
@@ -65,7 +61,11 @@ class PivotAccumulator(ThreadAccumulator):
         return pivot
 
     def _over_vectors(self, vectors: int, vector: int, element_stride: int) -> tuple[Any, Any]:
-        """``choose_all(pivot, elements, at, valid)``, the pivot of that and the runs, and ``add_all(first, second, pivot, …)``, with their terms."""
+        """(``choose_over``, ``add_terms``) for the first ``valid`` vectors of a batch.
+
+        ``choose_over(pivot, elements, offset, valid)`` is the pivot chosen from ``pivot`` and the elements.
+        ``add_terms(first, second, pivot, elements, offset, valid)`` is (first, second) and the terms of the elements about the pivot.
+        """
         kind, widen, pivot_terms, choose_pivot = self.kind, self._widen, self._pivot_terms, self._choose_pivot
 
         @jit.device
@@ -109,14 +109,8 @@ class PivotAccumulator(ThreadAccumulator):
         return add
 
     def reduce_lanes(self, lanes: int) -> Any:
-        kind, rebase, chooses, choose_pivot, state, two_terms = (
-            self.kind,
-            self._rebase,
-            self._chooses,
-            self._choose_pivot,
-            self.state,
-            self._term_count > 1,
-        )
+        kind, state, two_terms = self.kind, self.state, self._term_count > 1
+        rebase, chooses, choose_pivot = self._rebase, self._chooses, self._choose_pivot
         group = min(lanes, 32)
         levels, several_warps = group.bit_length() - 1, lanes > 32
         combine_warps = join_warps(state_functions(self._monoid, self._value), lanes)
@@ -143,13 +137,8 @@ class PivotAccumulator(ThreadAccumulator):
 
     def reduce_rows(self, vectors: int, vector: int, vector_stride: int, lanes: int, height: int) -> Any:
         kind, chooses, choose_pivot, state, two_terms = self.kind, self._chooses, self._choose_pivot, self._nonempty_state, self._term_count > 1
-        levels, row_size, own_states, initial_pivot, subtracts_origin = (
-            lanes.bit_length() - 1,
-            vectors * vector,
-            max(1, height // lanes),
-            self._initial_pivot,
-            self._subtracts_origin,
-        )
+        levels, row_size, own_states = lanes.bit_length() - 1, vectors * vector, max(1, height // lanes)
+        initial_pivot, subtracts_origin = self._initial_pivot, self._subtracts_origin
         sampled_pivot, (choose_over, add_terms) = self._sampled_pivot(row_size, 1), self._over_vectors(vectors, vector, 1)
         add_up, choose_rows = transposed_fold(states_of(SUM, (kind,)), lanes, height), transposed_choice(lanes, height)
         (_, put), width, origin_from = state_accessors(self.state_width), self.state_width, origin_of(self._value)
@@ -193,14 +182,18 @@ class PivotAccumulator(ThreadAccumulator):
 
 
 class UnitPivotAccumulator(PivotAccumulator):
-    """Of sums that the pivot 1 suits as a rule: those about it are tried first, and the pivot is chosen only where they do not suit."""
+    """Tries the pivot 1 first, and chooses another pivot only where the sums about 1 do not suffice."""
 
     def __init__(self, monoid: str, value: str) -> None:
         super().__init__(monoid, value)
         self._unit_pivot_suffices = jit.device(typed_monoid(monoid, value).unit_pivot_suffices)
 
     def _trial(self, vectors: int, vector: int, element_stride: int) -> tuple[Any, Any]:
-        """``attempt(tally, elements, at, valid)``: the sum about the pivot 1, and whether it suits; ``accept(tally, sum, count)``: with it."""
+        """(``attempt``, ``accept``) of the sum of a batch about the pivot 1.
+
+        ``attempt(accumulator, elements, offset, valid)`` is (that sum, whether it suffices).
+        ``accept(accumulator, unit_sum, count)`` is the accumulator of ``count`` elements with that sum added.
+        """
         kind, rebase, choose_pivot, unit_pivot_suffices = self.kind, self._rebase, self._choose_pivot, self._unit_pivot_suffices
         _, add_terms = self._over_vectors(vectors, vector, element_stride)
 
@@ -232,7 +225,7 @@ class UnitPivotAccumulator(PivotAccumulator):
         return add
 
     def add_columns(self, vectors: int, columns: int, vector_stride: int) -> Any:
-        """All columns are tried before a pivot is chosen for any: one branch, and loops that unroll."""
+        """Tries all columns before it chooses a pivot for any: there is one branch, and the loops unroll."""
         (attempt, accept), add_about_chosen = (
             self._trial(vectors, 1, columns),
             self._add_each(super().add_batch(vectors, 1, columns, vector_stride), columns),
@@ -255,7 +248,7 @@ class UnitPivotAccumulator(PivotAccumulator):
         return add
 
     def reduce_rows(self, vectors: int, vector: int, vector_stride: int, lanes: int, height: int) -> Any:
-        """All rows of a warp are tried before a pivot is chosen for any."""
+        """Tries all rows of a warp before it chooses a pivot for any."""
         kind, state, unit_pivot_suffices, fold_about_chosen = (
             self.kind,
             self._nonempty_state,

@@ -1,7 +1,7 @@
-"""Products that keep an exponent of their own, so that no factor takes them out of the range on the way: functions that give what is wanted by type.
+"""Products with an exponent of their own, so that no partial product leaves the range. Each function gives a monoid's function for the state's type.
 
-A product of finite elements that are not zeros is m · uᵏ, with u a power of two and |m| from u^(−1/2) to u^(1/2). Zeros, infinities and NaN only
-give their sign to m; a set of bits says which of the three kinds there are.
+A state is (m, k, kinds). The product of the finite elements other than 0 is m · uᵏ, with u a power of two and |m| from u^(−1/2) to u^(1/2). Zeros,
+infinities and NaN contribute only their sign to m; the bits of ``kinds`` say which of the three occur, and which occur more than once.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from numba.cuda.types import float32, float64, int32, int64
 from ..device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64
 from ..runtime import jit
 
-#: log₂ u: a product of two numbers below √u is in the range, and so is every element times u or 1 / u
+#: log₂ u by the state's type: a product of two numbers below √u is in range, and so is every element times u or 1 / u
 _UNITS = {float32: 96, float64: 700}
-#: bits of the kinds; three places higher the same bits say that there are several
+#: bits of the kinds; the same bits, shifted by ``_KIND_BITS``, say that a kind occurs more than once
 _ZERO, _INFINITE, _NAN, _ALL, _KIND_BITS = 1, 2, 4, 7, 3
-#: most units by which a product differs from another whose quotient with an element is in the range
+#: the greatest |k| that :func:`finish_product` keeps: beyond it, a product without one element is out of range, too
 _MAX_UNITS = 4
 
 
 @functools.cache
 def _casts(kind: Any) -> tuple[Any, Any, Any]:
-    """An integer type as wide as the type, and casts of bits to and from it."""
+    """(integer type of the same width, cast of bits to it, cast of bits from it)."""
     return (int32, f32_as_i32, i32_as_f32) if kind == float32 else (int64, f64_as_i64, i64_as_f64)
 
 
 @functools.cache
 def _decompose(kind: Any) -> tuple[Any, Any]:
-    """``reduced(x)`` = (m, k) with x = m · uᵏ, exactly, and ``taken(x)``: the bit of x's kind, and what enters the product."""
+    """``normalize(x)`` = (m, k) with x = m · uᵏ, exactly, and ``classify(x)`` = (bit of x's kind or 0, factor that x contributes to m · uᵏ)."""
     exponent, (_, bits, _) = _UNITS[kind], _casts(kind)
     unit, inverse, most, least = (kind(2.0**power) for power in (exponent, -exponent, exponent // 2, -(exponent // 2)))
 
@@ -52,7 +52,7 @@ def _decompose(kind: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def lift_factor(kind: Any) -> Any:
-    """``lift``: (m, k, the element's kind)."""
+    """``lift``: (m, k, kinds) of an element."""
     (whole, _, number), (normalize, classify) = _casts(kind), _decompose(kind)
 
     @jit.device
@@ -81,7 +81,7 @@ def combine_products(kind: Any) -> Any:
 
 @functools.cache
 def finish_product(kind: Any) -> Any:
-    """``finish``: m, and k and the bits in one number of at least 0."""
+    """``finish``: m, and k and the kinds packed into one number, which is not negative."""
     _, bits, _ = _casts(kind)
 
     @jit.device
@@ -94,9 +94,9 @@ def finish_product(kind: Any) -> Any:
 
 @functools.cache
 def product_of_others(kind: Any) -> Any:
-    """``pull``: g times the product of all elements but x.
+    """``vjp``: g times the product of all elements but x.
 
-    That is y / x where q is −1. Where y is no ordinary number, p and q are those of :func:`packed`.
+    Where q is −1, y is a normal number, and the product is y / x. Elsewhere p and q are the results of :func:`finish_product`.
     """
     exponent, (normalize, classify) = _UNITS[kind], _decompose(kind)
     unit, inverse = kind(2.0**exponent), kind(2.0**-exponent)

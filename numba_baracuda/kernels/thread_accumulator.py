@@ -1,4 +1,4 @@
-"""What a lane keeps of the elements that it has folded so far, for any monoid over any type of elements."""
+"""What a thread holds of the elements that it has folded so far, for any monoid over elements of any type."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from .transpose import transposed_fold
 
 
 def group_reduce(monoid: str, value: str, lanes: int) -> Any:
-    """``fold(state)`` over the lanes of a group, which is a block where there are more than 32; the same in all of them."""
+    """``fold(state)``: the states of a group of lanes combined, in each lane. More than 32 lanes are a whole block."""
     kinds = state_functions(monoid, value).kinds
     reduce = warp_reduce if lanes <= 32 else block_reduce
     return reduce(typed_monoid(monoid, value), kinds if len(kinds) > 1 else kinds[0], lanes)
 
 
 class ThreadAccumulator:
-    """A lane's tally is its state; where the monoid has sums about a pivot, it is (pivot, first, second), of ``width`` scalars.
+    """Factories of the device functions of an accumulator, which here is a state of the monoid. Subclasses accumulate sums about a pivot instead.
 
-    ``nothing()`` is the tally of no elements, ``state(tally, count, origin)`` the state of ``count``, of which the mean is taken less ``origin``.
+    ``kind`` is the type of its scalars, ``width`` their number, ``state_width`` that of a state. ``empty()`` is the accumulator of no elements.
+    ``state(accumulator, count, origin)`` is the state of an accumulator of ``count`` elements; a monoid that ``subtracts_origin`` has its mean less
+    ``origin`` there.
+
+    A lane has a batch of ``vectors`` vectors of ``vector`` elements in registers. Element k of vector s is ``elements[offset + (s · vector + k) ·
+    element_stride]``, and its position in the row is ``position + s · vector_stride + k``.
     """
 
     def __init__(self, monoid: str, value: str) -> None:
@@ -34,22 +39,20 @@ class ThreadAccumulator:
         self.state: Any = jit.device(lambda accumulator, count, origin: accumulator)
 
     def add_batch(self, vectors: int, vector: int, element_stride: int, vector_stride: int) -> Any:
-        """``take(tally, elements, at, position, valid, count)``: the tally with the first ``valid`` > 0 of ``runs`` runs of ``run`` elements.
+        """``add(accumulator, elements, offset, position, valid, count)``: the accumulator of ``count`` elements and the first ``valid`` vectors.
 
-        ``count`` elements are in it. Element k of run s is ``elements[at + (s · run + k) · step]``, and its place ``position + s · gap + k``.
+        ``valid`` is at least 1.
         """
-        batch_state, combine = (
-            batch_of(self._monoid, self._value, vectors, vector, element_stride, vector_stride),
-            state_functions(self._monoid, self._value).combine,
-        )
+        batch_state = batch_of(self._monoid, self._value, vectors, vector, element_stride, vector_stride)
+        combine = state_functions(self._monoid, self._value).combine
         return jit.device(
             lambda accumulator, elements, offset, position, valid, count: combine(accumulator, batch_state(elements, offset, position, valid))
         )
 
     def add_columns(self, vectors: int, columns: int, vector_stride: int) -> Any:
-        """``take(tallies, elements, position, valid, count)``: ``batch`` of one element a run for the tallies of ``columns``, one behind the other.
+        """``add(accumulators, elements, position, valid, count)``: :meth:`add_batch` for each of ``columns`` accumulators, one behind the other.
 
-        Element k of a run belongs to column k.
+        Vectors have ``columns`` elements; element k belongs to accumulator k.
         """
         return self._add_each(self.add_batch(vectors, 1, columns, vector_stride), columns)
 
@@ -64,17 +67,19 @@ class ThreadAccumulator:
         return add_each
 
     def reduce_lanes(self, lanes: int) -> Any:
-        """``fold(tally, count, origin)``: the state of a group of lanes, which is a block where there are more than 32; the same in all of them."""
+        """``fold(accumulator, count, origin)``: the state of a group of lanes, in each lane. More than 32 lanes are a whole block."""
         reduce = group_reduce(self._monoid, self._value, lanes)
         return jit.device(lambda accumulator, count, origin: reduce(accumulator))
 
     def reduce_rows(self, vectors: int, vector: int, vector_stride: int, lanes: int, height: int) -> Any:
-        """``fold(elements, position, valid, lane, extent, out)``: states of ``height`` rows, each dealt to a group of ``lanes`` lanes.
+        """``fold(elements, position, valid, lane, extent, out)``: the states of ``height`` rows of ``extent`` elements, each over ``lanes`` lanes.
 
-        A lane has ``valid[h]`` of ``runs`` runs of row h, one row behind the other; ``out`` is as :func:`~.transpose.transposed_fold` leaves it.
+        ``elements`` [height, vectors, vector] are the lane's elements, of which it has the first ``valid[h]`` vectors of row h. The states go to
+        ``out`` [height, scalars of a state], as :func:`~.transpose.transposed_fold` leaves them to the lanes.
         """
-        batch_state, (_, put), width = batch_of(self._monoid, self._value, vectors, vector, 1, vector_stride), state_accessors(self.width), self.width
-        transposed, row_size = transposed_fold(state_functions(self._monoid, self._value), lanes, height), vectors * vector
+        batch_state = batch_of(self._monoid, self._value, vectors, vector, 1, vector_stride)
+        (_, put), width, row_size = state_accessors(self.width), self.width, vectors * vector
+        transposed = transposed_fold(state_functions(self._monoid, self._value), lanes, height)
 
         @jit.device
         def fold(elements: Any, position: Any, valid: Any, lane: Any, extent: Any, out: Any) -> None:

@@ -1,4 +1,4 @@
-"""Several states in every lane become one in each: a fold over lanes that halves the states while it doubles the lanes behind them."""
+"""Reductions of several states over the lanes of a group at once: each step halves the states of a lane and doubles the lanes that they stand for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .batch import state_accessors
 
 @functools.cache
 def transposed_fold(states: States, lanes: int, height: int) -> Any:
-    """``fold(array, lane)``: each of the ``height`` states in ``array`` becomes the fold of those at its index over a group of ``lanes`` lanes.
+    """``fold(array, lane)``: reduces each of the ``height`` states in ``array`` over a group of ``lanes`` lanes. Both numbers are powers of two.
 
-    Afterwards the first max(1, height / lanes) items of a lane are those from index :func:`first_state_index` on. Both numbers are powers of two.
-    Cost: about ``height`` shuffles a scalar, where a butterfly for each state takes height · log₂ lanes. The order over lanes is that of
+    Afterwards the first max(1, height / lanes) states in a lane's array are the reduced states from index :func:`first_state_index` on. Cost: about
+    ``height`` shuffles a scalar, where a butterfly for each state takes height · log₂ lanes. The order over lanes is that of
     :func:`~..device.warp.warp_reduce`. After the recursive halving of Rabenseifner, "Optimization of collective reduction operations" (2004).
     """
     return _levels(lanes, height, lambda level, states_left: _fold_level(states, level, states_left))
@@ -25,13 +25,13 @@ def transposed_fold(states: States, lanes: int, height: int) -> Any:
 
 @functools.cache
 def transposed_choice(lanes: int, height: int) -> Any:
-    """``choose(array, lane)``: of ``height`` numbers, those that :func:`transposed_fold` leaves to the lane."""
+    """``choose(array, lane)``: moves those of ``height`` numbers to the front whose indices :func:`transposed_fold` leaves to the lane."""
     return _levels(lanes, height, _choice_level)
 
 
 @functools.cache
 def first_state_index(lanes: int, height: int) -> Any:
-    """``place(lane)``: where the states that :func:`transposed_fold` leaves to a lane come from; lanes from ``height`` on repeat those before."""
+    """``first_index(lane)``: the index of the first state that :func:`transposed_fold` leaves to a lane; lanes from ``height`` on repeat others."""
     levels = min(lanes, height).bit_length() - 1
 
     @jit.device
@@ -45,6 +45,7 @@ def first_state_index(lanes: int, height: int) -> Any:
 
 
 def _levels(lanes: int, height: int, level_of: Any) -> Any:
+    """The steps of all levels, one after another; ``level_of(level, states_left)`` gives one."""
     steps = jit.device(lambda array, lane: None)
     for level in range(lanes.bit_length() - 1):
         steps = _then(steps, level_of(level, max(1, height >> level)))
