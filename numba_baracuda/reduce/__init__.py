@@ -1,4 +1,4 @@
-"""Reductions along axes: elements are folded into one, and gradients go the way back."""
+"""Reductions along axes, and their gradients."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

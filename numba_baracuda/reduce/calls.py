@@ -1,4 +1,4 @@
-"""The functional form of the family: arrays become views, views a descriptor, and its plan is run."""
+"""The functions that users call: they make views of arrays, a descriptor of views, and run its plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, sign
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
 _calls: dict[Any, Any] = {}
-_FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
+_FIELDS = {"dtype": "result"}  #: fields of the descriptor by keyword, where the names differ
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 
 
 def _with_ones(view: View, axes: tuple[int, ...]) -> View:
-    """A view in which reduced axes are of extent 1."""
+    """The view with the reduced axes, of extent 1, put in again."""
     shape, strides = list(view.shape), list(view.strides)
     for axis in axes:
         shape.insert(axis, 1)
@@ -33,6 +33,7 @@ def _with_ones(view: View, axes: tuple[int, ...]) -> View:
 
 
 def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The extents of the axes that are kept."""
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
@@ -70,7 +71,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
             named = defaults | settings
             chosen = key_of(*named.values())
             if len(named) > len(defaults):
-                signature.bind(x, axis, **settings)  # raises what names the first that is unknown
+                signature.bind(x, axis, **settings)  # raises the error that names the first unknown keyword
         chosen = (axis if type(axis) is int else key_of(axis), chosen)
         view = arrays.read(x, x_label)
         if out is None:
@@ -92,12 +93,12 @@ def forward_function(op: Op) -> Callable[..., Any]:
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
-    """``f(dy, x, y, axis=…)`` of a gradient; ``input_shape`` stands in for an x that is not wanted."""
+    """``f(dy, x, y, axis=…)`` of a gradient. Where x is not used, ``input_shape`` may be given in its place."""
     names = [operand.name for operand in op.operands[:-1]]
     labels = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
 
     def shape_of(x: View | None, given: Any) -> tuple[int, ...]:
-        """The shape of what was reduced: that of x, or what stands in for it."""
+        """The shape of the array that was reduced: that of x, or ``input_shape``."""
         wanted = None if given is None else shape(op.name, "input_shape", given)
         if x is None and wanted is None:
             missing, wants = ("x", ", ".join(names)) if "x" in names else ("input_shape", "the shape of the reduced array, or x")
@@ -138,18 +139,18 @@ def _doc(op: Op, text: str) -> str:
     return text.format(formula=op.formula, values=", ".join(values), notes=op.traits["notes"])
 
 
-_REST = """Halves are kept in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. The order of every fold
-is fixed by shape and strides. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
+_REST = """Half types are accumulated in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. The shapes and
+strides fix the order of every fold. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes. Calls never wait.
 
-Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have and more than 8 axes.
+Raises ``InvalidProblem`` for operands that contradict each other, and ``Unsupported`` for dtypes that the op does not have and for more than 8 axes.
 """
 _FORWARD = """{formula}
 
-over the n elements along ``axis``: a number, several, or None for all axes. ``x`` [any shape]; the result has 1 for every reduced axis, or with
-``keepdims=False`` lacks them. {notes}
+over the n elements along ``axis``: one axis, several, or None for all. ``x`` [any shape]; the result has extent 1 for every reduced axis, or, with
+``keepdims=False``, lacks these axes. {notes}
 """ + _REST  # fmt: skip
 _BACKWARD = """{formula}
 
-with ``x`` [any shape] as the reduction was given it, ``y`` its result and ``dy`` the result's gradient, both with reduced axes of extent 1 or without
-them. ``axis`` is that of the reduction; where x is not wanted ``input_shape`` may stand in for it. {notes}
+with ``x`` [any shape] the array that was reduced along ``axis``, ``y`` the result and ``dy`` the gradient of the result, both with reduced axes of
+extent 1 or without them. Where x is not used, ``input_shape`` may be given in its place. {notes}
 """ + _REST  # fmt: skip

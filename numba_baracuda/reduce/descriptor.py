@@ -1,4 +1,4 @@
-"""The descriptors of the reduce family: problems without their arrays."""
+"""Descriptors of reductions and their gradients: problems without arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..core.vocabulary import ReduceKind
 TIES = ("first", "all", "even")
 _NAMES = {ReduceKind.LOG_SUM_EXP: "logsumexp"}
 _ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
-#: dtypes of the results of kinds that do not give an element, the first by default
+#: result dtypes of kinds whose result is no element of the input; the first is the default
 RESULTS = dict.fromkeys(_ARG, ("i64", "i32")) | {ReduceKind.ANY: ("bool",), ReduceKind.ALL: ("bool",), ReduceKind.COUNT_NONZERO: ("i64",)}
 
 
@@ -30,10 +30,10 @@ def op_name(kind: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class ReduceDescriptor(Described):
-    """A reduction: ``kind`` is a :class:`ReduceKind`, its name or number; ``reduce_axis`` a number, several, or None for all axes.
+    """A reduction. ``kind`` is a :class:`ReduceKind`, its name or its number; ``reduce_axis`` is one axis, several, or None for all.
 
-    The result has the shape of the input with 1 for every reduced axis, ``output_shape``. ``correction`` is what var and std take from the count,
-    ``result`` the dtype of the result where there is a choice (argmax and argmin: int64 or int32).
+    The result has the shape ``output_shape``: that of the input with extent 1 for every reduced axis. ``correction`` is subtracted from the count in
+    var and std. ``result`` is the dtype of the result where there is a choice: int64 or int32 for argmax and argmin.
     """
 
     kind: ReduceKind | str | int
@@ -71,7 +71,7 @@ class ReduceDescriptor(Described):
 
     @property
     def extent(self) -> int:
-        """Elements that make one of the result."""
+        """The number of elements that are reduced to one."""
         return math.prod(self.input_shape[axis] for axis in self.axes)
 
     @property
@@ -81,15 +81,15 @@ class ReduceDescriptor(Described):
 
     @property
     def index_name(self) -> str:
-        """Short name of the dtype of a result that is no element, else ""."""
+        """Short name of the result's dtype if it is not that of the values, else ""."""
         return self.result
 
     def corrected_count(self, monoid: Monoid) -> float:
-        """What a monoid's finish is given as the count, 0 where it does not look at that."""
+        """The count that a monoid's ``finish`` gets: elements of a row less the correction; 0 where ``finish`` does not use it."""
         return self.extent - (self.correction if monoid.corrected else 0) if monoid.counts else 0
 
     def check(self, op: Op) -> None:
-        """Raises for what no variant of the op could serve."""
+        """Raises if no variant of the op could serve the problem."""
         if len(self.input_shape) > MAX_RANK:
             raise Unsupported(f"{op.name}: input_shape has {len(self.input_shape)} axes, wants at most {MAX_RANK}")
         check_element(op, self.element)
@@ -99,17 +99,17 @@ class ReduceDescriptor(Described):
             raise InvalidProblem(f"{op.name}: input_shape is {list(self.input_shape)}, wants at least one element along the reduced axes")
 
     def specialise(self, op: Op) -> Op:
-        """The op itself: no argument brings others along."""
+        """The op itself: no argument of a reduction brings several operands."""
         return op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """Those that together need the largest workspace that any layout needs."""
+        """Layouts whose greatest workspace is as large as any layout needs."""
         return typical_layouts({operand.name: getattr(self, operand.axes[0]) for operand in op.operands})
 
 
 @dataclass(frozen=True, eq=False)
 class ReduceBackwardDescriptor(ReduceDescriptor):
-    """The gradient of a reduction: ``input_shape`` is that of x and dx, ``dy_shape`` that of dy and y. ``ties`` is the rule of max and min."""
+    """The gradient of a reduction. ``input_shape`` is the shape of x and dx, ``dy_shape`` that of dy and y; ``ties`` is the rule of max and min."""
 
     ties: str = "all"
 
@@ -118,10 +118,10 @@ class ReduceBackwardDescriptor(ReduceDescriptor):
 
     @property
     def dy_shape(self) -> tuple[int, ...]:
-        """The shape of the result, and so of its gradient."""
+        """The shape of the result and of its gradient."""
         return self.output_shape
 
     def check(self, op: Op) -> None:
-        """Raises for what no variant of the op could serve."""
+        """Raises if no variant of the op could serve the problem."""
         super().check(op)
         choice(op.name, "ties", self.ties, TIES)

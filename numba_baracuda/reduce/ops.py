@@ -1,4 +1,4 @@
-"""THE TABLE of the reduce family: an op is a row."""
+"""THE TABLE of the reduce family: each row makes an op and its gradient."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANYTHING, COMPARABLE = (*NUMBERS, "bool"), (*NUMBERS, "u8")
 
 @dataclass(frozen=True)
 class Row:
-    """What tells one reduction from another; one without a gradient gives no element."""
+    """One reduction: ``given`` are the operands of its gradient, none if it has no gradient; ``monoid`` is named as the kind by default."""
 
     kind: str
     formula: str
@@ -37,7 +37,7 @@ class Row:
     given: tuple[Operand, ...]
     notes: str
     monoid: str = ""
-    narrow: tuple[tuple[str, str], ...] = ()  #: elements whose monoid is another, and its name
+    narrow: tuple[tuple[str, str], ...] = ()  #: (element, monoid) where an element type has a monoid of its own
     elements: tuple[str, ...] = FLOATS
     keywords: tuple[str, ...] = ()
     backward_keywords: tuple[str, ...] = ()
@@ -45,28 +45,29 @@ class Row:
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
 _TIES = (
-    'The gradient goes to every element that is the {0}, with ``ties="first"`` to the first of them, with ``"even"`` in equal parts; where that is '
-    "NaN, to elements that are NaN."
+    'The gradient goes to every element that equals the {0}; with ``ties="first"`` to the first of them; with ``"even"`` it is divided equally among '
+    "them. Where the {0} is NaN, it goes to the elements that are NaN."
 )
-_ORDERED = "NaN wins and −0 < +0, whatever the order; infinities are values; of nothing it is {0}. " + _TIES
+_ORDERED = "NaN wins and −0 < +0, whatever the order; infinities are values. Of no elements it is {0}. " + _TIES
 _CORRECTED = (
-    "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+    "``correction`` (1 by default), any number of 0 or more, is subtracted from the count; where that leaves no positive count, the result and the "
+    "gradient are 0."
 )
 _INDICES = (
-    "Indices count from 0 in C order over the reduced axes. Of equal elements the first counts; NaN is the {0}. Integers are compared as they are. "
-    "``dtype`` is int64 or int32. Of none there is no such index, which is an error; truth values may be viewed as uint8."
+    "Indices count from 0 in C order over the reduced axes. Of equal elements it is the first; NaN is the {0}. Integers are compared exactly. "
+    "``dtype`` is int64 or int32. Having no elements is an error. Truth values may be viewed as uint8."
 )
-_TRUTH = "NaN is not zero, −0 is."
+_TRUTH = "NaN counts as not zero, −0 as zero."
 _SAVED = (DY, X, SAVED)
 
 TABLE = (
-    Row("sum", "y = Σ x", "dx = dy", (DY,), f"{_IEEE} Of nothing it is 0.", elements=NUMBERS),
-    Row("mean", "y = Σ x / n", "dx = dy / n", (DY,), f"{_IEEE} Of nothing it is NaN."),
+    Row("sum", "y = Σ x", "dx = dy", (DY,), f"{_IEEE} Of no elements it is 0.", elements=NUMBERS),
+    Row("mean", "y = Σ x / n", "dx = dy / n", (DY,), f"{_IEEE} Of no elements it is NaN."),
     Row("max", "y = max x", "dx = dy where x is y, else 0", _SAVED, _ORDERED.format("−∞", "maximum"), elements=NUMBERS, backward_keywords=("ties",)),
     Row("min", "y = min x", "dx = dy where x is y, else 0", _SAVED, _ORDERED.format("+∞", "minimum"), elements=NUMBERS, backward_keywords=("ties",)),
     Row(
         "prod", "y = Π x", "dx = dy · Π of the other elements", _SAVED,
-        f"{_IEEE} Of nothing it is 1. The gradient is exact where elements are 0, one or many, and where the product leaves the range.",
+        f"{_IEEE} Of no elements it is 1. The gradient is exact where elements are 0, one or many, and where the product leaves the range.",
         elements=NUMBERS,
     ),
     Row(
@@ -76,7 +77,7 @@ TABLE = (
     ),
     Row(
         "log_sum_exp", "y = log Σ exp x", "dx = dy · exp(x − y)", _SAVED,
-        "NaN propagates; of nothing, or nothing but −∞, it is −∞, and the gradient 0; with any +∞ it is +∞.", "logsumexp",
+        "NaN propagates; of no elements, or of −∞ alone, it is −∞, and the gradient is 0; with any +∞ it is +∞.", "logsumexp",
         (("f16", "rounded_logsumexp"), ("bf16", "rounded_logsumexp")),
     ),
     Row(
@@ -89,12 +90,12 @@ TABLE = (
     ),
     Row("argmax", "y = the index of max x", "", (), _INDICES.format("greatest"), "first_max", elements=COMPARABLE, keywords=("dtype",)),
     Row("argmin", "y = the index of min x", "", (), _INDICES.format("least"), "first_min", elements=COMPARABLE, keywords=("dtype",)),
-    Row("any", "y = whether any x ≠ 0", "", (), f"{_TRUTH} Of nothing it is false.", elements=ANYTHING),
-    Row("all", "y = whether all x ≠ 0", "", (), f"{_TRUTH} Of nothing it is true.", elements=ANYTHING),
+    Row("any", "y = whether any x ≠ 0", "", (), f"{_TRUTH} Of no elements it is false.", elements=ANYTHING),
+    Row("all", "y = whether all x ≠ 0", "", (), f"{_TRUTH} Of no elements it is true.", elements=ANYTHING),
     Row("count_nonzero", "y = how many x ≠ 0", "", (), f"{_TRUTH} The result is int64.", elements=ANYTHING),
 )  # fmt: skip
 
-#: shapes, each with the axes to reduce, that together meet every kernel
+#: (shape, axes to reduce): together they need every kernel
 _SHAPES: tuple[tuple[tuple[int, ...], Any], ...] = (
     ((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0), ((4, 1 << 26), 1), ((1 << 20, 256), 1), ((1 << 24, 16), 1), ((1 << 26, 4), 1),
     ((64, 8192, 512), 1), ((999, 1000, 37), 2), ((16383, 16383), 1), ((1 << 20, 16, 2), 1),
@@ -103,7 +104,7 @@ _SHAPES: tuple[tuple[tuple[int, ...], Any], ...] = (
 
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
-    """The shapes in float32, two of them in the other types, transposed and misaligned ones, and the other rules of ties."""
+    """All shapes in float32; two shapes in the other types; transposed and misaligned operands; the other rules of ties."""
     made: Any = ReduceBackwardDescriptor if op.traits["backward"] else ReduceDescriptor
 
     def problem(shape: tuple[int, ...], axis: Any, lay: Callable[..., Layout] = contiguous, **options: Any) -> tuple[Any, dict[str, Layout]]:
@@ -127,7 +128,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 
 
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
-    """A reduction and its gradient."""
+    """The functions of a reduction and of its gradient, by name; their ops go to the registry."""
     name, kind = op_name(row.kind), ReduceKind.parse(row.kind)
     traits = {"monoid": row.monoid or row.kind, "narrow": dict(row.narrow), "gradient": name.removeprefix("reduce_"), "notes": row.notes}
     results = RESULTS.get(kind, ())

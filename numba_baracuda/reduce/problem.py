@@ -1,4 +1,4 @@
-"""A strided problem in as few axes as it has: those that are kept, and those that are reduced."""
+"""A strided reduction with as few axes as possible, kept and reduced ones apart."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """Operands of the full shape, ``full``, and of the shape whose reduced axes are 1, ``kept``; the first of ``full`` decides.
+    """A reduction of operands of the full shape, ``full``, with operands whose reduced axes have extent 1, ``kept``.
 
-    Axes of either sort are put in the order of its strides, unless ``ordered`` reduced ones must stay in theirs, and merged where all operands walk
-    them as one. ``along``: whether neighbours lie along the reduced axes. ``vector``: elements of the widest access that fits all of ``full``;
-    ``peeled``: it fits the middle of each line of neighbours; ``staged``: it fits the rows as a whole, which have no gaps between them, and each is
-    short.
+    :meth:`of` sorts the kept and the reduced axes by the strides of the first full operand, and merges axes that all operands can walk as one.
+    Reduced axes that are ``ordered`` stay in their order, as positions in a row need. Strides count elements.
+
+    * ``kept_shape``, ``shape``: extents of the kept and of the reduced axes
+    * ``full_kept``, ``full_reduced``: strides of the kept and of the reduced axes in each full operand; ``kept_strides``: those of each kept operand
+    * ``row_contiguous``: whether the axis of the smallest stride is reduced
+    * ``vector``: elements of the widest vector that is aligned in all full operands wherever kernels begin one
+    * ``peeled``: only the vectors in the middle of each line along the axis of the smallest stride are aligned
+    * ``staged``: the rows are short and contiguous as a whole, and vectors are aligned in that whole, not in each row
+    * ``rows``: the number of rows; ``extent``: elements of a row
     """
 
     kept_shape: Strides
@@ -80,17 +86,17 @@ class Problem:
 
     @property
     def adjacent_vectors(self) -> int:
-        """Accesses that follow one another in memory."""
+        """The number of vectors that are contiguous along the axis of the smallest stride."""
         return max(1, (self.shape if self.row_contiguous else self.kept_shape)[-1] // self.vector)
 
 
 def _smallest_stride(shape: Strides, strides: Strides) -> float:
-    """The distance of the nearest neighbours along these axes."""
+    """The smallest distance, in elements, of neighbours along these axes."""
     return min((abs(stride) for extent, stride in zip(shape, strides, strict=True) if extent > 1), default=float("inf"))
 
 
 def _widest_aligned(full: Sequence[Layout], nbytes: int, size: int) -> int:
-    """Elements of the widest access, of up to ``nbytes`` bytes, to whose multiples all addresses are aligned."""
+    """Elements of the widest vector, of at most ``nbytes`` bytes, to which all addresses are aligned."""
     vector = nbytes // size
     while vector > 1 and any(layout.address % (vector * size) for layout in full):
         vector //= 2
@@ -98,7 +104,7 @@ def _widest_aligned(full: Sequence[Layout], nbytes: int, size: int) -> int:
 
 
 def _widest_fitting(widest: int, row_contiguous: bool, kept: list[Strides], reduced: list[Strides], kept_shape: Strides, shape: Strides) -> int:
-    """Elements, up to ``widest``, of the widest access to whose multiples the line of neighbours begins and ends, wherever it lies."""
+    """Elements, at most ``widest``, of the widest vector that divides each line along the axis of the smallest stride, and its offset."""
     (lines, line), (others, other) = ((reduced, shape), (kept, kept_shape)) if row_contiguous else ((kept, kept_shape), (reduced, shape))
     steps = [line[-1], *(step for strides in lines for step in strides[:-1])]
     steps += [step for strides in others for extent, step in zip(other, strides, strict=True) if extent > 1]

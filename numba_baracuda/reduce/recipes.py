@@ -1,4 +1,4 @@
-"""From a descriptor and layouts to launches. Pure functions; importing them imports no numba."""
+"""The launches of a reduction: pure functions of a descriptor, the operands' layouts and the device. They import no Numba."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .geometry import Geometry
 from .problem import Problem
 from .tiling import THREADS, join_lanes, staged_lanes
 
-#: what kernels read and write truth values as
+#: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
 
 
@@ -24,15 +24,17 @@ def _spec(kernel: str, **constants: int | str | bool) -> KernelSpec:
 
 
 def _form(problem: Problem) -> str:
+    """The kernels' word for what becomes one element of the result: rows if its elements are contiguous, else columns."""
     return "rows" if problem.row_contiguous else "columns"
 
 
 def _kept_strides(**strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Arguments for the parameters ``x_kept_strides`` and the like."""
     return {f"{name}_kept_strides": each for name, each in strides.items()}
 
 
 def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
-    """The kernel that folds, its constants, how many blocks, and its extents."""
+    """(kernel that folds, its constants, number of blocks, its extents)."""
     constants: dict[str, int | bool] = {"dims": len(problem.shape), "vector": problem.vector, "lanes": geometry.lanes}
     if geometry.height:
         blocks = ceil_div(problem.rows, THREADS // geometry.lanes * geometry.height)
@@ -44,28 +46,28 @@ def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | b
 
 
 def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
+    """Arguments that say how rows are split."""
     return {_form(problem): problem.rows, "extent": problem.extent, "chunk": geometry.chunk, "splits": geometry.splits}
 
 
 def fold_steps(
     descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL
 ) -> tuple[list[Step], list[Slot]]:
-    """A fold of ``source`` into ``output``, which lies as ``problem.kept_strides[0]`` says; long rows in parts that a second launch joins."""
+    """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
+
+    Rows that are split leave partials in the workspace, which a second launch combines. With ``guard``, nothing runs unless ``guard[0]`` is set.
+    """
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
-        return [
-            _fold_staged(problem, constants, {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(fold_monoid)})
-        ], []
+        arguments = {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(fold_monoid)}
+        return [_fold_staged(problem, constants, arguments)], []
     geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
-    partials, corrected_count, (y_kept, *_) = (
-        NULL if geometry.splits == 1 else "partials",
-        descriptor.corrected_count(fold_monoid),
-        problem.kept_strides,
-    )
+    partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
+    corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
         "x": source, "guard": guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
         "kept_shape": problem.kept_shape,
@@ -85,7 +87,7 @@ def fold_steps(
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
-    """The launch for rows without gaps that go through shared memory."""
+    """The launch for short rows, contiguous as a whole, that pass through shared memory."""
     row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
     rows = THREADS // lanes
@@ -96,42 +98,31 @@ def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[st
 
 
 def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """A forward op."""
+    """The recipe of a reduction."""
     monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
     ordered = monoid_of(monoid).uses_positions
-    problem = Problem.of(
-        descriptor.axes,
-        [layouts["x"]],
-        [layouts["y"]],
-        descriptor.element,
-        ordered,
-        peel=True,
-        column_bytes=_column_bytes(monoid, descriptor.element),
-    )
+    column_bytes = _column_bytes(monoid, descriptor.element)
+    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True, column_bytes=column_bytes)
     steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
 
 
 def _column_bytes(monoid: str, value: str) -> int:
-    """Bytes of the widest access across rows: sums about a pivot take few rows at a time, but more of each, to move their pivots less often."""
+    """Bytes of the widest vector across columns. Sums about a pivot use narrower ones: more elements of fewer columns change the pivot less often."""
     return min(8, 2 * BY_NAME[value].itemsize) if monoid_of(monoid).pivot_terms else 16
 
 
 def too_many_positions(op: Op, descriptor: ReduceDescriptor) -> str | None:
-    """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
-    uses_positions = (
-        gradient_of(op, descriptor).uses_positions
-        if isinstance(descriptor, ReduceBackwardDescriptor)
-        else monoid_of(op.traits["monoid"]).uses_positions
-    )
+    """The reason why positions do not fit in a state: it holds them as numbers of the accumulator's type. None if they fit."""
+    computed = gradient_of(op, descriptor) if isinstance(descriptor, ReduceBackwardDescriptor) else monoid_of(op.traits["monoid"])
     most = BY_NAME[descriptor.element].distinct_positions
-    return f"tells fewer than {most} elements apart, and there are {descriptor.extent}" if uses_positions and descriptor.extent >= most else None
+    return f"numbers fewer than {most} elements, and there are {descriptor.extent}" if computed.uses_positions and descriptor.extent >= most else None
 
 
 def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
-    """The gradient of an op under the descriptor's rule of ties."""
+    """The gradient of an op, for max and min under the descriptor's rule of ties."""
     name = op.traits["gradient"]
     if name not in ("max", "min"):
         return GRADIENTS[name]
@@ -139,7 +130,7 @@ def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
 
 
 def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """A gradient: the fold that it wants, then its results back to every element; both in one where a row belongs to one group of lanes."""
+    """The recipe of a gradient: its fold, then a launch that broadcasts the results to the elements. One launch does both if rows are not split."""
     if 0 in descriptor.input_shape:
         return Recipe(())
     gradient, value, folded = gradient_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
@@ -163,6 +154,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
 
 
 def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:
+    """The launch that sets the guard if a result is no normal number."""
     problem = Problem.of((), [layout], [], descriptor.element)
     spec = _spec("find_special_results", value=descriptor.element, kept=len(problem.kept_shape))
     arguments = {"y": "y", "guard": "guard", "elements": problem.rows, "shape": problem.kept_shape, "strides": problem.full_kept[0]}
@@ -172,7 +164,7 @@ def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) 
 def _broadcast(
     descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient, folded: str, monoid: str = ""
 ) -> Launch:
-    """The launch that writes the gradient, of what a fold kept, or with the fold by ``monoid`` in itself."""
+    """The launch that stores dx, given the results of a fold in the slot ``folded``; with ``monoid``, the kernel folds itself."""
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)}
