@@ -26,7 +26,7 @@ SHAPES = (
     (1, (), 1), (3000, (), 40), (3000, (4,), 40), (700, (128,), 9), (500, (37,), 600), (257, (100,), 3), (5000, (16,), 1), (0, (8,), 300),
     (40, (6,), 5000), (2100, (3,), 90), (1500, (1,), 1500), (900, (5,), 40),
 )  # fmt: skip
-#: along axes: rows of some lanes, of a warp, of a block, in parts, peeled; columns of some lanes and in parts; axes that do not merge
+#: along axes: rows of some lanes, of a warp, of a block, in splits, peeled; columns of some lanes and in splits; axes that do not merge
 REDUCED = (
     ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((2, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0), ((60_000, 3), 0),
     ((9, 20, 8), (0, 2)),

@@ -198,7 +198,7 @@ def test_places_over_several_axes(kind: Kind, op: Op) -> None:
 @pytest.mark.parametrize("op", [op for op in OTHER if kind_of(op).startswith("arg")], ids=name_of)
 @pytest.mark.parametrize(("element", "result"), [("i64", "int64"), ("i64", "int32"), ("i32", "int64"), ("u8", "int32")])
 def test_places_of_integers(kind: Kind, op: Op, element: str, result: str) -> None:
-    """Neighbours beyond 2⁵³, which no float64 tells apart, the limits of the type, also alone, and ties: along, across, in parts, in short rows."""
+    """Neighbours beyond 2⁵³, which no float64 tells apart, the limits of the type, also alone, and ties: along, across, in splits, in short rows."""
     limits = np.iinfo(numpy_dtype(element))
     rng = np.random.default_rng(0)
     extreme = [limits.max - 1, limits.max] if kind_of(op) == "argmax" else [limits.min + 1, limits.min]

@@ -19,7 +19,7 @@ if not arrays.emulating():
     cupy = pytest.importorskip("cupy")
 
 EVERY = pytest.mark.parametrize("op", OPS, ids=name_of)
-#: short rows, rows of a warp, of a block, in parts and peeled, columns in one part and in several, axes that do not merge, few short rows
+#: short rows, rows of a warp, of a block, in splits and peeled, columns in one split and in several, axes that do not merge, few short rows
 SHAPES = [
     ((5000, 4), 1), ((3000, 16), 1), ((2000, 37), 1), ((700, 300), 1), ((300, 5000), 1), ((3, 300_000), 1), ((3, 300_001), 1), ((9, 4000, 7), 1),
     ((300_000, 12), 0), ((5000, 1024), 0), ((40, 50, 64), (0, 2)), ((30, 40, 50), None), ((70, 60, 5), (1, 2)),

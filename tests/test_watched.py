@@ -300,15 +300,15 @@ for op in ("sum", "var", "logsumexp", "norm2"):
 for op in ("sum", "var"):
     reduce(f"{op} of full short rows", op, (70, 32), 1)
     reduce(f"{op} of staged rows", op, (259, 33), 1)
-    reduce(f"{op} of rows of a block in parts", op, (1, 9100), 1, passes=1)
+    reduce(f"{op} of rows of a block in splits", op, (1, 9100), 1, passes=1)
     reduce(f"{op} of peeled rows", op, (3, 1101), 1)
-    reduce(f"{op} of columns in parts", op, (3000, 3), 0, passes=1)
+    reduce(f"{op} of columns in splits", op, (3000, 3), 0, passes=1)
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
 # lanes and warps that have nothing to join
-reduce("var of columns in parts, the last of one element", "var", (2049, 3), 0, passes=1)
-reduce("var of rows of a block in parts, the last of one element", "var", (1, 8193), 1, passes=1)
+reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0, passes=1)
+reduce("var of rows of a block in splits, the last of one element", "var", (1, 8193), 1, passes=1)
 reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
 reduce("var of nothing", "var", (5, 0), 1)
 reduce("var of single elements", "var", (70, 5), 1, late=True)
@@ -321,11 +321,11 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
 for op in ("var", "prod"):
-    reduce(f"{op} back to rows in parts", f"{op}_backward", (1, 9100), 1, passes=1)
+    reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, passes=1)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to short rows", "prod_backward", (70, 24), 1, zeros=0.01)
 reduce("zeros of products back to columns", "prod_backward", (300, 20), 0, zeros=0.003)
-reduce("zeros of products back to rows in parts", "prod_backward", (1, 9101), 1, zeros=0.0001, passes=1)
+reduce("zeros of products back to rows in splits", "prod_backward", (1, 9101), 1, zeros=0.0001, passes=1)
 for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
     reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
     reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)
