@@ -45,7 +45,7 @@ def operands_for(kind: Kind, made: plans.Plan, sample: Sample) -> dict[str, Any]
     given = {name: kind.array(array) for name, array in samples.operands(made.op, sample).items()}
     output = made.op.operands[-1]
     shape = (getattr(made.descriptor, output.axes[0]), *sample.trailing)
-    return {**given, output.name: kind.poisoned(shape, numpy_dtype(sample.element))}
+    return {**given, output.name: kind.poisoned(shape, samples.output_type(made.op, sample))}
 
 
 # ---------------------------------------------------------------- select
@@ -358,12 +358,12 @@ def plan_result(plan: plans.Plan, operands: dict[str, Any]) -> Any:
 @EVERY_OP
 def test_every_input_is_guarded(kind: Kind, op: Op) -> None:
     sample = Sample("in place", 5, (3,), 5)
-    plan = nb.select(samples.descriptor(op, sample))
+    plan = nb.select(samples.descriptor(op, sample, result="i32" if op.traits["results"] else ""))
     operands = operands_for(kind, plan, sample)
-    output = op.operands[-1].name
+    output, dtype = op.operands[-1].name, numpy_dtype(plan.descriptor.result_of(op))
     for operand in op.operands[:-1]:
         if not operand.index:
-            refused(kind, plan, {**operands, output: operands[operand.name]}, f"{output} overlaps {operand.name}")
+            refused(kind, plan, {**operands, output: operands[operand.name].view(dtype)}, f"{output} overlaps {operand.name}")
 
 
 def test_empty_arrays_overlap_nothing(kind: Kind) -> None:

@@ -6,8 +6,11 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from numba.cuda.types import Integer
+
 from ..algebra import Monoid, monoid_of
-from ..core.dtypes import BY_NAME
+from ..core.dtypes import BY_NAME, FLOATS
+from ..device.bits import f32_as_i32, f64_as_i64
 from ..device.warp import States, states_of
 from ..runtime import jit
 from .elements import conversions_of, of_type, position_code_of
@@ -56,6 +59,16 @@ def state_accessors(width: int) -> tuple[Any, Any]:
                 array[offset + w * stride] = state[w]
 
     return get, put
+
+
+@functools.cache
+def narrow_of(monoid: str, value: str, result: str) -> Any:
+    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the float of its bits, becomes an integer."""
+    typed, kind, state = typed_monoid(monoid, value), jit.SCALARS[result], state_kind(monoid, value)
+    if typed.uses_positions and isinstance(kind, Integer) and state in FLOATS:
+        bits = f32_as_i32 if state == "f32" else f64_as_i64
+        return jit.device(lambda x: kind(bits(x)))
+    return conversions_of(result)[1]
 
 
 @functools.cache

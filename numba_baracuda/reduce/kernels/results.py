@@ -4,30 +4,15 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import Integer, int32, int64
+from numba.cuda.types import int32, int64
 
-from ...core.dtypes import FLOATS
-from ...device.bits import f32_as_i32, f64_as_i64
-from ...kernels.batch import state_accessors, state_functions, state_kind, typed_monoid
-from ...kernels.elements import conversions_of, strided_offset_of
+from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
+from ...kernels.elements import strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import lane_of_group
-
-
-@functools.cache
-def narrow_of(monoid: str, value: str, result: str) -> Any:
-    """``narrow(x)``: a scalar of the state's type as an element of the result.
-
-    Float states hold a position as the float of its bits (:func:`~...kernels.elements.position_code_of`); it becomes an integer again.
-    """
-    typed, kind, state = typed_monoid(monoid, value), jit.SCALARS[result], state_kind(monoid, value)
-    if typed.uses_positions and isinstance(kind, Integer) and state in FLOATS:
-        bits = f32_as_i32 if state == "f32" else f64_as_i64
-        return jit.device(lambda x: kind(bits(x)))
-    return conversions_of(result)[1]
 
 
 @functools.cache
