@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .core.vocabulary import OpCategory as OpCategory
     from .core.vocabulary import ReduceKind as ReduceKind
     from .core.vocabulary import ScanKind as ScanKind
-    from .core.vocabulary import SegmentKind as SegmentKind
     from .loss import FLCE_DEFAULT_IGNORE_INDEX as FLCE_DEFAULT_IGNORE_INDEX
     from .loss import FusedLinearCrossEntropyBackwardDescriptor as FusedLinearCrossEntropyBackwardDescriptor
     from .loss import FusedLinearCrossEntropyBackwardPlan as FusedLinearCrossEntropyBackwardPlan
@@ -80,6 +79,9 @@ if TYPE_CHECKING:
     from .scan import logcumsumexp_backward as logcumsumexp_backward
     from .scan.descriptor import ScanBackwardDescriptor as ScanBackwardDescriptor
     from .scan.descriptor import ScanDescriptor as ScanDescriptor
+    from .segment import SegmentKind as SegmentKind
+    from .segment import segment_argmax as segment_argmax
+    from .segment import segment_argmin as segment_argmin
     from .segment import segment_log_softmax as segment_log_softmax
     from .segment import segment_log_softmax_backward as segment_log_softmax_backward
     from .segment import segment_logsumexp as segment_logsumexp
@@ -102,6 +104,8 @@ if TYPE_CHECKING:
     from .segment import segment_sum_backward as segment_sum_backward
     from .segment import segment_var as segment_var
     from .segment import segment_var_backward as segment_var_backward
+    from .segment import unsorted_segment_argmax as unsorted_segment_argmax
+    from .segment import unsorted_segment_argmin as unsorted_segment_argmin
     from .segment import unsorted_segment_log_softmax as unsorted_segment_log_softmax
     from .segment import unsorted_segment_log_softmax_backward as unsorted_segment_log_softmax_backward
     from .segment import unsorted_segment_logsumexp as unsorted_segment_logsumexp
@@ -134,41 +138,35 @@ _HOMES = {
     "core.dtypes": "ElementKind",
     "core.errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
     "core.registry": "OPS",
-    "core.vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind SegmentKind",
+    "core.vocabulary": "ArchSku BackendKind LossKind LossReduction MathPrecision OpCategory ReduceKind ScanKind",
     "loss": (
         "FLCE_DEFAULT_IGNORE_INDEX FusedLinearCrossEntropyBackwardDescriptor FusedLinearCrossEntropyBackwardPlan FusedLinearCrossEntropyDescriptor "
-        "FusedLinearCrossEntropyPlan FusedLinearCrossEntropyResult "
-        "fused_linear_cross_entropy fused_linear_cross_entropy_backward"
+        "FusedLinearCrossEntropyPlan FusedLinearCrossEntropyResult"
     ),
     "plans.plan": "Plan select",
     "plans.preference": "KernelSku PlanPreference PrecisionGuarantee",
-    "reduce": " ".join(
-        [f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")]
-        + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "count_nonzero")]
-    ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
-    "scan": " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
     "scan.descriptor": "ScanBackwardDescriptor ScanDescriptor",
-    "segment": " ".join(
-        f"{order}segment_{fold}{way}"
-        for order in ("", "unsorted_")
-        for fold in ["sum", "mean", "max", "min", "prod", "logsumexp", "norm2", "var", "std", "softmax", "log_softmax"]
-        for way in ("", "_backward")
-    ),
+    "segment": "SegmentKind",
     "segment.descriptor": "SegmentDescriptor",
     "segment.index": "SegmentIndex",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 _SUBPACKAGES = ("device", "loss", "reduce", "scan", "segment")
-__all__ = sorted([*_HOME_OF, *_SUBPACKAGES])
+
+
+def _ops() -> Any:
+    """The ops, whose functions are public. Their tables are imported when somebody asks for a name that is none of the above."""
+    return load(f"{__name__}.core.registry").OPS
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is not None:
-        value = getattr(load(f"{__name__}.{home}"), name)
-    elif name in _SUBPACKAGES:
+    if name == "__all__":
+        return sorted([*_HOME_OF, *_SUBPACKAGES, *_ops()])
+    if name in _SUBPACKAGES:
         value = load(f"{__name__}.{name}")
+    elif name in _HOME_OF or (not name.startswith("_") and name in _ops()):
+        value = getattr(load(f"{__name__}.{_HOME_OF.get(name) or _ops()[name].family}"), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -176,4 +174,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

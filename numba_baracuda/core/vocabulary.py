@@ -6,6 +6,7 @@ A member can be looked up by its number, by its name in any spelling (``"Segment
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .errors import InvalidProblem
@@ -37,6 +38,13 @@ class Named(enum.IntEnum):
         raise InvalidProblem(f"{cls.__name__}: got {value!r}, wants one of {names}")
 
 
+def numbered(name: str, numbers: Mapping[str, int]) -> type[Named]:
+    """A public class of names whose numbers a table gives, in the order of the numbers."""
+    make: Any = Named
+    found: type[Named] = enum.unique(make(name, sorted(numbers.items(), key=lambda item: item[1]), module=__name__.partition(".")[0]))
+    return found
+
+
 class MathPrecision(Named):
     """Precision of the multiply-add instruction a kernel uses."""
 
@@ -50,55 +58,6 @@ class OpCategory(Named):
         GEMM, UNARY_ELEMENTWISE, BINARY_ELEMENTWISE, TERNARY_ELEMENTWISE, GATED_ACTIVATION, REDUCTION, SCAN, NORMALIZATION, SOFTMAX, CONVOLUTION,
         POOLING, ATTENTION, INDEXING, EMBEDDING, SHAPE_LAYOUT, SORTING, QUANTIZATION, RANDOM, LOSS, SEGMENT_OPS, IMAGE, FFT, LINALG, MOE,
     ) = range(24)  # fmt: skip
-
-
-class SegmentKind(Named):
-    """Segment ops; the numbers go into ``KernelSku.op``."""
-
-    SEGMENT_SUM = 0
-    SEGMENT_SUM_BACKWARD = 1
-    SEGMENT_MEAN = 2
-    SEGMENT_MEAN_BACKWARD = 3
-    SEGMENT_MAX = 4
-    SEGMENT_MIN = 5
-    SEGMENT_PROD = 6
-    UNSORTED_SEGMENT_SUM = 7
-    UNSORTED_SEGMENT_SUM_BACKWARD = 8
-    UNSORTED_SEGMENT_MEAN = 9
-    UNSORTED_SEGMENT_MEAN_BACKWARD = 10
-    UNSORTED_SEGMENT_MAX = 11
-    UNSORTED_SEGMENT_MIN = 12
-    SEGMENT_MAX_BACKWARD = 13
-    SEGMENT_MIN_BACKWARD = 14
-    SEGMENT_PROD_BACKWARD = 15
-    UNSORTED_SEGMENT_MAX_BACKWARD = 16
-    UNSORTED_SEGMENT_MIN_BACKWARD = 17
-    UNSORTED_SEGMENT_PROD = 18
-    UNSORTED_SEGMENT_PROD_BACKWARD = 19
-    SEGMENT_LOGSUMEXP = 20
-    SEGMENT_LOGSUMEXP_BACKWARD = 21
-    SEGMENT_NORM2 = 22
-    SEGMENT_NORM2_BACKWARD = 23
-    SEGMENT_VAR = 24
-    SEGMENT_VAR_BACKWARD = 25
-    SEGMENT_STD = 26
-    SEGMENT_STD_BACKWARD = 27
-    SEGMENT_SOFTMAX = 28
-    SEGMENT_SOFTMAX_BACKWARD = 29
-    UNSORTED_SEGMENT_LOGSUMEXP = 30
-    UNSORTED_SEGMENT_LOGSUMEXP_BACKWARD = 31
-    UNSORTED_SEGMENT_NORM2 = 32
-    UNSORTED_SEGMENT_NORM2_BACKWARD = 33
-    UNSORTED_SEGMENT_VAR = 34
-    UNSORTED_SEGMENT_VAR_BACKWARD = 35
-    UNSORTED_SEGMENT_STD = 36
-    UNSORTED_SEGMENT_STD_BACKWARD = 37
-    UNSORTED_SEGMENT_SOFTMAX = 38
-    UNSORTED_SEGMENT_SOFTMAX_BACKWARD = 39
-    SEGMENT_LOG_SOFTMAX = 40
-    SEGMENT_LOG_SOFTMAX_BACKWARD = 41
-    UNSORTED_SEGMENT_LOG_SOFTMAX = 42
-    UNSORTED_SEGMENT_LOG_SOFTMAX_BACKWARD = 43
 
 
 class ReduceKind(Named):

@@ -6,8 +6,11 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from numba.cuda.types import Integer
+
 from ..algebra import Monoid, monoid_of
-from ..core.dtypes import BY_NAME
+from ..core.dtypes import BY_NAME, FLOATS
+from ..device.bits import f32_as_i32, f64_as_i64
 from ..device.warp import States, states_of
 from ..runtime import jit
 from .elements import as_number_of, conversions_of, of_type
@@ -56,6 +59,16 @@ def accessors(width: int) -> tuple[Any, Any]:
                 array[at + w * step] = state[w]
 
     return get, put
+
+
+@functools.cache
+def narrow_of(monoid: str, value: str, result: str) -> Any:
+    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the float of its bits, becomes an integer."""
+    found, kind, state = monoid_on(monoid, value), jit.SCALARS[result], state_kind(monoid, value)
+    if found.places and isinstance(kind, Integer) and state in FLOATS:
+        bits = f32_as_i32 if state == "f32" else f64_as_i64
+        return jit.device(lambda x: kind(bits(x)))
+    return conversions_of(result)[1]
 
 
 @functools.cache

@@ -16,6 +16,9 @@ from ..plans.preference import PlanPreference
 from .descriptor import OrderedIds, SegmentDescriptor, needs_segments
 
 _plans: dict[Any, plan.Plan] = {}
+#: keywords, and the fields of descriptors that they are
+_FIELDS = {"empty": "empty", "correction": "correction", "ties": "ties", "dtype": "result"}
+_DEFAULTS = {"correction": 1, "ties": "first", "dtype": None}
 
 
 def _rows(view: View, op: Op) -> tuple[int, int]:
@@ -55,7 +58,7 @@ def _describe(op: Op, views: Sequence[View], segments: int | None, index: Ordere
     if first.element in op.elements and ids.element not in op.indices:
         got, wants = spell(BY_NAME[ids.element].numpy_name, ids.shape), " or ".join(BY_NAME[name].numpy_name for name in op.indices)
         raise Unsupported(f"{op.name}: segment_ids is {got}, wants {wants}")
-    named: dict[str, Any] = {name: options[name] for name in ("empty", "correction", "ties") if name in options}
+    named: dict[str, Any] = {field: options[name] for name, field in _FIELDS.items() if name in options}
     form = index.descriptor_form if index is not None else ""
     named |= {"check_ids": options["check_ids"], "indexed": form, "bounded": bounded}
     return SegmentDescriptor(op.name, rows, columns, segments, first.element, ids.element, **named)
@@ -78,7 +81,7 @@ def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any,
     handle = streams.stream_handle(options["stream"], first, op.name)
     out = options["out"]
     if out is None:
-        out = allocation.empty(first, (getattr(made.descriptor, output.axes[0]), *first.shape[1:]), first.element, handle)
+        out = allocation.empty(first, (getattr(made.descriptor, output.axes[0]), *first.shape[1:]), made.descriptor.result_of(op), handle)
     if index is not None:
         views += made.parts_of(index)
     views.append(arrays.read(out, places[-1]))
@@ -94,7 +97,7 @@ def function_of(op: Op) -> Callable[..., Any]:
     positional = dict.fromkeys((operand.name for operand in inputs), signatures.NEEDED) | ({} if told else {"num_segments": None})
     keywords: dict[str, Any] = {"empty": None} if output.axes[0] == "num_segments" else {}
     keywords |= {"check_ids": False, "deterministic": True}
-    keywords |= {name: {"correction": 1, "ties": "first"}[name] for name in op.traits["keywords"]}
+    keywords |= {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     most = len(inputs)
 
     def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:

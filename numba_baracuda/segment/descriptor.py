@@ -14,7 +14,7 @@ from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import Layout, Op, Operand
 from ..core.options import Described, check_element, choice, correction, flag, held, whole
-from ..core.vocabulary import SegmentKind
+from ..core.vocabulary import Named
 
 _EXTENTS = ("num_inputs", "embedding_dim", "num_segments")
 _TIES, _INDEXED = ("first", "all", "even"), ("", "sorted", "permuted")
@@ -32,11 +32,12 @@ class OrderedIds(Bundle):
 class SegmentDescriptor(Described):
     """A segment problem: ``num_inputs`` rows of ``embedding_dim`` elements, ids below ``num_segments``.
 
-    ``op_name`` is the name in ``OPS``, or the :class:`SegmentKind`; ``element`` and ``index`` are the dtypes of values and ids, by name or kind.
+    ``op_name`` is the name in ``OPS``, or the ``SegmentKind``; ``element`` and ``index`` are the dtypes of values and ids, by name or kind.
     ``empty`` is the value of empty segments: None for the op's own, a number, or ``"identity"``. ``check_ids`` makes every run wait for a check of
     the ids. ``indexed`` says that ids come as a :class:`SegmentIndex`: its ``descriptor_form``, ``"sorted"`` or ``"permuted"``. ``ties`` is the
     rule of gradients of max and min, ``correction`` what var and std take from the count. ``bounded=False`` puts every id of 0 or more in range, for
-    gradients that have no row for each segment; ``num_segments`` is then ``num_inputs``, as there are no more.
+    gradients that have no row for each segment; ``num_segments`` is then ``num_inputs``, as there are no more. ``result`` is the dtype of the result
+    where there is a choice (argmax and argmin: int64 or int32).
     """
 
     op_name: str
@@ -51,17 +52,20 @@ class SegmentDescriptor(Described):
     ties: str = "first"
     correction: float = 1
     bounded: bool = True
+    result: str = ""
     family = "segment"
     extents = ("num_segments",)
 
     def __post_init__(self) -> None:
-        if isinstance(self.op_name, SegmentKind):
+        if isinstance(self.op_name, Named):
             object.__setattr__(self, "op_name", self.op_name.name.lower())
         for name in _EXTENTS:
             object.__setattr__(self, name, whole(self.op_name, name, getattr(self, name), 0))
         object.__setattr__(self, "correction", correction(self.op_name, self.correction))
         object.__setattr__(self, "element", element(self.element, self.op_name).name)
         object.__setattr__(self, "index", element(self.index, self.op_name, "index").name)
+        usual = self.result is None or (isinstance(self.result, str) and not self.result)
+        object.__setattr__(self, "result", "" if usual else element(self.result, self.op_name, "dtype").name)
         for name in ("check_ids", "bounded"):
             object.__setattr__(self, name, flag(self.op_name, name, getattr(self, name)))
 
@@ -102,6 +106,10 @@ class SegmentDescriptor(Described):
         """What the op folds by."""
         return monoid_of(op.traits["narrow"].get(self.element, op.traits["monoid"]))
 
+    def result_of(self, op: Op) -> str:
+        """Short name of the dtype of the result."""
+        return self.result or (*op.traits["results"], self.element)[0]
+
     def identity(self, op: Op) -> float:
         """What the fold of nothing is, in the element's range if that is one of integers."""
         found, (least, greatest) = self.monoid(op).identity[0], BY_NAME[self.element].limits
@@ -116,7 +124,7 @@ class SegmentDescriptor(Described):
         least, greatest = BY_NAME[self.element].limits
         given: Any = op.traits["empty"] if self.empty is None else self.empty
         number: Any = {"least": least, "greatest": greatest, "-inf": -math.inf}.get(given, given)
-        return int(number) if BY_NAME[self.element].whole else float(number)
+        return int(number) if BY_NAME[self.result_of(op)].whole else float(number)
 
     def counted(self, op: Op) -> bool:
         """Whether the result of a segment wants its count, be it only to tell that it is empty."""
@@ -137,11 +145,20 @@ class SegmentDescriptor(Described):
             raise Unsupported(f"{op.name}: index is {self.index}, wants one of {', '.join(op.indices)}")
         choice(op.name, "ties", self.ties, _TIES)
         choice(op.name, "indexed", self.indexed, _INDEXED)
-        if self.empty is not None and not (isinstance(self.empty, str) and self.empty == "identity"):
-            held(op.name, "empty", self.empty, self.element, "a number, 'identity' or None")
+        results = op.traits["results"]
+        if self.result and self.result not in results:
+            raise Unsupported(f"{op.name}: the dtype of the result is {self.result}, wants one of {', '.join(results) or op.elements}")
+        most = min(BY_NAME[self.element].places, BY_NAME[self.result_of(op)].places) if results else self.num_inputs + 1
+        if self.num_inputs >= most:
+            told = f"{self.element} and {self.result_of(op)} tell apart"
+            raise Unsupported(f"{op.name}: num_inputs is {self.num_inputs}, wants fewer than {most}, the rows that {told}")
+        if self.empty is not None and not (isinstance(self.empty, str) and self.empty == "identity" and not results):
+            held(op.name, "empty", self.empty, self.result_of(op), "a number or None" if results else "a number, 'identity' or None")
 
     def specialise(self, op: Op) -> Op:
-        """The op with what an index brings along among its operands."""
+        """The op with the dtype of its result, where that is another, and with what an index brings along among its operands."""
+        if op.traits["results"]:
+            op = replace(op, operands=(*op.operands[:-1], replace(op.operands[-1], element=self.result_of(op))))
         if not self.indexed:
             return op
         parts = [Operand("sorted_ids", ("num_inputs",), element=self.key_type, part_of="segment_ids")]
@@ -163,7 +180,7 @@ class SegmentDescriptor(Described):
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
         """Contiguous operands at every alignment, which together need the largest workspace that any layout needs."""
         for address in (0, 8, 4, 2):
-            yield {operand.name: contiguous(operand, self, address) for operand in op.operands}
+            yield {operand.name: contiguous(operand, self, 0 if operand.output and operand.element else address) for operand in op.operands}
 
 
 def needs_segments(op: Op) -> bool:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..algebra.gradients import RULE
 from ..core.dtypes import FLOATS, NUMBERS
-from ..core.op import Layout, Op, Operand, Variant
+from ..core.op import Layout, Op, Operand, Target, Variant
 from ..core.registry import OPS
-from ..core.vocabulary import OpCategory, SegmentKind
+from ..core.vocabulary import OpCategory, numbered
 from . import recipes
 from .calls import function_of
 from .descriptor import SegmentDescriptor, contiguous, needs_segments, out_of_order, unless_any_order
 
+_PREFIXES = ("", "unsorted_")
 INPUT = Operand("input", ("num_inputs", "embedding_dim"))
 IDS = Operand("segment_ids", ("num_inputs",), index=True)
 SAVED = Operand("output", ("num_segments", "embedding_dim"))
@@ -40,9 +41,10 @@ SPREAD = Variant("spread", True, recipes.spread, recipes.too_many)
 
 @dataclass(frozen=True)
 class Row:
-    """What tells one fold from another: its formula and its gradient's, and what the gradient is given besides ids."""
+    """What tells one fold from another: its formula and its gradient's, and what the gradient is given besides ids; "" and nothing without one."""
 
     name: str
+    kinds: tuple[int, ...]  #: numbers in ``SegmentKind``: of the sorted op, its gradient if it has one, and the same of the unsorted op
     formula: str
     gradient: str
     given: tuple[Operand, ...]
@@ -53,6 +55,10 @@ class Row:
     forward: tuple[Operand, ...] = (INPUT, IDS, OUTPUT)
     monoid: str = ""  #: where it is not the name
     narrow: tuple[tuple[str, str], ...] = ()  #: elements whose monoid is another, and its name
+    results: tuple[str, ...] = ()  #: dtypes of a result that is no element, the first by default
+    pull: Variant = SPREAD  #: of the gradient
+    keywords: tuple[str, ...] = ()
+    backward_keywords: tuple[str, ...] = ()
 
 
 _IEEE = "NaN and infinities follow IEEE arithmetic."
@@ -60,53 +66,73 @@ _ORDERED = "NaN wins and −0 < +0, whatever the order of the rows; infinities a
 _CORRECTED = (
     "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
 )
+_FIRST = (
+    "Rows count from 0 in the input, whatever the order of the ids. Of equal elements the first counts; NaN is the {0}. Integers are compared as "
+    "they are. ``dtype`` is int64 or int32."
+)
 _WINNER = (
     'The gradient goes to the first row that holds the {0}, to every such row with ``ties="all"``, in equal parts with ``"even"``; where that is '
     "NaN, to rows that are NaN."
 )  # fmt: skip
 
 TABLE = (
-    Row("sum", "output[s] = Σ input[n]", "d_input[n] = d_output[s]", (D_OUTPUT,), _IEEE, (0, 0), (EXACT, ATOMIC), NUMBERS),
-    Row("mean", "output[s] = Σ input[n] / count[s]", "d_input[n] = d_output[s] / count[s]", (D_OUTPUT,), _IEEE, (0, 0), (ATOMIC,)),
+    Row("sum", (0, 1, 7, 8), "output[s] = Σ input[n]", "d_input[n] = d_output[s]", (D_OUTPUT,), _IEEE, (0, 0), (EXACT, ATOMIC), NUMBERS, pull=GATHER),
     Row(
-        "max", "output[s] = max input[n]", "d_input[n] = d_output[s] where input[n] is the maximum, else 0", (D_OUTPUT, INPUT),
-        f"{_ORDERED} {_WINNER.format('maximum')}", (0, "least"), (EXACT,), NUMBERS,
+        "mean", (2, 3, 9, 10), "output[s] = Σ input[n] / count[s]", "d_input[n] = d_output[s] / count[s]", (D_OUTPUT,), _IEEE, (0, 0), (ATOMIC,),
+        pull=GATHER,
     ),
     Row(
-        "min", "output[s] = min input[n]", "d_input[n] = d_output[s] where input[n] is the minimum, else 0", (D_OUTPUT, INPUT),
-        f"{_ORDERED} {_WINNER.format('minimum')}", (0, "greatest"), (EXACT,), NUMBERS,
+        "max", (4, 13, 11, 16), "output[s] = max input[n]", "d_input[n] = d_output[s] where input[n] is the maximum, else 0", (D_OUTPUT, INPUT),
+        f"{_ORDERED} {_WINNER.format('maximum')}", (0, "least"), (EXACT,), NUMBERS, backward_keywords=("ties",),
     ),
     Row(
-        "prod", "output[s] = Π input[n]", "d_input[n] = d_output[s] · Π input[m] over the other rows m of s", (D_OUTPUT, INPUT, SAVED),
+        "min", (5, 14, 12, 17), "output[s] = min input[n]", "d_input[n] = d_output[s] where input[n] is the minimum, else 0", (D_OUTPUT, INPUT),
+        f"{_ORDERED} {_WINNER.format('minimum')}", (0, "greatest"), (EXACT,), NUMBERS, backward_keywords=("ties",),
+    ),
+    Row(
+        "prod", (6, 15, 18, 19), "output[s] = Π input[n]", "d_input[n] = d_output[s] · Π input[m] over the other rows m of s",
+        (D_OUTPUT, INPUT, SAVED),
         f"{_IEEE} The gradient is exact where rows are 0, one or many, and where the product leaves the range.", (1, 1), (EXACT, ATOMIC), NUMBERS,
     ),
     Row(
-        "logsumexp", "output[s] = log Σ exp input[n]", "d_input[n] = d_output[s] · exp(input[n] − output[s])", (D_OUTPUT, INPUT, SAVED),
+        "logsumexp", (20, 21, 30, 31), "output[s] = log Σ exp input[n]", "d_input[n] = d_output[s] · exp(input[n] − output[s])",
+        (D_OUTPUT, INPUT, SAVED),
         "NaN propagates; of nothing but −∞ it is −∞, and the gradient 0; with any +∞ it is +∞.", ("-inf", "-inf"),
     ),
     Row(
-        "norm2", "output[s] = √Σ input[n]²", "d_input[n] = d_output[s] · input[n] / output[s]", (D_OUTPUT, INPUT, SAVED),
+        "norm2", (22, 23, 32, 33), "output[s] = √Σ input[n]²", "d_input[n] = d_output[s] · input[n] / output[s]", (D_OUTPUT, INPUT, SAVED),
         f"{_IEEE} No square overflows or vanishes where the result can be represented. The gradient is 0 where the norm is.", (0, 0),
         monoid="scaled_norm2", narrow=(("f16", "norm2"),),  # the square of a float16 is a normal float32, and no sum of 2³¹ overflows
     ),
     Row(
-        "var", "output[s] = Σ (input[n] − mean[s])² / (count[s] − correction)",
+        "var", (24, 25, 34, 35), "output[s] = Σ (input[n] − mean[s])² / (count[s] − correction)",
         "d_input[n] = d_output[s] · 2 (input[n] − mean[s]) / (count[s] − correction)", (D_OUTPUT, INPUT), f"{_IEEE} {_CORRECTED}", (0, 0),
+        keywords=("correction",),
     ),
     Row(
-        "std", "output[s] = √(Σ (input[n] − mean[s])² / (count[s] − correction))",
+        "std", (26, 27, 36, 37), "output[s] = √(Σ (input[n] − mean[s])² / (count[s] − correction))",
         "d_input[n] = d_output[s] · (input[n] − mean[s]) / ((count[s] − correction) · output[s])", (D_OUTPUT, INPUT, SAVED),
-        f"{_IEEE} {_CORRECTED} The gradient of rows that are all alike is 0.", (0, 0),
+        f"{_IEEE} {_CORRECTED} The gradient of rows that are all alike is 0.", (0, 0), keywords=("correction",),
     ),
     Row(
-        "softmax", "output[n] = exp(input[n]) / Σ exp input[m]", "d_input[n] = output[n] · (d_output[n] − Σ d_output[m] · output[m])", (D_ROWS, ROWS),
+        "softmax", (28, 29, 38, 39), "output[n] = exp(input[n]) / Σ exp input[m]",
+        "d_input[n] = output[n] · (d_output[n] − Σ d_output[m] · output[m])", (D_ROWS, ROWS),
         "Rows whose id is out of range get 0. NaN propagates; rows of nothing but −∞ give NaN.", (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT),
     ),
     Row(
-        "log_softmax", "output[n] = input[n] − log Σ exp input[m]", "d_input[n] = d_output[n] − exp(output[n]) · Σ d_output[m]", (D_ROWS, ROWS),
+        "log_softmax", (40, 41, 42, 43), "output[n] = input[n] − log Σ exp input[m]", "d_input[n] = d_output[n] − exp(output[n]) · Σ d_output[m]",
+        (D_ROWS, ROWS),
         "Rows whose id is out of range get 0. NaN propagates; with any +∞, or of nothing but −∞, all rows of the segment are NaN; other rows of −∞ "
         "stay −∞, and their gradient is d_output. The greatest element is taken off first, so that a large offset costs no digits.",
         (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT),
+    ),
+    Row(
+        "argmax", (44, 45), "output[s] = the first row of max input[n]", "", (), _FIRST.format("greatest"), (-1, -1), elements=NUMBERS,
+        monoid="first_max", results=("i64", "i32"), keywords=("dtype",),
+    ),
+    Row(
+        "argmin", (46, 47), "output[s] = the first row of min input[n]", "", (), _FIRST.format("least"), (-1, -1), elements=NUMBERS,
+        monoid="first_min", results=("i64", "i32"), keywords=("dtype",),
     ),
 )  # fmt: skip
 
@@ -116,8 +142,10 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
     types at two widths.
     """
 
-    def problem(columns: int, segments: int = 1 << 14, element: str = "f32", index: str = "i32") -> tuple[SegmentDescriptor, dict[str, Layout]]:
-        descriptor = SegmentDescriptor(op.name, 1 << 20, columns, segments, element, index, check_ids=columns == 1)
+    def problem(
+        columns: int, segments: int = 1 << 14, element: str = "f32", index: str = "i32", result: str = ""
+    ) -> tuple[SegmentDescriptor, dict[str, Layout]]:
+        descriptor = SegmentDescriptor(op.name, 1 << 20, columns, segments, element, index, check_ids=columns == 1, result=result)
         return descriptor, {operand.name: contiguous(operand, descriptor) for operand in op.operands}
 
     for columns in (1, 3, 16, 37, 128):
@@ -129,6 +157,9 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
         yield problem(1, element=element)
         yield problem(16, element=element)
         yield problem(16, 40, element)
+    for result in op.traits["results"][1:]:
+        yield problem(1, result=result)
+        yield problem(16, result=result)
     form = "permuted" if op.traits["ordered"] else "sorted"
     descriptor = SegmentDescriptor(op.name, 1 << 20, 16, 1 << 14, indexed=form)
     yield descriptor, {operand.name: contiguous(operand, descriptor) for operand in descriptor.specialise(op).operands}
@@ -149,21 +180,32 @@ def _notes(row: Row, ordered: bool, backward: bool) -> str:
     order = "Ids ascend; if they do not, values are unspecified but nothing outside the arrays is touched." if ordered else "Ids are in any order."
     empty = row.empty[0 if ordered else 1]
     name = {"least": "the least finite value", "greatest": "the greatest finite value", "-inf": "−∞"}.get(str(empty), empty)
-    kept = (
-        "Halves are kept in float32 and rounded once."
-        if backward or ROWS_OUTPUT in row.forward
-        else f"Empty segments get {name}, or ``empty=``. Halves are kept in float32 and rounded once."
-    )
-    return f"{row.rules} {kept} {f'{RULE} Rows whose id is out of range get 0. ' if backward else ''}{order}"
+    blank = "" if backward or ROWS_OUTPUT in row.forward else f"Empty segments get {name}, or ``empty=``. "
+    kept = "" if row.results else "Halves are kept in float32 and rounded once. "
+    return f"{row.rules} {blank}{kept}{f'{RULE} Rows whose id is out of range get 0. ' if backward else ''}{order}"
+
+
+def _names(row: Row) -> list[str]:
+    """The ops of a row in the order of its ``kinds``."""
+    return [f"{prefix}segment_{row.name}{way}" for prefix in _PREFIXES for way in ("", *(("_backward",) if row.gradient else ()))]
+
+
+def _named(variant: Variant) -> Variant:
+    """The same, with a result that is not the usual one told in SKUs."""
+
+    def named(op: Op, descriptor: SegmentDescriptor, target: Target) -> str:
+        result = descriptor.result_of(op)
+        return variant.name if result == op.traits["results"][0] else f"{variant.name}:{result}"
+
+    return replace(variant, named=named)
 
 
 def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
-    """A fold and its gradient."""
+    """A fold and its gradient, if it has one."""
     ordered, name = not prefix, f"{prefix}segment_{row.name}"
     where = " over segment_ids[n] = s"
     monoids = {"monoid": row.monoid or row.name, "narrow": dict(row.narrow)}
     traits = {"ordered": ordered, **monoids, "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
-    moments, extreme = row.name in ("var", "std"), row.name in ("max", "min")
     spreads = ROWS_OUTPUT in row.forward
     if spreads:
         variants: tuple[Variant, ...] = (SPREAD,)
@@ -171,27 +213,32 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
         variants = (SORTED, PERMUTED)
     else:
         variants = (SORTED, BINS, *row.atomic, RANGES, MOVED, PERMUTED)
-    keywords = ("correction",) if moments else ()
+    forward = row.forward
+    if row.results:
+        variants, forward = tuple(map(_named, variants)), (*forward[:-1], replace(forward[-1], element=" ".join(row.results)))
 
     def add(name: str, formula: str, operands: tuple[Operand, ...], variants: tuple[Variant, ...], backward: bool) -> Op:
-        kind = SegmentKind.parse(name)
-        more = {"keywords": keywords + (("ties",) if extreme and backward else ()), "notes": _notes(row, ordered, backward), "backward": backward}
+        keywords = row.keywords + (row.backward_keywords if backward else ())
+        more = {"keywords": keywords, "results": row.results, "notes": _notes(row, ordered, backward), "backward": backward}
         elements = FLOATS if backward else row.elements
         gradient = {"gradient": f"{row.name}_backward"} if spreads and backward else {}
         return OPS.add(
             Op(
-                name, kind, OpCategory.SEGMENT_OPS, "segment", formula, operands, variants, elements, ("i32", "i64"),
-                backward=None if backward else f"{name}_backward", traits=traits | more | gradient, samples=_samples,
+                name, KINDS.parse(name), OpCategory.SEGMENT_OPS, "segment", formula, operands, variants, elements, ("i32", "i64"),
+                backward=f"{name}_backward" if row.gradient and not backward else None, traits=traits | more | gradient, samples=_samples,
             )
         )  # fmt: skip
 
-    forward = add(name, row.formula + where, row.forward, variants, backward=False)
-    pulls = (GATHER,) if row.name in ("sum", "mean") else (SPREAD,)
-    back = add(f"{name}_backward", f"{row.gradient} with s = segment_ids[n]", (*row.given, IDS, D_INPUT), pulls, backward=True)
-    return {op.name: function_of(op) for op in (forward, back)}
+    made = [add(name, row.formula + where, forward, variants, backward=False)]
+    if row.gradient:
+        formula = f"{row.gradient} with s = segment_ids[n]"
+        made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), (row.pull,), backward=True))
+    return {op.name: function_of(op) for op in made}
 
 
+#: the numbers go into ``KernelSku.op``
+KINDS = numbered("SegmentKind", {name.upper(): number for row in TABLE for name, number in zip(_names(row), row.kinds, strict=True)})
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-for _prefix in ("", "unsorted_"):
+for _prefix in _PREFIXES:
     for _row in TABLE:
         FUNCTIONS |= _add(_row, _prefix)

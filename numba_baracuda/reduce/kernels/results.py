@@ -4,27 +4,15 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import Integer, int32, int64
+from numba.cuda.types import int32, int64
 
-from ...core.dtypes import FLOATS
-from ...device.bits import f32_as_i32, f64_as_i64
-from ...kernels.batch import accessors, monoid_on, state_kind, states_on
-from ...kernels.elements import conversions_of, place_of
+from ...kernels.batch import accessors, monoid_on, narrow_of, state_kind, states_on
+from ...kernels.elements import place_of
 from ...kernels.tally import over_lanes
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .access import lane_of_group
-
-
-@functools.cache
-def narrow_of(monoid: str, value: str, result: str) -> Any:
-    """``narrow(x)``: a number of the state's type as the result holds it; a position, kept as the float of its bits, becomes an integer."""
-    found, kind, state = monoid_on(monoid, value), jit.SCALARS[result], state_kind(monoid, value)
-    if found.places and isinstance(kind, Integer) and state in FLOATS:
-        bits = f32_as_i32 if state == "f32" else f64_as_i64
-        return jit.device(lambda x: kind(bits(x)))
-    return conversions_of(result)[1]
 
 
 @functools.cache

@@ -26,8 +26,8 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
     bytes, without the last if not counted. Bytes: rows · (columns · value + index) read.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    fold = fold_of(monoid, value, vector)
-    reset, take, join, park, scalars, state_type = fold.reset, fold.take, fold.join, fold.park, fold.scalars, fold.state_type
+    fold = fold_of(monoid, value, vector, value)
+    reset, enter, join, park, scalars, state_type = fold.reset, fold.enter, fold.join, fold.park, fold.scalars, fold.state_type
     load, place, (last_id, _) = LOAD_STREAM[vector], place_of(dims), ids_of(index)
     groups, batch_size, words = FOLD_THREADS // lanes, UNROLL * vector, state_type.bitwidth // 32
     width, threads = scalars // vector, FOLD_THREADS
@@ -72,7 +72,7 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
                         at = int32(int32(batch_ids[u]) * scalars * threads + thread)
                         for k in range(scalars):
                             states[k] = bins[at + k * threads]
-                        take(states, batch, batch, u * vector, 0)
+                        enter(states, batch, batch, u * vector, first + position + u * groups)
                         for k in range(scalars):
                             bins[at + k * threads] = states[k]
                         if counted and lane == 0:

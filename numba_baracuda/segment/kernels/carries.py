@@ -10,7 +10,7 @@ from ...algebra import monoid_of
 from ...core.axes import ceil_div
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE
-from ...kernels.elements import place_of
+from ...kernels.elements import accumulator_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import UNROLL, Tiling, carry_threads
@@ -28,9 +28,9 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
     With ``guarded`` nothing is done unless ``guard[0]`` is set; with ``counted`` that is how many carries there are, at most ``entries``, and blocks
     take turns at them. Bytes: entries · columns · state read.
     """
-    fold = fold_of(monoid, value, vector, result=result)
+    fold = fold_of(monoid, value, vector, result)
     reset, join, park, scalars, state_type = fold.reset, fold.join, fold.park, fold.scalars, fold.state_type
-    write_run, write_empty = fold.write, blank_writer(value, vector)
+    write_run, write_empty = fold.write, blank_writer(result, vector, fold.access)
     piece = min(vector, 128 // state_type.bitwidth)
     place, load = place_of(dims), LOAD_ONCE[piece]
     heavy = monoid_of(monoid).heavy
@@ -92,8 +92,8 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
             write_run(output, segment * output_row + offset, states, count, correction)
 
     def fold_carries(
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], guard: Ptr[int32], output: Ptr[result or value],
-        entries: int64, columns: int64, segments: int64, chunks: int64, empty: Scalar[state_type],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], guard: Ptr[int32], output: Ptr[result],
+        entries: int64, columns: int64, segments: int64, chunks: int64, empty: Scalar[accumulator_of(result)],
         correction: Scalar[state_type], output_row: int64,
         shape: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip

@@ -12,12 +12,12 @@ from .states import fold_of
 
 
 @functools.cache
-def edges_of(monoid: str, value: str, vector: int, access: int, lanes: int, result: str) -> tuple[Any, Any, Any]:
+def edges_of(monoid: str, value: str, vector: int, result: str, lanes: int, access: int = 0) -> tuple[Any, Any, Any]:
     """``park_edge``, ``park_last_edge`` and ``join_edges`` for groups of ``lanes`` lanes with ``vector`` columns each.
 
     A group's edges are 2 · group and the next.
     """
-    fold = fold_of(monoid, value, vector, access, result)
+    fold = fold_of(monoid, value, vector, result, access)
     reset, join, write, park, scalars = fold.reset, fold.join, fold.write, fold.park, fold.scalars
     edge_size, width = lanes * scalars, scalars // vector
 

@@ -9,7 +9,7 @@ from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
-from ...kernels.elements import place_of
+from ...kernels.elements import accumulator_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import FOLD_THREADS, Tiling, unroll_for
@@ -21,27 +21,29 @@ from .states import fold_of
 
 @jit.kernel
 def fold_tiles(
-    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, place: str, guarded: bool, dims: int
-) -> Any:
+    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, place: str, input_positions: bool, fills: bool,
+    guarded: bool, dims: int
+) -> Any:  # fmt: skip
     """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
     A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, 8 or 16 rows in flight. A run that begins and ends
     inside the tile is stored at once. The first and the last run of each tile meet in shared memory, where the block's first group joins them in
     order; the first and the last run of the block go to the carry arrays, which ``fold_carries`` joins. So the order of every fold is fixed by
-    shapes and tile. Empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks behind
-    ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays.
+    shapes and tile. With ``fills`` empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks
+    behind ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays.
 
-    Unless ``place`` is "", row r is ``input[permutation[r]]``, of integers of that type. Results of a type of their own, ``result``, are the
-    package's: nobody reads those of empty segments, and none are written. A monoid of pairs takes the second elements from ``other``. With
-    ``guarded`` nothing is done unless ``guard[0]`` is set. Bytes: rows · (columns · value + index) read, segments · columns · value written. Method:
-    tiles with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
+    Unless ``place`` is "", row r is ``input[permutation[r]]``, of integers of that type; the position of its elements is r, or with
+    ``input_positions`` ``permutation[r]``. A monoid of pairs takes the second elements from ``other``. With ``guarded`` nothing is done unless
+    ``guard[0]`` is set. Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: tiles with carry-out, as in
+    Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
     """
-    element, index_type, permuted, fills = jit.SCALARS[value], jit.SCALARS[index], place != "", not result
-    fold, rule = fold_of(monoid, value, vector, result=result), monoid_of(monoid)
+    element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], place != ""
+    fold, rule = fold_of(monoid, value, vector, result), monoid_of(monoid)
     begin_run, take, write, scalars, state_type = fold.begin, fold.take, fold.write, fold.scalars, fold.state_type
     groups = FOLD_THREADS // lanes
-    park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes, result)
-    offset_of, fill_short_gap, fill_long_gaps = place_of(dims), short_gap_filler(value, vector, fills=fills), gap_filler(value, vector, dims)
+    park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, result, lanes)
+    fill_short_gap, fill_long_gaps = short_gap_filler(result, vector, fold.access, fills), gap_filler(result, vector, dims, fold.access)
+    offset_of = place_of(dims)
     last_id, adjoin = ids_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would drive ids out of L1
@@ -56,9 +58,9 @@ def fold_tiles(
     shared_states = edges * lanes * scalars
 
     def fold_tiles(
-        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], guard: Ptr[int32], output: Ptr[result or value],
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], guard: Ptr[int32], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
-        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, chunks: int64, empty: Scalar[state_type],
+        rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, chunks: int64, empty: Scalar[accumulator_of(result)],
         correction: Scalar[state_type], ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], other_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
@@ -96,6 +98,8 @@ def fold_tiles(
                 current = ids[first * ids_step]
                 before = clamp(ids[(first - 1) * ids_step], segments) if first > 0 else int64(-1)
                 fill_short_gap(output, before, clamp(current, segments), output_row, output_offset, empty)
+                if input_positions:
+                    begin_run(states, int64(permutation[first]))
             position = int32(0)
             while position < length:
                 if packed and position + unroll <= length:
@@ -114,6 +118,8 @@ def fold_tiles(
                     for u in range(unroll):
                         row = first + min(position + u, length - 1)
                         batch_ids[u] = ids[row * ids_step]
+                        if input_positions:
+                            places[u] = permutation[row]
                         source = int64(permutation[row]) if permuted else row
                         load(input, source * input_row + input_offset, batch, u * vector)
                         if paired:
@@ -125,7 +131,7 @@ def fold_tiles(
                 valid = int32(min(unroll, length - position))
                 if whole_batches and heads == 0 and valid == unroll:
                     for u in range(unroll):
-                        take(states, batch, others, u * vector, first + position + u)
+                        take(states, batch, others, u * vector, int64(places[u]) if input_positions else first + position + u)
                 else:
                     begin = int32(0)
                     while begin < valid:
@@ -145,14 +151,14 @@ def fold_tiles(
                             if not adjoin(current, following):
                                 fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, empty)
                             current, begun = following, int32(position + begin)
-                            begin_run(states, first + begun)
+                            begin_run(states, int64(permutation[first + begun]) if input_positions else first + begun)
                         end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
                         if end == begin:
                             end = valid
                         inside = int32((1 << end) - (1 << begin))
                         for u in range(unroll):
                             if inside >> u & 1:
-                                take(states, batch, others, u * vector, first + position + u)
+                                take(states, batch, others, u * vector, int64(places[u]) if input_positions else first + position + u)
                         begin = int32(opaque(end))
                 position = int32(position + unroll)
             segment = clamp(current, segments) if length > 0 else segments

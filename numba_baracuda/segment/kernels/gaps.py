@@ -53,9 +53,9 @@ def short_gap_filler(value: str, vector: int, access: int = 0, fills: bool = Tru
 
 
 @functools.cache
-def gap_filler(value: str, vector: int, dims: int) -> Any:
+def gap_filler(value: str, vector: int, dims: int, access: int = 0) -> Any:
     """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each thread looking at one multiple of it."""
-    place, write_empty = place_of(dims), blank_writer(value, vector)
+    place, write_empty = place_of(dims), blank_writer(value, vector, access)
 
     @jit.device
     def fill_long_gaps(

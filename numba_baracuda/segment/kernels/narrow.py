@@ -8,6 +8,7 @@ from numba.cuda.types import int32, int64
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
+from ...kernels.elements import accumulator_of
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..tiling import FOLD_THREADS, Tiling
@@ -18,21 +19,23 @@ from .states import fold_of
 
 
 @jit.kernel
-def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, guarded: bool, clears: bool) -> Any:
+def fold_narrow(
+    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, fills: bool, guarded: bool, clears: bool
+) -> Any:
     """Folds rows of equal neighbouring ids, as ``fold_tiles`` does, where rows are short and lie side by side.
 
     A warp walks its tile 32 · ``share`` rows at a time. A lane takes ``share`` neighbouring rows by 16-byte accesses and folds those from its last
     head on (a head is a row whose id differs from the one before); a segmented scan over the warp then tells each lane what its first run has so
     far, and every lane closes the runs that end among its rows. ``access`` is the width of the stores. Gaps, edges and carries are those of
     ``fold_tiles``. The order is fixed by shapes and tile: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value +
-    index) read, segments · columns · value written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU
+    index) read, segments · columns · result written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU
     computing" (Graphics Hardware 2007). With ``clears`` every element of ``cleared``, which lies as the input does, becomes 0 on the way.
     """
-    element, index_type, fills = jit.SCALARS[value], jit.SCALARS[index], not result
-    fold = fold_of(monoid, value, columns, access, result)
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    fold = fold_of(monoid, value, columns, result, access)
     begin_run, take, precede, write, scalars, state_type = fold.begin, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
-    park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, access, 1, result)
-    fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access, fills), gap_filler(value, access, 1)
+    park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, result, 1, access)
+    fill_short_gap, fill_long_gaps = short_gap_filler(result, columns, access, fills), gap_filler(result, access, 1)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
@@ -50,9 +53,9 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
                 precede(states, scratch)
 
     def fold_narrow(
-        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result or value], carry_ids: Ptr[int64],
+        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result], carry_ids: Ptr[int64],
         carry_counts: Ptr[int64], carry_states: Ptr[state_type],
-        rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[state_type],
+        rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_of(result)],
         correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)

@@ -10,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...device.block import block_reduce, block_scan
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE
-from ...kernels.elements import place_of
+from ...kernels.elements import accumulator_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS, unroll_for
@@ -71,7 +71,7 @@ def split_ranges() -> Any:
 
 
 @jit.kernel
-def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bool, vector: int, lanes: int, dims: int) -> Any:
+def fold_ranges(*, monoid: str, value: str, result: str, index: str, placed: bool, single: bool, vector: int, lanes: int, dims: int) -> Any:
     """Folds the rows of one part of a range into the states of the range's segments in shared memory.
 
     Range g are the ids that are g without their low ``RANGE_BITS`` bits; its rows lie from ``begins[g]`` on, in any order of their ids, and row r is
@@ -82,13 +82,13 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
     equal share of them, several rows in flight, and adds every run that ends in it to its segment's state; the group in which a run begins adds what
     later groups have of it, in order. So the order of every fold is fixed by the rows and the size of parts. A range of one part is stored, empty
     segments as ``empty``; each of several parts leaves a carry for every segment. Dynamic shared memory: ``RANGE_WORDS`` words, a state for every
-    segment and column, and one for every thread and column. Bytes: rows · (index + place + columns · value) read, columns · value written a segment.
+    segment and column, and one for every thread and column. Bytes: rows · (index + place + columns · value) read, columns · result written a segment.
     Method: partition, then aggregate, as in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore processors" (DaMoN 2011).
     """
-    fold, rank = fold_of(monoid, value, vector), ranker_of(RANGE_ROUNDS)
+    fold, rank = fold_of(monoid, value, vector, result), ranker_of(RANGE_ROUNDS)
     element, state_type, scalars = jit.SCALARS[value], fold.state_type, fold.scalars
-    reset, take, join, precede, park, write = fold.reset, fold.take, fold.join, fold.precede, fold.park, fold.write
-    write_empty, place, scan = blank_writer(value, vector), place_of(dims), block_scan(SUM, int32, THREADS, exclusive=True)
+    reset, enter, join, precede, park, write = fold.reset, fold.enter, fold.join, fold.precede, fold.park, fold.write
+    write_empty, place, scan = blank_writer(result, vector, fold.access), place_of(dims), block_scan(SUM, int32, THREADS, exclusive=True)
     load = LOAD_DIRECT[vector] if placed else LOAD_ONCE[vector]
     # no more rows in flight than a group of one lane has in a tile
     unroll = min(unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), RANGE_ROUNDS)
@@ -113,8 +113,8 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
 
     def fold_ranges(
         ids: Ptr[index], places: Ptr[int32], input: Ptr[value], begins: Ptr[int32], parts: Ptr[int32], split: Ptr[int32], owners: Ptr[int32],
-        output: Ptr[value], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
-        rows: int64, columns: int64, segments: int64, ranges: int64, part: int64, pieces: int64, empty: Scalar[state_type],
+        output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, columns: int64, segments: int64, ranges: int64, part: int64, pieces: int64, empty: Scalar[accumulator_of(result)],
         correction: Scalar[state_type], ids_step: int64, input_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
@@ -207,7 +207,7 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
                             current = batch_ids[u]
                             reset(states)
                         if position + u < end:
-                            take(states, batch, batch, u * vector, 0)
+                            enter(states, batch, batch, u * vector, int64(pairs[uint32(HELD + position + u)]))
                     position = int32(opaque(position + unroll))
                 if kind == MIDDLE:
                     put(kept, leads + thread * scalars, states)

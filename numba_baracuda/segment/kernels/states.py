@@ -7,10 +7,9 @@ from typing import Any
 
 from numba import cuda
 
-from ...algebra import Monoid
 from ...core.dtypes import BY_NAME
 from ...device.vector import STORE
-from ...kernels.batch import accessors, monoid_on
+from ...kernels.batch import accessors, monoid_on, narrow_of
 from ...kernels.elements import accumulator_of, as_number_of, conversions_of
 from ...runtime import jit
 
@@ -22,17 +21,17 @@ class Fold:
     Results are of type ``result`` and lie side by side where there are several; ``access`` is the width of their stores, in elements.
     """
 
-    def __init__(self, monoid: Monoid, value: str, vector: int, access: int, result: str) -> None:
-        state_type = accumulator_of(value)
+    def __init__(self, name: str, value: str, vector: int, access: int, result: str) -> None:
+        monoid, state_type = monoid_on(name, value), accumulator_of(value)
         width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
         identity, corrected = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.corrected
         paired, placed = monoid.pairs, monoid.places
         append: Any = jit.device(monoid.append) if monoid.append else None
-        (widen, _), (_, narrow) = conversions_of(value), conversions_of(result)
+        (widen, _), narrow = conversions_of(value), narrow_of(name, value, result)
         result_type, as_number, stored = jit.SCALARS[result], as_number_of(value), vector * results
         store = STORE[access]
-        self.state_type, self.scalars = state_type, scalars
+        self.state_type, self.scalars, self.access = state_type, scalars, access
 
         get, put = accessors(width)
 
@@ -52,16 +51,21 @@ class Fold:
                     states[v * width + width - 1] = as_number(position)
 
         @jit.device
-        def take(states: Any, elements: Any, others: Any, at: Any, position: Any) -> None:
-            """Folds the next row, ``elements[at : at + vector]``, into the states; ``others`` is its second array, or any, ``position`` its place."""
+        def enter(states: Any, elements: Any, others: Any, at: Any, position: Any) -> None:
+            """Folds a row, ``elements[at : at + vector]``, into the states; ``others`` is its second array, or any, ``position`` its place."""
             for v in range(vector):
+                other = state_type(1)
+                if paired:
+                    other = widen(others[at + v])
                 if placed:
-                    put(states, v * width, 1, append(get(states, v * width, 1), widen(elements[at + v]), as_number(position)))
-                else:
-                    other = state_type(1)
-                    if paired:
-                        other = widen(others[at + v])
-                    put(states, v * width, 1, combine(get(states, v * width, 1), lift(widen(elements[at + v]), other, state_type(1))))
+                    other = as_number(position)
+                put(states, v * width, 1, combine(get(states, v * width, 1), lift(widen(elements[at + v]), other, state_type(1))))
+
+        @jit.device
+        def follow(states: Any, elements: Any, others: Any, at: Any, position: Any) -> None:
+            """``enter`` for the next row of a run that has begun."""
+            for v in range(vector):
+                put(states, v * width, 1, append(get(states, v * width, 1), widen(elements[at + v]), as_number(position)))
 
         @jit.device
         def join(states: Any, others: Any, base: Any, step: Any) -> None:
@@ -101,16 +105,12 @@ class Fold:
                 ids[entry] = identifier
                 counts[entry] = count
 
-        self.reset, self.begin, self.take, self.join, self.precede, self.write, self.park = reset, begin, take, join, precede, write, park
+        self.reset, self.begin, self.enter, self.join, self.precede, self.write, self.park = reset, begin, enter, join, precede, write, park
+        self.take: Any = follow if placed else enter
 
 
 @functools.cache
-def fold_of(monoid: str, value: str, vector: int, access: int = 0, result: str = "") -> Fold:
-    """The one :class:`Fold` for these, so that kernels share its functions.
-
-    ``result`` is by default ``value``, and ``access`` then ``vector``; for a type of its own the results lie in memory that is the package's.
-    """
-    found = monoid_on(monoid, value)
-    if result:
-        access = min(BY_NAME[result].vector, vector * found.results & -(vector * found.results))
-    return Fold(found, value, vector, access or vector, result or value)
+def fold_of(monoid: str, value: str, vector: int, result: str, access: int = 0) -> Fold:
+    """The one :class:`Fold` for these, so that kernels share its functions. By default accesses are as wide as the results of a lane allow."""
+    stored = vector * monoid_on(monoid, value).results
+    return Fold(monoid, value, vector, access or min(BY_NAME[result].vector, stored & -stored), result)

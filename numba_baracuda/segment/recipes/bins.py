@@ -37,7 +37,8 @@ def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], targ
     )  # fmt: skip
     if not columns * segments:
         return only_checks(op, descriptor, layouts)
-    rows, monoid = Rows(descriptor, layouts["input"], layouts["output"]), descriptor.monoid(op)
+    fold = Fold.of(op, descriptor, layouts, Order("segment_ids", index, ids_step(layouts), packed=False))
+    rows, monoid = Rows(descriptor, *fold.layouts), fold.monoid
     while rows.vector > 1 and _shared_bytes(op, descriptor, rows.vector, Tiling(1, columns, rows.vector, 1, FOLD_THREADS).lanes) > BINS_BYTES:
         rows.vector //= 2
     shape = Tiling(n, columns, rows.vector, 1, FOLD_THREADS)
@@ -53,8 +54,6 @@ def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], targ
     }  # fmt: skip
     shared = _shared_bytes(op, descriptor, rows.vector, shape.lanes)
     fill = Launch(spec, (row_blocks * shape.chunks, FOLD_THREADS, shared), arguments)
-    order, empty = Order("segment_ids", index, ids_step(layouts), packed=False), descriptor.empty_value(op)
-    fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=empty)
     join = join_carries(descriptor, rows, fold, segments * row_blocks, counted)
     slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, BY_NAME[value].accumulator))
     return Recipe((*checks(op, descriptor, layouts), fill, join), slots)

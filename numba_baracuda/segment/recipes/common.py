@@ -18,14 +18,22 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """The value operands of one problem, seen as rows of ``columns`` columns: merged trailing axes, and the widest access that fits all of them."""
+    """The value operands of one problem, seen as rows of ``columns`` columns: merged trailing axes, and the columns that a lane takes at a time.
+
+    These are as many as a 16-byte access to the values takes, or fewer where an operand is not aligned for it. A layout that names no element is of
+    values; elements of another size take several accesses of 16 bytes, or one that is shorter.
+    """
 
     def __init__(self, descriptor: SegmentDescriptor, *layouts: Layout) -> None:
         self.columns = descriptor.embedding_dim
         self.shape, self.strides = merge_axes(layouts[0].shape[1:], *[layout.strides[1:] for layout in layouts])
         self.steps, self.addresses = [layout.strides[0] for layout in layouts], [layout.address for layout in layouts]
         places = [(address, (step, *strides)) for address, step, strides in zip(self.addresses, self.steps, self.strides, strict=True)]
-        self.vector = vector_for(BY_NAME[descriptor.element].itemsize, self.columns, *places)
+        self.vector = vector_for(BY_NAME[descriptor.element].itemsize, self.columns)
+        for layout, place in zip(layouts, places, strict=True):
+            element = BY_NAME[layout.element or descriptor.element]
+            widest = vector_for(element.itemsize, self.columns, place)
+            self.vector = self.vector if widest == element.vector else min(self.vector, widest)
         self.dims = len(self.shape)
 
     def spec(self, kernel: str, tiling: Tiling, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:

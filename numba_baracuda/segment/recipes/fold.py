@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...algebra import Monoid
@@ -24,7 +24,7 @@ _NARROW_SCALARS = 8
 
 @dataclass(frozen=True)
 class Fold:
-    """What is folded into what. With a ``result`` type the output is a slot, whose rows lie as those of ``segments``."""
+    """What is folded into what, and where both lie; the layout of the output names its element."""
 
     monoid: Monoid
     order: Order
@@ -32,14 +32,26 @@ class Fold:
     output: str
     layouts: tuple[Layout, Layout]
     other: tuple[str, Layout] | None = None  #: the second array of a monoid of pairs
-    result: str = ""
     guard: str = NULL
     cleared: str = NULL  #: what becomes 0 on the way, if rows are narrow: as the source in its layout
-    empty: float = 0  #: what an empty segment gets
+    fills: bool = True  #: whether empty segments are written, with ``empty``
+    empty: float = 0
+    input_positions: bool = False  #: whether positions are rows of the input, or else places in the order of the ids
+
+    @classmethod
+    def of(cls, op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], order: Order, source: str = "input") -> Fold:
+        """The fold of a forward op; ``source`` has the input's rows."""
+        monoid, output = descriptor.monoid(op), replace(layouts["output"], element=descriptor.result_of(op))
+        positions, empty = monoid.places and order.place != "", descriptor.empty_value(op)
+        return cls(monoid, order, source, "output", (layouts["input"], output), empty=empty, input_positions=positions)
 
     @property
     def guarded(self) -> bool:
         return self.guard != NULL
+
+    @property
+    def result(self) -> str:
+        return self.layouts[1].element
 
 
 def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target: Target) -> int:
@@ -137,7 +149,7 @@ def join_carries(
 
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: Fold) -> tuple[int, int, int]:
-    return tiling.launch if fold.result else tiling.fold_launch(descriptor.num_segments)
+    return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
 
 
 def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold) -> Launch:
@@ -145,7 +157,8 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Ti
     value, order, monoid = descriptor.element, fold.order, fold.monoid
     spec = rows.spec(
         "fold_tiles", tiling, _tiles_blocks(descriptor, rows, fold, target),
-        monoid=monoid.name, value=value, result=fold.result, index=order.index, packed=order.packed, place=order.place, guarded=fold.guarded,
+        monoid=monoid.name, value=value, result=fold.result, index=order.index, packed=order.packed, place=order.place,
+        input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     arguments = {
@@ -161,11 +174,12 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Ti
 def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold) -> Launch:
     """Lanes share out the rows."""
     value, index, columns = descriptor.element, fold.order.index, rows.columns
-    access = vector_for(BY_NAME[value].itemsize, columns, (rows.addresses[1], (rows.steps[1], 1)))
+    results = fold.monoid.results
+    access = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     spec = kernel_spec(
         "fold_narrow", tiling.threads, _narrow_blocks(descriptor, fold, target),
         monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=_share(descriptor), access=access,
-        guarded=fold.guarded, clears=fold.cleared != NULL,
+        fills=fold.fills, guarded=fold.guarded, clears=fold.cleared != NULL,
     )  # fmt: skip
     arguments = {
         "input": fold.source, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
@@ -180,8 +194,7 @@ def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     if not descriptor.embedding_dim * descriptor.num_segments:
         return only_checks(op, descriptor, layouts)
     order = order_of(op, descriptor, layouts, target)
-    fold = Fold(descriptor.monoid(op), order, "input", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
-    steps, slots = fold_steps(descriptor, target, fold)
+    steps, slots = fold_steps(descriptor, target, Fold.of(op, descriptor, layouts, order))
     return Recipe((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
 
 
@@ -192,8 +205,7 @@ def moved(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
         return ragged(op, descriptor, layouts, target)
     size = descriptor.row_size
     order = Order("sorted_ids", descriptor.key_type, 1, True)
-    fold = Fold(descriptor.monoid(op), order, "moved", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
-    steps, slots = fold_steps(descriptor, target, fold)
+    steps, slots = fold_steps(descriptor, target, Fold.of(op, descriptor, layouts, order, "moved"))
     by_id = sort(descriptor, "input", size, "moved")
     before = (keys(descriptor, layouts, ""), by_id)
     room = (*key_slots(descriptor), Slot("moved", descriptor.element, rows * descriptor.embedding_dim), scratch_slot(by_id, target))
@@ -202,4 +214,6 @@ def moved(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
 
 def movable(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why rows are not sorted along with their ids."""
+    if descriptor.monoid(op).places:
+        return "sorts rows along with their ids, and so loses where they were"
     return None if descriptor.row_size in (0, 2, 4, 8) else f"is for rows of 2, 4 or 8 bytes, not {descriptor.row_size}"

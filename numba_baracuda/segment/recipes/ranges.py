@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...core.axes import ceil_div
@@ -9,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
-from .fold import Fold, carry_arguments, carry_slots, join_carries, ragged
+from .fold import Fold, carry_arguments, carry_slots, join_carries, movable, ragged
 from .order import Order, key_slots, keys, number_rows, scratch_slot
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     n, columns, segments = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
     if not n * columns * segments:
         return ragged(op, descriptor, layouts, target)
-    value, key, place, monoid = descriptor.element, descriptor.key_type, descriptor.place_type, descriptor.monoid(op)
-    rows, count, single = Rows(descriptor, layouts["input"], layouts["output"]), ceil_div(segments, RANGE), segments <= RANGE
-    moved = not single and descriptor.row_size in (2, 4, 8) and rows.side_by_side(0)
+    value, key, place = descriptor.element, descriptor.key_type, descriptor.place_type
+    fold = Fold.of(op, descriptor, layouts, Order("segment_ids", descriptor.index, ids_step(layouts), packed=False))
+    rows, count, single = Rows(descriptor, *fold.layouts), ceil_div(segments, RANGE), segments <= RANGE
+    moved = not single and movable(op, descriptor) is None and rows.side_by_side(0)
     part = max(PART_TILES, ceil_div(3 * n, 2 * max(count, target.multiprocessors * PART_BLOCKS) * RANGE_TILE)) * RANGE_TILE
     most = ceil_div(n, part) if single else count + n // part
     carries = (most * segments if most > 1 else 0) if single else 2 * (n // part) * RANGE  # most that parts of ranges leave that have several
@@ -66,7 +68,7 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, carried = [*check_slots(descriptor)], NULL
     if single:
-        order, split = Order("segment_ids", descriptor.index, ids_step(layouts), packed=False), dict.fromkeys(_SPLIT, NULL)
+        order, split = fold.order, dict.fromkeys(_SPLIT, NULL)
     else:
         order = Order("sorted_ids", key, 1, True) if moved else Order("sorted_ids", key, 1, True, "permutation", place)
         split, carried = _SPLIT, "carried"
@@ -83,11 +85,10 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
             Slot(split["owners"], "i32", most), Slot(carried, "i32", 1),
         ]  # fmt: skip
     if carries:
-        slots += carry_slots(carries, columns * monoid.width, BY_NAME[value].accumulator)
+        slots += carry_slots(carries, columns * fold.monoid.width, BY_NAME[value].accumulator)
     source = ("moved", columns) if moved else ("input", rows.steps[0])
-    steps.append(_fold(op, descriptor, rows, order, source, split, (count, part, most), carries > 0))
+    steps.append(_fold(op, descriptor, rows, replace(fold, order=order), source, split, (count, part, most), carries > 0))
     if carries:
-        fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
         steps.append(join_carries(descriptor, rows, fold, carries, blank=True, count=carried, blocks=2 * target.multiprocessors))
     return Recipe(tuple(steps), tuple(slots))
 
@@ -113,24 +114,24 @@ def _by_range(
 
 
 def _fold(
-    op: Op, descriptor: SegmentDescriptor, rows: Rows, order: Order, source: tuple[str, int], split: dict[str, str],
+    op: Op, descriptor: SegmentDescriptor, rows: Rows, fold: Fold, source: tuple[str, int], split: dict[str, str],
     extents: tuple[int, int, int], several: bool,
 ) -> Launch:  # fmt: skip
     """The launch of the fold. ``source`` is a name and the step of its rows; ``extents`` are ranges, rows of a part, and most parts."""
-    value, monoid, columns = descriptor.element, descriptor.monoid(op), descriptor.embedding_dim
+    value, order, monoid, columns = descriptor.element, fold.order, fold.monoid, descriptor.embedding_dim
     state = BY_NAME[value].accumulator
     size = BY_NAME[state].itemsize
     shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=32)
     spec = rows.spec(
         "fold_ranges", shape, 3 if shape.lanes > 1 and size == 4 else 2,
-        monoid=monoid.name, value=value, index=order.index, placed=order.place != "", single=split["begins"] == NULL,
+        monoid=monoid.name, value=value, result=fold.result, index=order.index, placed=order.place != "", single=split["begins"] == NULL,
     )  # fmt: skip
     shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size
     count, part, most = extents
     arguments = {
         "ids": order.ids, "places": order.permutation, "input": source[0], **split, "output": "output", **carry_arguments(several),
         "rows": descriptor.num_inputs, "columns": columns, "segments": descriptor.num_segments, "ranges": count, "part": part, "pieces": most,
-        "empty": descriptor.empty_value(op), "correction": taken(descriptor, monoid), "ids_step": order.step,
+        "empty": fold.empty, "correction": taken(descriptor, monoid), "ids_step": order.step,
         **rows.arguments(("input", "output")), "input_row": source[1],
     }  # fmt: skip
     return Launch(spec, (most, THREADS, shared), arguments)

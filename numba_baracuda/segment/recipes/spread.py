@@ -51,7 +51,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     if rule.fold and segments:
         state, monoid = BY_NAME[value].accumulator, monoid_of(rule.fold)
         first, *others = rule.over
-        place, guard = scratch(descriptor, layouts[first]), NULL
+        place, guard = replace(scratch(descriptor, layouts[first]), element=state), NULL
         if rule.guarded:
             guard = "guard"
             slots.append(Slot(guard, "i32", 4))
@@ -59,7 +59,7 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         kept = "kept"
         slots.append(Slot(kept, state, segments * columns * monoid.results))
         other = (others[0], layouts[others[0]]) if others else None
-        fold = Fold(monoid, order, first, kept, (layouts[first], place), other, state, guard)
+        fold = Fold(monoid, order, first, kept, (layouts[first], place), other, guard, fills=False)
         placed = _places(descriptor, layouts, rule, fold)
         if placed:
             steps.append(Clear(kept, 0xFF))
