@@ -13,6 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+import numba_baracuda as nb
+from numba_baracuda.core.dtypes import numpy_dtype
+
 Array = np.ndarray[Any, Any]
 
 
@@ -21,12 +24,14 @@ class Truth:
     """``value``, and what a rounding error is measured by: ``scale`` = Σ |terms| of each element, and how many ``terms`` were folded.
 
     ``terms`` is one number a row or one for each element. Errors of the accumulator grow with its root, the last rounding does not, so the square
-    of a condition number belongs here. Where the scale is 0 the value must be met exactly, as must all integers.
+    of a condition number belongs here. Where the scale is 0 the value must be met exactly, as must all integers. ``element`` is that of the result
+    where it is not that of the values.
     """
 
     value: Array
     scale: Array
     terms: Array
+    element: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,19 @@ def _extreme(combine: np.ufunc) -> Callable[..., Truth]:
         return _exact(Runs(ids, asked.segments).fold(combine, input, asked.empty))
 
     return extreme
+
+
+def _first(combine: np.ufunc) -> Callable[..., Truth]:
+    """The first row that holds the extreme, or a NaN."""
+
+    def first(input: Array, ids: Array, asked: Asked) -> Truth:
+        runs = Runs(ids, asked.segments)
+        best = runs.spread(runs.fold(combine, input, 0))
+        hit = (input == best) | (np.isnan(input) & np.isnan(best))
+        row = np.broadcast_to(_column(np.arange(len(input)), input), input.shape)
+        return _exact(runs.fold(np.minimum, np.where(hit, row, len(input)), asked.empty))
+
+    return first
 
 
 def _sum_backward(d_output: Array, ids: Array, asked: Asked) -> Truth:
@@ -299,6 +317,8 @@ _BY_STEM: dict[str, Callable[..., Truth]] = {
     "std": _std,
     "softmax": _softmax,
     "log_softmax": _log_softmax,
+    "argmax": _first(np.maximum),
+    "argmin": _first(np.minimum),
     "sum_backward": _sum_backward,
     "mean_backward": _mean_backward,
     "max_backward": _extreme_backward(np.maximum),
@@ -311,33 +331,21 @@ _BY_STEM: dict[str, Callable[..., Truth]] = {
     "softmax_backward": _softmax_backward,
     "log_softmax_backward": _log_softmax_backward,
 }
-REFERENCES = {f"{order}segment_{name}": compute for order in ("", "unsorted_") for name, compute in _BY_STEM.items()}
-
-#: inputs of the gradients, in their order
-GRADIENT_INPUTS = {
-    "sum": ("d_output", "segment_ids"),
-    "mean": ("d_output", "segment_ids"),
-    "max": ("d_output", "input", "segment_ids"),
-    "min": ("d_output", "input", "segment_ids"),
-    "prod": ("d_output", "input", "output", "segment_ids"),
-    "logsumexp": ("d_output", "input", "output", "segment_ids"),
-    "norm2": ("d_output", "input", "output", "segment_ids"),
-    "var": ("d_output", "input", "segment_ids"),
-    "std": ("d_output", "input", "output", "segment_ids"),
-    "softmax": ("d_output", "output", "segment_ids"),
-    "log_softmax": ("d_output", "output", "segment_ids"),
-}
+OPS = {name: op for name, op in nb.OPS.items() if op.family == "segment"}
+REFERENCES = {name: _BY_STEM[kind] for name in OPS if (kind := name.removeprefix("unsorted_").removeprefix("segment_")) in _BY_STEM}
 FLOATS, INTEGERS = ("f16", "bf16", "f32", "f64"), ("i32", "i64")
-#: ops that take integers as well, whose gradients do not
-WITH_INTEGERS = ("sum", "max", "min", "prod")
-#: ops that have a result for each row
-BY_ROW = ("softmax", "log_softmax")
 IDENTITY = {"prod": 1, "max": -np.inf, "min": np.inf, "logsumexp": -np.inf}
 
 
 def stem(name: str) -> str:
     """What an op computes: ``"max"`` for ``"unsorted_segment_max_backward"``."""
     return name.removeprefix("unsorted_").removeprefix("segment_").removesuffix("_backward")
+
+
+#: what ops compute that take integers as well, that have a result for each row, and whose results are no values
+WITH_INTEGERS = tuple(dict.fromkeys(stem(name) for name, op in OPS.items() if {*INTEGERS} <= {*op.elements}))
+BY_ROW = tuple(dict.fromkeys(stem(name) for name, op in OPS.items() if not op.traits["backward"] and op.operands[-1].axes[0] == "num_inputs"))
+POSITIONS = tuple(dict.fromkeys(stem(name) for name, op in OPS.items() if op.traits["results"]))
 
 
 def is_whole(dtype: Any) -> bool:
@@ -350,25 +358,28 @@ def empty_of(name: str, dtype: Any, empty: float | str | None = None) -> float:
     least, most = (int(limits.min), int(limits.max)) if is_whole(dtype) else (float(limits.min), float(limits.max))
     kind = stem(name)
     if empty is None:
-        unsorted = {"max": least, "min": most} if name.startswith("unsorted") else {"max": 0, "min": 0}
-        return {**IDENTITY, **unsorted}.get(kind, 0)
+        usual: Any = OPS[name].traits["empty"]
+        return {"least": least, "greatest": most, "-inf": -np.inf}.get(usual, usual)
     if empty != "identity":
         return int(empty) if is_whole(dtype) else float(empty)
     return {-np.inf: least, np.inf: most}.get(IDENTITY.get(kind, 0), IDENTITY.get(kind, 0)) if is_whole(dtype) else IDENTITY.get(kind, 0)
 
 
 def truth(
-    name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *, ties: str = "first", correction: float = 1
-) -> Truth:
-    """The truth for inputs of the op's own dtype, and options as the op takes them. What is too large for that dtype is an infinity."""
+    name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *,
+    ties: str = "first", correction: float = 1, result: str = "",
+) -> Truth:  # fmt: skip
+    """The truth for inputs of the op's own dtype, and options as descriptors have them. What is too large for that dtype is an infinity."""
     dtype = next(array.dtype for operand, array in given.items() if operand != "segment_ids")
     work = np.int64 if is_whole(dtype) else np.float64
     wide = [array if operand == "segment_ids" else array.astype(work) for operand, array in given.items()]
     backward = name.endswith("_backward") or stem(name) in BY_ROW
+    element = result or (*OPS[name].traits["results"], "")[0]
+    dtype = numpy_dtype(element) if element else dtype
     with np.errstate(all="ignore"):
         made = REFERENCES[name](*wide, Asked(segments, 0 if backward else empty_of(name, dtype, empty), ties, correction))
         held = made.value.astype(dtype)
         if is_whole(dtype):
-            return Truth(held, made.scale, made.terms)
+            return Truth(held, made.scale, made.terms, element)
         held = held.astype(np.float64)
         return Truth(np.where(np.isinf(held), held, made.value), made.scale, made.terms)

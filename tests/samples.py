@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import KINDS
-from references import BY_ROW, INTEGERS, Array, stem, truth
+from references import BY_ROW, INTEGERS, OPS, POSITIONS, Array, stem, truth
 from tolerance import assert_close
 
-import numba_baracuda as nb
 from numba_baracuda import SegmentDescriptor
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.dtypes import numpy_dtype
@@ -27,8 +26,6 @@ from numba_baracuda.plans import plan
 from numba_baracuda.segment.tiling import FOLD_THREADS, GAP, UNROLL, Tiling, share_for
 
 Ids = Callable[[np.random.Generator, int, int], Array]
-#: the ops of the segment family
-OPS = {name: op for name, op in nb.OPS.items() if op.family == "segment"}
 
 
 def uniform(low: float = 0.0, high: float = 1.0) -> Ids:
@@ -211,7 +208,7 @@ CORE = [
 BRIEF = [
     sample for sample in CORE if sample.name in ("core, 3 columns", "core, whole numbers", "core, no rows", "core, 36 columns", "core, no columns")
 ]
-TWINS = ("min", "std")
+TWINS = {"min": "max", "std": "var", "argmin": "argmax"}
 #: element types for ops of which ``CORE`` is shown; those of which ``BRIEF`` is meet the first
 TYPES = [
     Sample("core, f16", 150, (3,), 40, runs, "f16"),
@@ -270,8 +267,8 @@ def boundaries(columns: int, vector: int, multiprocessors: int, length: int) -> 
     return [UNROLL - 1, UNROLL + 1, block - 1, block, block + 1, 5 * block + UNROLL - 1, *([full, full + 1] if multiprocessors > 1 else [])]
 
 
-FORWARD = [op for op in OPS.values() if op.backward is not None]
-BACKWARD = [op for op in OPS.values() if op.backward is None]
+FORWARD = [op for op in OPS.values() if not op.traits["backward"]]
+BACKWARD = [op for op in OPS.values() if op.traits["backward"]]
 
 
 @functools.cache
@@ -329,13 +326,14 @@ def name_of(parameter: Any) -> str:
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], op: Op, sample: Sample) -> Array:
     """Values whose products neither overflow nor vanish, if the op multiplies."""
+    whole = sample.whole or stem(op.name) in POSITIONS  # which ties tell apart
     if sample.element in INTEGERS:
-        return rng.integers(-3, 4, shape) if stem(op.name) == "prod" else rng.integers(*((-8, 9) if sample.whole else (-1000, 1001)), shape)
+        return rng.integers(-3, 4, shape) if stem(op.name) == "prod" else rng.integers(*((-8, 9) if whole else (-1000, 1001)), shape)
     if stem(op.name) == "prod":
         made = rng.choice([-2.0, -1.0, 0.0, 0.5, 1.0], shape, p=[0.2, 0.25, 0.1, 0.2, 0.25])
         spread = min(0.3, (6 if sample.element == "f16" else 20) / np.sqrt(sample.rows + 1))
         return made if sample.whole else rng.choice([-1.0, 1.0], shape) * np.exp(rng.uniform(-spread, spread, shape))
-    made = rng.integers(-8, 9, shape).astype(np.float64) if sample.whole else rng.standard_normal(shape) * 3
+    made = rng.integers(-8, 9, shape).astype(np.float64) if whole else rng.standard_normal(shape) * 3
     return made + sample.offset
 
 
@@ -395,7 +393,7 @@ def run(kind: Any, made: plan.Plan, given: dict[str, Array], seed: int | None = 
     kind = suited(kind, made.descriptor.element)
     output = made.op.operands[-1]
     first = next(iter(given.values()))
-    out = kind.poisoned((getattr(made.descriptor, output.axes[0]), *first.shape[1:]), first.dtype)
+    out = kind.poisoned((getattr(made.descriptor, output.axes[0]), *first.shape[1:]), numpy_dtype(made.descriptor.result_of(made.op)))
     with kind.schedule(seed):
         made.run(**{name: kind.array(array) for name, array in given.items()}, **{output.name: out}, **keywords)
     return kind.numpy(out)
@@ -406,6 +404,11 @@ def check(kind: Any, op: Op, variant: Variant, sample: Sample, given: dict[str, 
     got = run(kind, plan_of(op, variant, descriptor(op, sample, **options), multiprocessors), given, sample.schedule)
     assert_close(got, truth(op.name, given, sample.segments, **options), sample.element, op.name)
     return got
+
+
+def output_type(op: Op, sample: Sample) -> Any:
+    """The NumPy dtype of an op's result."""
+    return numpy_dtype(descriptor(op, sample).result_of(op))
 
 
 def function(op: Op) -> Callable[..., Any]:

@@ -47,9 +47,10 @@ def test_functions_have_signatures(name: str) -> None:
     assert {"out", "stream", "workspace", "check_ids", "deterministic"} <= keywords
     assert ("num_segments" in parameters) == samples.takes_segments(op)
     assert ("empty" in keywords) == samples.takes_empty(op)
-    assert ("ties" in keywords) == (not op.backward and stem(name) in ("max", "min"))
+    assert ("ties" in keywords) == (op.traits["backward"] and stem(name) in ("max", "min"))
+    assert ("dtype" in keywords) == bool(op.traits["results"])
     assert ("correction" in keywords) == (stem(name) in ("var", "std"))
-    defaults = {"empty": None, "check_ids": False, "deterministic": True, "ties": "first", "correction": 1, "num_segments": None}
+    defaults = {"empty": None, "check_ids": False, "deterministic": True, "ties": "first", "correction": 1, "num_segments": None, "dtype": None}
     assert all(parameter.default == defaults[name] for name, parameter in parameters.items() if name in defaults)
     assert function.__name__ == function.__qualname__ == name
     assert function.__module__ == f"numba_baracuda.{op.family}"

@@ -11,7 +11,7 @@ import references
 import samples
 from hypothesis import strategies as st
 from kinds import Kind, lay
-from references import BY_ROW, stem
+from references import BY_ROW, POSITIONS, stem
 from samples import FORWARD, Sample, cases, check, name_of, represents, runs, takes_empty, tells, variants_of
 from tolerance import assert_close
 
@@ -60,8 +60,13 @@ def test_runs_across_many_blocks(emulator: Kind, op: Op, variant: Variant) -> No
 EMPTIES = [None, 2.5, -np.inf, np.nan, "identity"]
 
 
+VALUES = [op for op in FORWARD if takes_empty(op) and stem(op.name) not in POSITIONS]
+
+
 @pytest.mark.parametrize(
-    ("op", "variant", "empty"), cases([op for op in FORWARD if takes_empty(op)], EMPTIES, [None, np.nan, "identity"]), ids=name_of
+    ("op", "variant", "empty"),
+    [*cases(VALUES, EMPTIES, [None, np.nan, "identity"]), *cases([op for op in FORWARD if stem(op.name) in POSITIONS], [], [None, 7])],
+    ids=name_of,
 )
 def test_empty_segments(kind: Kind, op: Op, variant: Variant, empty: Any) -> None:
     """In front, in the middle, at the end, in long gaps, and all of them."""
@@ -94,7 +99,7 @@ def test_negative_zeros(kind: Kind, op: Op, variant: Variant) -> None:
     given = samples.operands(op, sample)
     given["input"][...] = np.where(np.arange(3) % 2, -0.0, 0.0)
     got = check(kind, op, variant, sample, given)
-    assert (got == 0).all() == (stem(op.name) not in ("logsumexp", *BY_ROW))
+    assert (got == 0).all() == (stem(op.name) not in ("logsumexp", *BY_ROW, *POSITIONS))
 
 
 @EVERY_OP
@@ -106,7 +111,8 @@ def test_the_function(any_kind: Kind, op: Op, deterministic: bool) -> None:
     on_device = [lay(any_kind, "contiguous", array) for array in given.values()]
     made = samples.call(op, on_device, sample.segments, deterministic=deterministic)
     assert any_kind.owns(made)
-    out = lay(any_kind, "contiguous", np.full((sample.rows if stem(op.name) in BY_ROW else sample.segments, 3, 1), 99, np.float32))
+    shape = (sample.rows if stem(op.name) in BY_ROW else sample.segments, 3, 1)
+    out = lay(any_kind, "contiguous", np.full(shape, 99, samples.output_type(op, sample)))
     assert samples.call(op, on_device, sample.segments, deterministic=deterministic, out=out) is out
     assert_close(any_kind.numpy(made), references.truth(op.name, given, sample.segments), sample.element, op.name)
     np.testing.assert_array_equal(any_kind.numpy(out), any_kind.numpy(made))

@@ -278,7 +278,7 @@ def test_torch_graphs(op: Op, variant: Variant) -> None:
 
 
 @pytest.mark.parametrize(
-    "op", [op for op in OPS.values() if op.traits["ordered"] or (op.backward is None and stem(op.name) in ("sum", "mean"))], ids=name_of
+    "op", [op for op in OPS.values() if op.traits["ordered"] or (op.traits["backward"] and stem(op.name) in ("sum", "mean"))], ids=name_of
 )
 def test_torch_graphs_of_functions_that_allocate(op: Op) -> None:
     """Results and workspaces come from the graph's own pool."""
@@ -414,8 +414,9 @@ def test_kernels_can_be_launched_by_hand_on_arrays() -> None:
     assert shape.row_blocks == 1
     strides = (columns,), (1,), (1,)
     fold = kernels.fold_tiles(
-        monoid="sum", value="f32", result="", index="i32", vector=4, lanes=shape.lanes, packed=True, place="", guarded=False, dims=1
-    )
+        monoid="sum", value="f32", result="f32", index="i32", vector=4, lanes=shape.lanes, packed=True, place="", input_positions=False, fills=True,
+        guarded=False, dims=1,
+    )  # fmt: skip
     flat = x.ravel()
     fold[fold.launch_config(rows, columns, segments, tile)[:2]](
         flat, flat, ids, none["i64"], none["i32"], y.ravel(), none["i64"], none["i64"], none["f32"],

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import names
 import pytest
 
 import numba_baracuda as nb
@@ -64,7 +65,12 @@ def test_type_checkers_see_exactly_the_lazy_names() -> None:
         for alias in statement.names:
             assert alias.asname == alias.name, f"{alias.name} is imported without `as`, so type checkers take it for private"
             seen[alias.name] = statement.module
-    assert seen == nb._HOME_OF
+    assert seen == nb._HOME_OF | {name: op.family for name, op in nb.OPS.items()}
+
+
+@pytest.mark.parametrize("path", names.PATHS, ids=lambda path: path.parent.name)
+def test_type_checkers_read_what_the_tables_say(path: Path) -> None:
+    assert path.read_text() == names.renewed(path), "python -m tests.names renews it"
 
 
 def test_every_op_is_a_public_function() -> None:

@@ -17,7 +17,7 @@ import pytest
 from numba_baracuda.arrays import allocation, arrays
 from numba_baracuda.core import errors, op
 from numba_baracuda.core.spec import Cubin, KernelSpec, Parameter
-from numba_baracuda.core.vocabulary import OpCategory, SegmentKind
+from numba_baracuda.core.vocabulary import OpCategory, ReduceKind
 from numba_baracuda.plans import plan
 from numba_baracuda.runtime import cache, driver, launch, radix
 
@@ -417,7 +417,7 @@ def declare(monkeypatch: pytest.MonkeyPatch, **types: str) -> None:
 def bound(monkeypatch: pytest.MonkeyPatch, *steps: op.Step) -> plan.Bound:
     """Steps over operands x and y and slots ``first`` and ``second``; kernels are compiled to nothing."""
     operands = op.Operand("x", ("n",)), op.Operand("y", ("n",), output=True)
-    row = op.Op("row", SegmentKind.SEGMENT_SUM, OpCategory.SEGMENT_OPS, "none", "y = x", operands, (), ("f32",))
+    row = op.Op("row", ReduceKind.SUM, OpCategory.SEGMENT_OPS, "none", "y = x", operands, (), ("f32",))
     recipe = op.Recipe(steps, (op.Slot("first", "i64", 3), op.Slot("second", "i64", 1)))
     return plan.Bound(row, recipe, [X, Y], op.Target((9, 0), 132), 0)
 

@@ -45,7 +45,7 @@ def check(kind: Kind, op: Op, variant: Variant, sample: Sample = SAMPLE, **layou
         placed[operand.name] = lay(kind, layout, given[operand.name])
     described = samples.descriptor(op, sample)
     shape = (getattr(described, output.axes[0]), *sample.trailing)
-    out = lay(kind, layouts.get("output", "contiguous"), np.full(shape, 77, next(iter(given.values())).dtype))
+    out = lay(kind, layouts.get("output", "contiguous"), np.full(shape, 77, samples.output_type(op, sample)))
     with kind.schedule(sample.seed):
         samples.plan_of(op, variant, described).run(**placed, **{output.name: out})
     assert_close(kind.numpy(out), references.truth(op.name, given, sample.segments), sample.element, op.name)

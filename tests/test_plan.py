@@ -25,7 +25,7 @@ from tolerance import assert_close
 import numba_baracuda as nb
 from numba_baracuda import PlanPreference, SegmentDescriptor
 from numba_baracuda.arrays import allocation, arrays
-from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.dtypes import BY_NAME
 from numba_baracuda.core.op import Layout, Op, Sort, Target, Variant
 from numba_baracuda.plans import binding
 from numba_baracuda.plans import plan as plans
@@ -45,7 +45,7 @@ def operands_for(kind: Kind, made: plans.Plan, sample: Sample) -> dict[str, Any]
     given = {name: kind.array(array) for name, array in samples.operands(made.op, sample).items()}
     output = made.op.operands[-1]
     shape = (getattr(made.descriptor, output.axes[0]), *sample.trailing)
-    return {**given, output.name: kind.poisoned(shape, numpy_dtype(sample.element))}
+    return {**given, output.name: kind.poisoned(shape, samples.output_type(made.op, sample))}
 
 
 # ---------------------------------------------------------------- select

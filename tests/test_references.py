@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import references
-from references import BY_ROW, FLOATS, INTEGERS, REFERENCES, WITH_INTEGERS, stem, truth
+from references import BY_ROW, FLOATS, INTEGERS, POSITIONS, REFERENCES, stem, truth
 from tolerance import assert_close
 
 from numba_baracuda.core.dtypes import numpy_dtype
@@ -34,6 +34,10 @@ def _greatest(x: list[float]) -> float:
     return NAN if any(each != each for each in x) else max(x)
 
 
+def _first(x: list[float], wanted: float) -> int:
+    return next(k for k, each in enumerate(x) if each == wanted or (each != each and wanted != wanted))
+
+
 #: what a slice with at least one element gives
 PLAIN: dict[str, Callable[[list[float], float], Any]] = {
     "sum": lambda x, correction: math.fsum(x),
@@ -47,6 +51,8 @@ PLAIN: dict[str, Callable[[list[float], float], Any]] = {
     "std": lambda x, correction: math.sqrt(_variance(x, correction)),
     "softmax": lambda x, correction: [math.exp(each - _log_sum_exp(x)) for each in x],
     "log_softmax": lambda x, correction: [each - _log_sum_exp(x) for each in x],
+    "argmax": lambda x, correction: _first(x, _greatest(x)),
+    "argmin": lambda x, correction: _first(x, -_greatest([-each for each in x])),
 }
 
 
@@ -57,6 +63,7 @@ def _slice_by_slice(name: str, x: np.ndarray, ids: np.ndarray, segments: int, em
         rows = [row for row in range(len(ids)) if ids[row] == segment]
         for column in np.ndindex(x.shape[1:]) if rows else ():
             made = PLAIN[stem(name)]([float(x[(row, *column)]) for row in rows], correction)
+            made = rows[made] if stem(name) in POSITIONS else made
             for place, value in zip(rows, made, strict=True) if by_row else [(segment, made)]:
                 out[(place, *column)] = value
     return out
@@ -70,7 +77,7 @@ def test_forward(name: str, trailing: tuple[int, ...], correction: float) -> Non
     rng = np.random.default_rng([len(name), int(4 * correction)])
     ids, segments = rng.integers(-2, 12, 40) // 2 * 2, 11
     x = rng.standard_normal((40, *trailing)) * 2 + 1
-    for empty in (None, 2.5, NAN, "identity"):
+    for empty in (None, 7) if stem(name) in POSITIONS else (None, 2.5, NAN, "identity"):
         got = truth(name, {"input": x, "segment_ids": ids}, segments, empty, correction=correction).value
         wanted = _slice_by_slice(name, x, ids, segments, references.empty_of(name, np.float64, empty), correction)
         np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-300)
@@ -110,20 +117,25 @@ def test_defaults_of_empty_segments() -> None:
         for order in ("", "unsorted_"):
             assert [references.empty_of(f"{order}segment_{kind}", dtype, "identity") for kind in kinds] == [0, 0, -INF, INF, 1, -INF, 0, 0, 0]
     for bits, dtype in ((31, np.int32), (63, np.int64)):
-        assert [references.empty_of(f"unsorted_segment_{kind}", dtype) for kind in WITH_INTEGERS] == [0, -(1 << bits), (1 << bits) - 1, 1]
-        assert [references.empty_of(f"segment_{kind}", dtype, "identity") for kind in WITH_INTEGERS] == [0, -(1 << bits), (1 << bits) - 1, 1]
-        assert [references.empty_of(f"segment_{kind}", dtype) for kind in WITH_INTEGERS] == [0, 0, 0, 1]
+        assert [references.empty_of(f"unsorted_segment_{kind}", dtype) for kind in EXACT] == [0, -(1 << bits), (1 << bits) - 1, 1]
+        assert [references.empty_of(f"segment_{kind}", dtype, "identity") for kind in EXACT] == [0, -(1 << bits), (1 << bits) - 1, 1]
+        assert [references.empty_of(f"segment_{kind}", dtype) for kind in EXACT] == [0, 0, 0, 1]
+        assert [references.empty_of(f"{order}segment_{kind}", dtype) for order in ("", "unsorted_") for kind in POSITIONS] == [-1] * 4
+
+
+#: of any integers
+EXACT: dict[str, Callable[..., int]] = {"sum": sum, "max": max, "min": min, "prod": math.prod}
 
 
 @pytest.mark.parametrize("element", INTEGERS)
-@pytest.mark.parametrize("kind", WITH_INTEGERS)
+@pytest.mark.parametrize("kind", EXACT)
 def test_integers_wrap(element: str, kind: str) -> None:
     dtype, bits = numpy_dtype(element), 8 * numpy_dtype(element).itemsize
     rng = np.random.default_rng(bits)
     x, ids = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (40, 2), dtype, endpoint=True), rng.integers(0, 3, 40)
     got = truth(f"segment_{kind}", {"input": x, "segment_ids": ids}, 3).value
     for segment, column in np.ndindex(3, 2):
-        exact = {"sum": sum, "max": max, "min": min, "prod": math.prod}[kind](int(each) for each in x[ids == segment, column])
+        exact = EXACT[kind](int(each) for each in x[ids == segment, column])
         assert int(got[segment, column]) == (exact + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
     assert got.dtype == dtype
 
@@ -139,7 +151,7 @@ def test_what_an_element_cannot_hold_is_infinite(element: str) -> None:
 
 @pytest.mark.parametrize("correction", [0, 0.5, 1, 2])
 @pytest.mark.parametrize("trailing", [(), (3,)], ids=str)
-@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.parametrize("name", [name for name in FORWARD if f"{name}_backward" in REFERENCES])
 def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ...], correction: float) -> None:
     """Among segments of 0, 1, 2 and more rows."""
     rng = np.random.default_rng(len(name))
@@ -159,7 +171,7 @@ def test_gradients_against_finite_differences(name: str, trailing: tuple[int, ..
         nudge[place] = step
         slopes[place] = (loss(x + nudge) - loss(x - nudge)) / (2 * step)
     known = {"d_output": weights, "input": x, "output": output, "segment_ids": ids}
-    saved = {operand: known[operand] for operand in references.GRADIENT_INPUTS[stem(name)]}
+    saved = {operand.name: known[operand.name] for operand in references.OPS[f"{name}_backward"].operands[:-1]}
     for ties in ("first", "all", "even"):
         made = truth(f"{name}_backward", saved, segments, ties=ties, correction=correction)
         np.testing.assert_allclose(made.value, slopes, rtol=1e-6, atol=1e-7)

@@ -29,8 +29,8 @@ def allowed(truth: Truth, element: str, op: str) -> Array:
 
 
 def assert_close(got: Any, truth: Truth, element: str, op: str) -> None:
-    """``got`` is a NumPy array of the element's dtype that meets the truth; NaN and infinities stand where they should."""
-    assert got.dtype == dtypes.numpy_dtype(element)
+    """``got`` is a NumPy array of the element's dtype, or of the truth's own, and meets the truth; NaN and infinities stand where they should."""
+    assert got.dtype == dtypes.numpy_dtype(truth.element or element)
     assert got.shape == truth.value.shape
     if is_whole(got.dtype):
         np.testing.assert_array_equal(got, truth.value, err_msg=f"{op}: integers")

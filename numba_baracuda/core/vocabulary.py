@@ -38,10 +38,11 @@ class Named(enum.IntEnum):
         raise InvalidProblem(f"{cls.__name__}: got {value!r}, wants one of {names}")
 
 
-def numbered(name: str, numbers: Mapping[str, int]) -> type[Named]:
+def numbered(name: str, doc: str, numbers: Mapping[str, int]) -> type[Named]:
     """A public class of names whose numbers a table gives, in the order of the numbers."""
     make: Any = Named
     found: type[Named] = enum.unique(make(name, sorted(numbers.items(), key=lambda item: item[1]), module=__name__.partition(".")[0]))
+    found.__doc__ = doc
     return found
 
 

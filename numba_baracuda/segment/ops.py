@@ -236,8 +236,10 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     return {op.name: function_of(op) for op in made}
 
 
-#: the numbers go into ``KernelSku.op``
-KINDS = numbered("SegmentKind", {name.upper(): number for row in TABLE for name, number in zip(_names(row), row.kinds, strict=True)})
+KINDS = numbered(
+    "SegmentKind", "Segment ops; the numbers go into ``KernelSku.op``.",
+    {name.upper(): number for row in TABLE for name, number in zip(_names(row), row.kinds, strict=True)},
+)  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 for _prefix in _PREFIXES:
     for _row in TABLE:
