@@ -69,6 +69,14 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
         apart = x - take(fold("sum")(y, x, ids) / counts, ids)
         return fold("sum")(y, apart * apart, ids) / jnp.maximum(counts - 1, 1)
 
+    def first(kind: str) -> Callable[..., Any]:
+        def run(y: Any, x: Any, ids: Any) -> Any:
+            best = x == take(fold(kind)(y, x, ids), ids)
+            rows = jnp.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1))
+            return fold("min")(y, jnp.where(best, rows, len(x)), ids)
+
+        return run
+
     def shifted(y: Any, x: Any, ids: Any) -> tuple[Any, Any, Any]:
         top = fold("max")(y, x, ids)
         powers = jnp.exp(x - take(top, ids))
@@ -112,6 +120,8 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
             lambda dy, x, ids, y: jnp.where(x == take(y, ids), take(dy, ids), 0),
         )
     yield Peer("take", f"{op}prod_backward", lambda t: (t.d_output, t.input, t.output, t.segment_ids), lambda dy, x, y, ids: take(dy * y, ids) / x)
+    for kind, name in (("max", "argmax"), ("min", "argmin")):
+        yield Peer(f"segment_{kind} + segment_min", op + name, lambda t: (t.lengths, t.input, t.segment_ids), first(kind))
     saved: Callable[[Given], tuple[Any, ...]] = lambda t: (t.lengths, t.d_output, t.output, t.segment_ids)  # noqa: E731
     yield Peer("segment_sum", f"{op}softmax_backward", saved, softmax_gradient)
     yield Peer("segment_sum", f"{op}log_softmax_backward", saved, log_softmax_gradient)

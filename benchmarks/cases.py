@@ -42,6 +42,7 @@ FEW_NARROW: Extents = ("uniform", 20 * MILLION, 16, 64)
 SMALL: Extents = ("uniform", 100_000, 16, 5_000)
 
 KINDS = ("sum", "mean", "max", "min", "prod")
+FIRST = ("argmax", "argmin")
 
 
 def _rows(pattern: str, kinds: Iterable[str], extents: Iterable[Extents], **options: Any) -> Iterator[Case]:
@@ -60,6 +61,7 @@ def sorted_cases() -> Iterator[Case]:
     yield from _rows(op, KINDS, [WIDE], element="bf16")
     yield from _rows(op, KINDS, [HALF], element="f64")
     yield from _rows(op, ["logsumexp", "norm2", "var"], [WIDE])
+    yield from _rows(op, FIRST, [WIDE])
     yield from _rows(op, ["softmax"], [HEADS_4, HEADS_8])
     yield from _rows(op, ["log_softmax"], [HEADS_8])
 
@@ -72,6 +74,7 @@ def unsorted_cases() -> Iterator[Case]:
     yield from _rows(op, ["sum", "mean", "prod"], EVERY, deterministic=False)
     yield from _rows(op, ["max", "min"], UNIFORM, variant="atomic_exact")
     yield from _rows(op, INDEXED, UNIFORM, indexed=True)
+    yield from _rows(op, FIRST, [WIDE])
     yield from _rows(op, ["softmax", "log_softmax"], [HEADS_8])
     yield from _rows(op, ["sum", "max"], [FEW_SINGLE])
     yield from _rows(op, ["sum"], [FEW_NARROW])

@@ -81,7 +81,8 @@ class SegmentCase:
         found = {}
         for operand in OPS[self.op].operands:
             shape = tuple(extents[axis] for axis in operand.axes if axis != "embedding_dim" or self.columns != 1)
-            found[operand.name] = Spec(shape, self.index if operand.index else self.element, operand.output)
+            element = (operand.element.split() or [self.index if operand.index else self.element])[0]
+            found[operand.name] = Spec(shape, element, operand.output)
         return found
 
     @property

@@ -13,6 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from numba_baracuda import OPS
+
 from .checks import Truth, column
 from .values import wide
 
@@ -71,6 +73,22 @@ def _mean(runs: Runs, o: Operands, empty: float) -> Truth:
 
 def _extreme(which: str) -> Row:
     return lambda runs, o, empty: Truth(runs.fold(getattr(runs.xp, which), o["input"], empty), None, runs.counts)
+
+
+def _winners(runs: Runs, x: Any, which: str) -> tuple[Any, Any]:
+    """Which rows hold the extreme of their segment, and the first of these in each segment, as many as there are rows in empty ones."""
+    xp = runs.xp
+    best = x == runs.spread(runs.fold(getattr(xp, which), x))
+    row = column(xp.arange(len(x), dtype=xp.float64), x)
+    return best, runs.fold(xp.minimum, xp.where(best, row, len(x)), len(x))
+
+
+def _first(which: str) -> Row:
+    def first(runs: Runs, o: Operands, empty: float) -> Truth:
+        rows = _winners(runs, o["input"], which)[1]
+        return Truth(runs.xp.where(column(runs.counts == 0, rows), empty, rows), None, runs.counts)
+
+    return first
 
 
 def _prod(runs: Runs, o: Operands, empty: float) -> Truth:
@@ -134,9 +152,8 @@ def _extreme_backward(which: str) -> Row:
 
     def backward(runs: Runs, o: Operands, empty: float) -> Truth:
         xp, x = runs.xp, o["input"]
-        row = column(xp.arange(len(x), dtype=xp.float64), x)
-        best = x == runs.spread(runs.fold(getattr(xp, which), x))
-        first = row == runs.spread(runs.fold(xp.minimum, xp.where(best, row, len(x))))
+        best, rows = _winners(runs, x, which)
+        first = column(xp.arange(len(x)), x) == runs.spread(rows)
         tied = best & runs.spread(runs.fold(xp.add, best.astype(xp.float64)) > 1)
         return Truth(xp.where(first, runs.spread(o["d_output"]), 0.0), free=tied)
 
@@ -166,6 +183,8 @@ ROWS: dict[str, Row] = {
     "mean": _mean,
     "max": _extreme("maximum"),
     "min": _extreme("minimum"),
+    "argmax": _first("maximum"),
+    "argmin": _first("minimum"),
     "prod": _prod,
     "logsumexp": _logsumexp,
     "norm2": _norm2,
@@ -183,13 +202,10 @@ ROWS: dict[str, Row] = {
 
 
 def empty_of(op: str, dtype: Any) -> float:
-    """What an op gives for an empty segment: 0, but the empty product, the logarithm of 0, and for ids in any order the worst finite extreme."""
-    found = {"prod": 1.0, "logsumexp": -np.inf}
-    if op.startswith("unsorted_"):
-        about: Any = np.iinfo if dtype.kind == "i" else ml_dtypes.finfo  # which knows bfloat16 too
-        limits = about(dtype)
-        found |= {"max": float(limits.min), "min": float(limits.max)}
-    return found.get(op.rpartition("_")[2], 0.0)
+    """What an op gives for an empty segment, of values of a dtype."""
+    about: Any = np.iinfo if dtype.kind == "i" else ml_dtypes.finfo  # which knows bfloat16 too
+    limits, usual = about(dtype), OPS[op].traits["empty"]
+    return float({"least": limits.min, "greatest": limits.max, "-inf": -np.inf}.get(usual, usual))
 
 
 def segment_truth(xp: Any, op: str, operands: Operands) -> Truth:

@@ -100,6 +100,14 @@ def _folds(torch: Any) -> Iterator[Peer]:
         apart = x - reduced("mean")(x, lengths).index_select(0, ids)
         return reduced("sum")(apart.square_(), lengths) / (counts - 1).clamp_(min=1)
 
+    def first(reduce: str, start: float) -> Callable[..., Any]:
+        def run(y: Any, ids: Any, wide: Any, x: Any) -> Any:
+            best = scatter(reduce, start)(x.new_empty(y.shape), wide, x)
+            rows = torch.arange(len(x), device=x.device).reshape(-1, *[1] * (x.ndim - 1))
+            return scatter("amin", len(x))(y, wide, torch.where(x == best.index_select(0, ids), rows, len(x)))
+
+        return run
+
     add = "index_add_"
     yield Peer(add, "*segment_sum", lambda t: (t.output, t.segment_ids, t.input), lambda y, ids, x: y.zero_().index_add_(0, ids, x))
     yield Peer(add, "*segment_norm2", lambda t: (t.output, t.segment_ids, t.input), lambda y, ids, x: y.zero_().index_add_(0, ids, x * x).sqrt_())
@@ -117,6 +125,9 @@ def _folds(torch: Any) -> Iterator[Peer]:
     for kind in INDEXED:
         name, op = f"index_select + segment_reduce, order and {_READY}", f"unsorted_segment_{kind}"
         yield Peer(name, op, lambda t: (t.input, t.permutation, t.lengths), gather_and_reduce(kind), indexed)
+    for kind in ("max", "min"):
+        given: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.segment_ids, _wide(t), t.input)  # noqa: E731
+        yield Peer("scatter_reduce_ twice", f"*segment_arg{kind}", given, first(*_REDUCTIONS[kind]))
     yield Peer(f"segment_reduce twice, {_READY}", "segment_var", lambda t: (t.input, t.segment_ids, t.lengths, t.counts), variance)
 
 

@@ -39,8 +39,8 @@ def duplicate(xp: Any, array: Any) -> Any:
 
 
 def poison(array: Any) -> None:
-    """Fills an array with what no result is: NaN, or −1."""
-    array.view("u1")[...] = 0xFF
+    """Fills an array with what no result is: NaN, or a number far below 0."""
+    array.view("u1")[...] = 0xFE if array.dtype.kind == "i" else 0xFF
 
 
 def uniform(xp: Any, rng: Any, shape: tuple[int, ...], element: str) -> Any:

@@ -77,7 +77,9 @@ def drawn_options(rng: np.random.Generator, op: Op, element: str, habits: np.ran
         if name not in CHOICES:
             raise NoReference(f"{op.name}: no values are known for the option {name}")
         choices = CHOICES[name]
-        if BY_NAME[element].whole and name in ("empty", "initial"):
+        if name == "empty" and op.traits["results"]:
+            choices = (3, -2)
+        elif BY_NAME[element].whole and name in ("empty", "initial"):
             choices = (3, -2, "identity") if name == "empty" else (3, -2, 0)
         value, usual = picked(habits, choices), habits.random() < 0.5
         if usual and rng.random() < 0.6:
@@ -170,7 +172,7 @@ class Segment:
             given["output"] = samples.saved(op, given["input"], ids, sample, **asked)
         output = op.operands[-1]
         extent = rows if output.axes[0] == "num_inputs" else segments
-        kind = output.element or (case.settings["index"] if output.index else case.element)
+        kind = samples.descriptor(op, sample, result=case.options.get("dtype")).result_of(op)
 
         def call(arrays: dict[str, Any], out: dict[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
             named = dict(arrays)
@@ -184,7 +186,7 @@ class Segment:
 
         def compare(results: dict[str, Array]) -> None:
             got, asked = results[output.name], {name: each for name, each in case.options.items() if name in ("empty", "ties", "correction")}
-            met(got, references.truth(op.name, given, segments, **asked), case.element, op.name)
+            met(got, references.truth(op.name, given, segments, **asked, result=kind), case.element, op.name)
 
         inputs = dict(given)
         if form == "offsets":

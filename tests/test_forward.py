@@ -29,7 +29,7 @@ EVERY_OP = pytest.mark.parametrize("op", FORWARD, ids=name_of)
 EACH = pytest.mark.parametrize(("op", "variant"), [pair for pair in variants_of(FORWARD) if represents(*pair)], ids=name_of)
 #: the same among deterministic ones, and states of two and of three scalars
 DETERMINISTIC = [pair for pair in variants_of(FORWARD, deterministic=True) if represents(*pair)]
-WIDE_STATES = [pair for pair in variants_of(FORWARD, deterministic=True) if pair[0].name in ("segment_logsumexp", "segment_var")]
+WIDE_STATES = [pair for pair in variants_of(FORWARD, deterministic=True) if pair[0].name in ("segment_logsumexp", "segment_var", "segment_argmax")]
 
 
 @pytest.mark.parametrize(("columns", "element"), [(1, "f32"), (37, "f32"), (36, "f64")])

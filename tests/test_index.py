@@ -325,7 +325,7 @@ def test_plans(kind: Kind, op: Op, ascending: bool) -> None:
     assert plan.precision_guarantee.deterministic and plan.descriptor.indexed == index.descriptor_form
     operands = {name: index if name == "segment_ids" else kind.array(array) for name, array in given.items()}
     output = op.operands[-1]
-    out = kind.poisoned((getattr(plan.descriptor, output.axes[0]), 3), np.float32)
+    out = kind.poisoned((getattr(plan.descriptor, output.axes[0]), 3), samples.output_type(op, sample))
     assert plan.can_implement(**operands, **{output.name: out}) is None
     for workspace in (None, kind.workspace(plan.workspace_size)):
         out[...] = 77

@@ -104,6 +104,12 @@ fold("narrow, gaps", *SORTED, Sample("k", 8, (1,), 460, gaps), MANY)
 fold("narrow, a gap wider than a warp looks at", *SORTED, Sample("k2", 2, (1,), 2900, samples.every(2800, 3)), MANY)
 fold("narrow, ids outside", "segment_logsumexp", "ragged_sorted", Sample("l", 300, (2,), 9, samples.far_outside, "f32", "i64"), MANY)
 fold("narrow, all of one segment", *SORTED, Sample("m", 600, (3,), 3, samples.all_are(1)), MANY)
+fold("tiles, first rows over tiles", "segment_argmax", "ragged_sorted", of_runs("A", 37, 5, 12, 0, 3, 11, 70, 9), MANY)
+fold("tiles, first rows and gaps", "segment_argmin", "ragged_sorted", Sample("A2", 8, (8,), 460, gaps, "f16"), MANY, result="i32")
+fold("tiles, first rows by a permutation", "unsorted_segment_argmax", "ragged_permuted", Sample("A3", 150, (8,), 9, samples.outside), MANY)
+fold("narrow, first rows over blocks", "segment_argmin", "ragged_sorted", of_runs("A4", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
+fold("narrow, first rows and gaps", "segment_argmax", "ragged_sorted", Sample("A5", 8, (2,), 460, gaps, "f64"), MANY, result="i32")
+fold("bins, first rows", "unsorted_segment_argmax", "bins", Sample("A6", 150, (6,), 5, samples.outside), 2)
 fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)
 fold("bins, chunks", "unsorted_segment_logsumexp", "bins", Sample("o", 60, (141,), 2), 2)
 fold("bins, idle lanes", "unsorted_segment_sum", "bins", Sample("p", 60, (29,), 6, samples.outside), 2)
@@ -117,8 +123,11 @@ def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 
 crowd = Sample("r", 2 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
 fold("ranges in parts, carries in turns", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
+first = Sample("r2", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one, "i32")
+fold("ranges in several tiles, first rows", "unsorted_segment_argmin", "ragged_ranges", first)
 one = Sample("s", RANGE_TILE + 90, (2,), 70, samples.far_outside, "f32", "i64")
 fold("one range in parts", "unsorted_segment_mean", "ragged_ranges", one, tiles=1)
+fold("one range in parts, first rows", "unsorted_segment_argmax", "ragged_ranges", one, tiles=1)
 
 
 def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,9 +151,10 @@ def _segment(op: Op) -> Call:
                 array, (np.uint8, bool) if k == 0 else (np.float64, np.float16)
             )
     output = op.operands[-1]
-    out = poisoned((ROWS if output.axes[0] == "num_inputs" else SEGMENTS, COLUMNS), F)
-    wrong |= {"out": outputs(out, output.name), "check_ids": FLAGS, "deterministic": FLAGS, "empty": NUMBERS + shown("none", "Identity") + BEYOND}
-    wrong |= {"ties": CHOICES, "correction": CORRECTIONS, "num_segments": WHOLES + shown(1 << 40)}
+    out = poisoned((ROWS if output.axes[0] == "num_inputs" else SEGMENTS, COLUMNS), samples.output_type(op, sample))
+    empty = NUMBERS + shown("none", "Identity") + BEYOND + (shown("identity", 2.5, NAN, INF) if op.traits["results"] else [])
+    wrong |= {"out": outputs(out, output.name), "check_ids": FLAGS, "deterministic": FLAGS, "empty": empty}
+    wrong |= {"ties": CHOICES, "correction": CORRECTIONS, "num_segments": WHOLES + shown(1 << 40), "dtype": DTYPES}
     if "num_segments" in inspect.signature(getattr(nb, op.name)).parameters:
         given["num_segments"] = SEGMENTS
         if not op.traits["backward"]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..algebra import monoid_of
 from ..algebra.gradients import RULE
 from ..core.dtypes import FLOATS, NUMBERS
 from ..core.op import Layout, Op, Operand, Target, Variant
@@ -204,15 +205,16 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     """A fold and its gradient, if it has one."""
     ordered, name = not prefix, f"{prefix}segment_{row.name}"
     where = " over segment_ids[n] = s"
-    monoids = {"monoid": row.monoid or row.name, "narrow": dict(row.narrow)}
-    traits = {"ordered": ordered, **monoids, "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
+    monoid = row.monoid or row.name
+    traits = {"ordered": ordered, "monoid": monoid, "narrow": dict(row.narrow), "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
     spreads = ROWS_OUTPUT in row.forward
     if spreads:
         variants: tuple[Variant, ...] = (SPREAD,)
     elif ordered:
         variants = (SORTED, PERMUTED)
     else:
-        variants = (SORTED, BINS, *row.atomic, RANGES, MOVED, PERMUTED)
+        moved = () if monoid_of(monoid).places else (MOVED,)  # rows that move lose their positions
+        variants = (SORTED, BINS, *row.atomic, RANGES, *moved, PERMUTED)
     forward = row.forward
     if row.results:
         variants, forward = tuple(map(_named, variants)), (*forward[:-1], replace(forward[-1], element=" ".join(row.results)))
