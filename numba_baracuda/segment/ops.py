@@ -234,7 +234,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     made = [add(name, row.formula + where, forward, variants, backward=False)]
     if row.gradient:
         formula = f"{row.gradient} with s = segment_ids[n]"
-        made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), (row.vjp,), backward=True))
+        made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), (row.pull,), backward=True))
     return {op.name: function_of(op) for op in made}
 
 
