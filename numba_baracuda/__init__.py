@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .core.lazy import load
 
 if TYPE_CHECKING:
+    from .algebra import Monoid as Monoid
     from .arrays.arrays import EmulationWarning as EmulationWarning
     from .core.dtypes import ElementKind as ElementKind
     from .core.errors import BaracudaError as BaracudaError
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .reduce import reduce_any as reduce_any
     from .reduce import reduce_argmax as reduce_argmax
     from .reduce import reduce_argmin as reduce_argmin
+    from .reduce import reduce_axis as reduce_axis
     from .reduce import reduce_count_nonzero as reduce_count_nonzero
     from .reduce import reduce_logsumexp as reduce_logsumexp
     from .reduce import reduce_logsumexp_backward as reduce_logsumexp_backward
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from .scan import cumsum_backward as cumsum_backward
     from .scan import logcumsumexp as logcumsumexp
     from .scan import logcumsumexp_backward as logcumsumexp_backward
+    from .scan import scan_axis as scan_axis
     from .scan.descriptor import ScanBackwardDescriptor as ScanBackwardDescriptor
     from .scan.descriptor import ScanDescriptor as ScanDescriptor
     from .segment import SegmentKind as SegmentKind
@@ -96,6 +99,7 @@ if TYPE_CHECKING:
     from .segment import segment_norm2_backward as segment_norm2_backward
     from .segment import segment_prod as segment_prod
     from .segment import segment_prod_backward as segment_prod_backward
+    from .segment import segment_reduce as segment_reduce
     from .segment import segment_softmax as segment_softmax
     from .segment import segment_softmax_backward as segment_softmax_backward
     from .segment import segment_std as segment_std
@@ -134,6 +138,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "algebra": "Monoid",
     "arrays.arrays": "EmulationWarning",
     "core.dtypes": "ElementKind",
     "core.errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
@@ -145,9 +150,11 @@ _HOMES = {
     ),
     "plans.plan": "Plan select",
     "plans.preference": "KernelSku PlanPreference PrecisionGuarantee",
+    "reduce": "reduce_axis",
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
+    "scan": "scan_axis",
     "scan.descriptor": "ScanBackwardDescriptor ScanDescriptor",
-    "segment": "SegmentKind",
+    "segment": "SegmentKind segment_reduce",
     "segment.descriptor": "SegmentDescriptor",
     "segment.index": "SegmentIndex",
 }

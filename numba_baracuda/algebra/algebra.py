@@ -1,4 +1,4 @@
-"""The monoids of folds and scans, by name. :class:`Monoid` says what a monoid is."""
+"""The monoids of folds and scans, by name. :class:`KernelMonoid` says what a monoid is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, value_and_one
 from .moments import MOMENTS, STD, VAR
-from .monoid import ByType, Monoid
+from .monoid import ByType, KernelMonoid
 
 INF = math.inf
 
@@ -33,18 +33,18 @@ def _root(state: Any, count: Any, one: Any) -> Any:
     return math.sqrt(state)
 
 
-SUM = Monoid("sum", (0.0,), _add)
-MEAN = Monoid("mean", (0.0,), _add, finish=_average, counts=True)
-MAX = Monoid("max", (-INF,), "numba_baracuda.device.numbers:maximum")
-MIN = Monoid("min", (INF,), "numba_baracuda.device.numbers:minimum")
-PROD = Monoid("prod", (1.0,), _multiply)
-NORM2 = Monoid("norm2", (0.0,), _add, _square, _root)
+SUM = KernelMonoid("sum", (0.0,), _add)
+MEAN = KernelMonoid("mean", (0.0,), _add, finish=_average, counts=True)
+MAX = KernelMonoid("max", (-INF,), "numba_baracuda.device.numbers:maximum")
+MIN = KernelMonoid("min", (INF,), "numba_baracuda.device.numbers:minimum")
+PROD = KernelMonoid("prod", (1.0,), _multiply)
+NORM2 = KernelMonoid("norm2", (0.0,), _add, _square, _root)
 
 # ---------------------------------------------------------------- products
 
 _PRODUCTS = "numba_baracuda.kernels.products"
 #: the product with an exponent of its own, and which of 0, infinity and NaN occur: enough for the product of all elements but one
-SCALED_PROD = Monoid(
+SCALED_PROD = KernelMonoid(
     "scaled_prod",
     (1.0, 0.0, 0.0),
     ByType(f"{_PRODUCTS}:combine_products"),
@@ -94,15 +94,15 @@ _EXPONENTIALS: dict[str, Any] = {
     "pivot_terms": ByType("numba_baracuda.kernels.pivots:exponential_terms"),
     "rebase": _rebase_exponentials,
 }
-LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _combine_exponentials, value_and_one, _log_of_sum, **_EXPONENTIALS)
+LOGSUMEXP = KernelMonoid("logsumexp", (-INF, 0.0), _combine_exponentials, value_and_one, _log_of_sum, **_EXPONENTIALS)
 #: the same for results that are rounded to a half type
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
-SOFTMAX = Monoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_share, results=2)
+SOFTMAX = KernelMonoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_share, results=2)
 #: the greatest element m and log Σ exp(x − m), NaN where m is infinite
-LOG_SOFTMAX = Monoid("log_softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_log, results=2)
+LOG_SOFTMAX = KernelMonoid("log_softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_log, results=2)
 #: Σ of the products of two arrays
-DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
+DOT = KernelMonoid("dot", (0.0,), _add, _product, pairs=True)
 
 # ---------------------------------------------------------------- squares
 
@@ -128,7 +128,7 @@ def _greater_size(a: Any, x: Any) -> Any:
 
 
 #: √Σ x², in range wherever the result is
-HYPOT = Monoid(
+HYPOT = KernelMonoid(
     "hypot", (0.0, 0.0), _combine_scaled, _scaled, _root_of_scaled,
     choose_pivot=_greater_size,
     pivot_terms=ByType("numba_baracuda.kernels.pivots:scaled_square_terms"),
@@ -146,7 +146,7 @@ def _add_three(a: Any, b: Any) -> Any:
 
 _NORMS = "numba_baracuda.kernels.norms"
 #: the same without a pivot, for folds that lift elements one by one
-SCALED_NORM2 = Monoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
+SCALED_NORM2 = KernelMonoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
 
 # ---------------------------------------------------------------- truth
 
@@ -164,9 +164,9 @@ def _and(a: Any, b: Any) -> Any:
 
 
 #: of x ≠ 0, which is true of NaN
-ANY = Monoid("any", (0,), _or, _is_true, kind="i32")
-ALL = Monoid("all", (1,), _and, _is_true, kind="i32")
-COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
+ANY = KernelMonoid("any", (0,), _or, _is_true, kind="i32")
+ALL = KernelMonoid("all", (1,), _and, _is_true, kind="i32")
+COUNT = KernelMonoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 
 _MONOIDS = {
     monoid.name: monoid
@@ -177,6 +177,11 @@ _MONOIDS = {
 }  # fmt: skip
 
 
-def monoid_of(name: str) -> Monoid:
+def monoid_of(name: str) -> KernelMonoid:
     """The monoid of a name."""
     return _MONOIDS[name]
+
+
+def register(monoid: KernelMonoid) -> KernelMonoid:
+    """The one monoid of a name that says what it is made of: this one, unless there is one already."""
+    return _MONOIDS.setdefault(monoid.name, monoid)

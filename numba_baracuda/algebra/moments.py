@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .monoid import Monoid
+from .monoid import KernelMonoid
 
 INF = math.inf
 
@@ -49,8 +49,8 @@ _BATCH: dict[str, Any] = {
     "pivot_terms": _deviation_terms, "rebase": _rebase_moments, "pivot_state": _moments_state, "term_count": 2, "subtracts_origin": True,
     "corrected": True, "divides": True,
 }  # fmt: skip
-VAR = Monoid("var", (0.0, 0.0, 0.0), _combine_moments, _one_value, _variance, counts=True, **_BATCH)
-STD = Monoid("std", (0.0, 0.0, 0.0), _combine_moments, _one_value, _deviation, counts=True, **_BATCH)
+VAR = KernelMonoid("var", (0.0, 0.0, 0.0), _combine_moments, _one_value, _variance, counts=True, **_BATCH)
+STD = KernelMonoid("std", (0.0, 0.0, 0.0), _combine_moments, _one_value, _deviation, counts=True, **_BATCH)
 
 
 def _one_mean(x: Any, other: Any, one: Any) -> Any:
@@ -84,7 +84,7 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the mean, and 1 / count, or 0 where the count is not positive
-MOMENTS = Monoid(
+MOMENTS = KernelMonoid(
     "moments", (0.0, 0.0), _combine_means, _one_mean, _mean_and_share, results=2, counts=True,
     pivot_terms=_deviation_and_value, rebase=_rebase_first, pivot_state=_mean_state, term_count=2, subtracts_origin=True, corrected=True,
     divides=True,

@@ -1,5 +1,7 @@
 """Monoids as plain functions of scalars: what a fold does, without an index or a dtype.
 
+A user writes a :class:`Monoid`; kernels take a :class:`KernelMonoid`, by its name.
+
 A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift(x, other, one)`` makes a state of an element,
 ``combine(a, b)`` combines two neighbouring states in order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result.
 Kernels compile these functions. So they use only arithmetic that Numba knows; ``one`` instead of literals, which would promote float32 to float64;
@@ -9,12 +11,21 @@ and ``&`` and ``|`` instead of ``and`` and ``or``, which branch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 class ByType(str):
     """The name, ``"package.module:function"``, of a function that takes the state's type and gives the function for it."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a user gave, a function as a rule. ``adapter`` names what makes one for kernels: it is called with that, the state's type and its ``width``."""
+
+    adapter: str
+    function: Any
+    width: int
 
 
 def _element(x: Any, other: Any, one: Any) -> Any:
@@ -35,7 +46,39 @@ def _same_sums(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any
 
 @dataclass(frozen=True)
 class Monoid:
-    """A fold: an associative ``combine`` with an ``identity``, a ``lift`` of elements to states, and a ``finish`` of states to results.
+    """A fold of your own: an associative ``combine`` with its ``identity``, and how elements enter and results leave.
+
+    ``segment_reduce``, ``reduce_axis`` and ``scan_axis`` take one, and so do the collectives of the device library. ``identity`` is a tuple of 1 to 4
+    numbers, the state of no elements. A state is a scalar where that is one number, else a tuple of as many scalars. The functions are plain Python
+    functions of scalars, or device functions of ``numba.cuda``; they are compiled into the kernels:
+
+    * ``combine(a, b)`` joins two states. It is associative, and need not commute: the elements of ``a`` come before those of ``b``.
+    * ``lift(x)`` makes a state of an element. Without it the element is the state, of one scalar.
+    * ``finish(state)`` or ``finish(state, count)``, of the number of elements, makes the result. Without it the state is the result.
+
+    ``kind``, ``"f32"``, ``"f64"``, ``"i32"`` or ``"i64"``, is the type of the scalars of a state and of ``x``; by default that in which sums of the
+    elements are kept. An infinity in the identity of integers stands for the least or the greatest of them. With ``commutes=True`` elements are
+    folded in an order that is faster to read, still the same in every run. ``lift``, ``finish``, ``kind`` and ``commutes`` are for the three functions
+    alone. See ``docs/monoids.md``.
+    """
+
+    name: str
+    identity: tuple[float, ...]
+    combine: Callable[[Any, Any], Any] | str
+    lift: Callable[..., Any] | Given | str | None = None
+    finish: Callable[..., Any] | Given | str | None = None
+    kind: str = field(default="", kw_only=True)
+    commutes: bool = field(default=False, kw_only=True)
+
+    @property
+    def width(self) -> int:
+        """Scalars in a state."""
+        return len(self.identity)
+
+
+@dataclass(frozen=True)
+class KernelMonoid(Monoid):
+    """A fold as kernels take it: an associative ``combine`` with an ``identity``, a ``lift`` and a ``finish``.
 
     Without ``lift`` an element is its own state; without ``finish`` the state is the result. An infinity in the identity stands for the least or
     greatest integer where states are integers. A function that needs Numba is given by its name, ``"package.module:function"``, or as a
@@ -50,6 +93,8 @@ class Monoid:
     * ``counts``: ``finish`` uses the count. Otherwise an identity of one scalar is its own result
     * ``corrected``: the count that ``finish`` gets is less the correction that a caller chose
     * ``divides``: ``combine`` divides
+    * ``commutes``: states may be combined in any order; otherwise elements are folded in theirs
+    * ``foreign``: a user's, so that nobody knows how many registers its functions take
 
     Some monoids are also sums about a pivot, which lose fewer digits or cost less:
 
@@ -63,11 +108,9 @@ class Monoid:
     * ``subtracts_origin``: the mean in a state is less the row's origin, which is its first element, or 0 if that is not finite
     """
 
-    name: str
-    identity: tuple[float, ...]
-    combine: Callable[[Any, Any], Any] | str
-    lift: Callable[[Any, Any, Any], Any] | str = _element
-    finish: Callable[[Any, Any, Any], Any] | str = _state
+    lift: Callable[[Any, Any, Any], Any] | Given | str = _element
+    finish: Callable[[Any, Any, Any], Any] | Given | str = _state
+    commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
     choose_pivot: Callable[[Any, Any], Any] | None = None
     pivot_terms: Callable[[Any, Any, Any], Any] | str = ""
@@ -75,13 +118,13 @@ class Monoid:
     pivot_state: Callable[[Any, Any, Any, Any, Any], Any] | str = _pivot_and_sum
     unit_pivot_suffices: Callable[[Any, Any, Any], Any] | str = ""
     term_count: int = 1
-    kind: str = ""
     subtracts_origin: bool = False
     pairs: bool = False
     results: int = 1
     corrected: bool = False
     counts: bool = False
     divides: bool = False
+    foreign: bool = False
 
     @property
     def uses_positions(self) -> bool:
@@ -89,14 +132,14 @@ class Monoid:
         return self.append is not None
 
     @property
-    def width(self) -> int:
-        """The number of scalars in a state."""
-        return len(self.identity)
-
-    @property
     def heavy(self) -> bool:
         """Whether a state takes more than one element of one array."""
         return self.width > 1 or self.pairs
+
+    @property
+    def hungry(self) -> bool:
+        """Whether joining states may take many registers."""
+        return self.heavy or self.foreign
 
     @property
     def lifts(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.cuda.types import Integer
 
-from ..algebra import Monoid, monoid_of
+from ..algebra import KernelMonoid, monoid_of
 from ..core.dtypes import BY_NAME, FLOATS
 from ..device.bits import f32_as_i32, f64_as_i64
 from ..device.warp import States, states_of
@@ -25,7 +25,7 @@ def state_kind(monoid: str, value: str) -> str:
 
 
 @functools.cache
-def typed_monoid(monoid: str, value: str) -> Monoid:
+def typed_monoid(monoid: str, value: str) -> KernelMonoid:
     """The monoid with its identity as numbers of the state's type, and with its functions for that type."""
     kind = jit.SCALARS[state_kind(monoid, value)]
     typed = monoid_of(monoid)
@@ -47,8 +47,12 @@ def state_accessors(width: int) -> tuple[Any, Any]:
         get = jit.device(lambda array, offset, stride: array[offset])
     elif width == 2:
         get = jit.device(lambda array, offset, stride: (array[offset], array[offset + stride]))
-    else:
+    elif width == 3:
         get = jit.device(lambda array, offset, stride: (array[offset], array[offset + stride], array[offset + stride + stride]))
+    else:
+        get = jit.device(
+            lambda array, offset, stride: (array[offset], array[offset + stride], array[offset + 2 * stride], array[offset + 3 * stride])
+        )
 
     @jit.device
     def put(array: Any, offset: Any, stride: Any, state: Any) -> None:

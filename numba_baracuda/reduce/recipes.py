@@ -64,7 +64,8 @@ def fold_steps(
     if problem.staged:
         arguments = {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(fold_monoid)}
         return [_fold_staged(problem, constants, arguments)], []
-    geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
+    geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
     corrected_count = descriptor.corrected_count(fold_monoid)
@@ -102,9 +103,9 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
-    ordered = monoid_of(monoid).uses_positions
-    column_bytes = _column_bytes(monoid, descriptor.element)
-    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True, column_bytes=column_bytes)
+    commutes = monoid_of(monoid).commutes
+    ordered, column_bytes = monoid_of(monoid).uses_positions or not commutes, _column_bytes(monoid, descriptor.element)
+    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=commutes, column_bytes=column_bytes)
     steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
 

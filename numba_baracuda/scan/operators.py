@@ -6,7 +6,7 @@ A scan walks along a row in its own order and keeps the state of the elements so
 2. ``lift(p, q, position, one)`` makes a state of p and q, which the monoid combines with the state before the element;
 3. ``emit(before, after, p, r, position, one)`` makes the result of the states before and after the element.
 
-``initial_state(initial, position, one)`` is the state before the first element. As in a ``Monoid``, ``one`` stands in for literals, and what needs
+``initial_state(initial, position, one)`` is the state before the first element. As in a ``KernelMonoid``, ``one`` stands in for literals, and what needs
 numba is named as ``"package.module:function"``.
 """
 
@@ -18,14 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra import MAX, MIN, PROD, SUM, ByType, Monoid
+from ..algebra import MAX, MIN, PROD, SUM, ByType, Given, KernelMonoid, monoid_of
 
 INF = math.inf
 #: positions that no element has: that of ``initial``, and that of no number at all
 INITIAL, NOTHING = -1, -2
 
 
-Function = Callable[..., Any] | ByType
+Function = Callable[..., Any] | ByType | Given
 
 
 def _first_input(a: Any, b: Any, c: Any, neighbour: Any, one: Any) -> Any:
@@ -59,7 +59,7 @@ class ScanOperator:
     kernels compute them once and keep them.
     """
 
-    monoid: Monoid
+    monoid: KernelMonoid
     lift: Function = _element
     initial_state: Function = _initial_number
     emit: Function = _after
@@ -194,23 +194,33 @@ _MONOIDS = {
     "cumprod": PROD,
     "cummax": MAX,
     "cummin": MIN,
-    "logcumsumexp": Monoid("logcumsumexp", (-INF, 0.0), _exponentials("add_exponentials")),
+    "logcumsumexp": KernelMonoid("logcumsumexp", (-INF, 0.0), _exponentials("add_exponentials")),
 }
 _WITH_POSITION = {
-    "cummax": Monoid("max_with_position", (-INF, NOTHING), f"{_EXTREMES}:greatest_with_position"),
-    "cummin": Monoid("min_with_position", (INF, NOTHING), f"{_EXTREMES}:least_with_position"),
+    "cummax": KernelMonoid("max_with_position", (-INF, NOTHING), f"{_EXTREMES}:greatest_with_position"),
+    "cummin": KernelMonoid("min_with_position", (INF, NOTHING), f"{_EXTREMES}:least_with_position"),
 }
 _RUNS = {
-    "cummax": Monoid("run_of_max", (-INF, NOTHING, 0.0, 0.0), _run_of_greatest),
-    "cummin": Monoid("run_of_min", (INF, NOTHING, 0.0, 0.0), _run_of_least),
+    "cummax": KernelMonoid("run_of_max", (-INF, NOTHING, 0.0, 0.0), _run_of_greatest),
+    "cummin": KernelMonoid("run_of_min", (INF, NOTHING, 0.0, 0.0), _run_of_least),
 }
-_AFFINE = Monoid("affine", (1.0, 0.0), _compose)
-_SHARES = Monoid("shares", (1.0, 0.0), _compose_shares)
+_AFFINE = KernelMonoid("affine", (1.0, 0.0), _compose)
+_SHARES = KernelMonoid("shares", (1.0, 0.0), _compose_shares)
+
+
+def _operator_of_a_user(monoid: KernelMonoid, exclusive: bool) -> ScanOperator:
+    def given(name: str, function: Any) -> Given:
+        return Given(f"numba_baracuda.scan.kernels.given:{name}", getattr(function, "function", function), monoid.width)
+
+    emit = ("before" if exclusive else "after") + ("_counted" if monoid.counts else "")
+    return ScanOperator(monoid, given("lift", monoid.lift), given("begin", monoid.identity), given(emit, monoid.finish), kinds="a" * monoid.width)
 
 
 @functools.cache
 def operator_of(name: str, exclusive: bool) -> ScanOperator:
-    """The operator of ``cumsum``, of ``cummax_indices``, which emits the winners' indices too, or of ``cumprod_backward``."""
+    """The operator of ``cumsum``, of ``cummax_indices``, which emits the winners' indices too, of ``cumprod_backward``, or of a user's monoid."""
+    if name.startswith("user:"):
+        return _operator_of_a_user(monoid_of(name), exclusive)
     kind, _, suffix = name.partition("_")
     if suffix == "indices":
         return ScanOperator(_WITH_POSITION[kind], _with_position, _initial_with_position, _value_before if exclusive else _value_after, kinds="ap")

@@ -19,16 +19,15 @@ class _Scan:
     """A scan with its layouts, as its kernels see it."""
 
     def __init__(self, op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> None:
-        name, value, index, result = op.name, descriptor.element, descriptor.index, descriptor.result
+        name, value, index, result = op.traits.get("monoid", op.name), descriptor.element, descriptor.index, descriptor.result
         output = next(operand.name for operand in op.operands if operand.output and not operand.index)
         name += "_indices" if index else ""
         operator = operator_of(name, descriptor.exclusive)
         unit, wide = BY_NAME[value].itemsize, BY_NAME[result].itemsize
         #: bytes of an input's element, and of the wider of that and a result
         self.operator, self.target, self.unit, self.size = operator, target, unit, max(unit, wide)
-        self.weight = tiling.WEIGHTS[
-            "runs" if operator.scatters else "affine" if operator.distinct > 1 else "several" if len(operator.kinds) > 1 else "single"
-        ]
+        usual = ("foreign_" if operator.monoid.foreign else "") + ("several" if len(operator.kinds) > 1 else "single")
+        self.weight = tiling.WEIGHTS["runs" if operator.scatters else "affine" if operator.distinct > 1 else usual]
         names = [*operator.inputs, *[operator.inputs[0]] * (3 - len(operator.inputs)), output, "indices" if index else output]
         across = unit * ((tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes) // self.size)
         along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)

@@ -18,12 +18,38 @@ from .loads import lane_of_group, peeled_loads, split_of_block, vector_loads
 from .results import result_stores
 
 
+def walk_down(commutes: bool, depth: int) -> tuple[int, Any, Any]:
+    """How ``depth`` lanes share out a column: places between two that follow one another in a lane, ``stretch`` and ``pair``.
+
+    ``stretch(first, last, below)`` is where lane ``below`` begins and ends, ``pair(level, below)`` how far apart the lanes are of which one gives its
+    state to the other at a level of the tree, and whether it gives or takes. Where the order counts, a lane has neighbouring places.
+    """
+    if commutes:
+        halves = jit.device(
+            lambda level, row_lane: (depth >> (level + 1), depth >> (level + 1) <= row_lane < depth >> level, row_lane < depth >> (level + 1))
+        )
+        return depth, jit.device(lambda begin, end, row_lane: (begin + row_lane, end)), halves
+
+    @jit.device
+    def stretch(begin: Any, end: Any, row_lane: Any) -> Any:
+        share = (max(end - begin, int64(0)) + depth - 1) // depth
+        return begin + row_lane * share, min(begin + (row_lane + 1) * share, end)
+
+    @jit.device
+    def neighbours(level: Any, row_lane: Any) -> Any:
+        lane_distance = 1 << level
+        return lane_distance, row_lane & (2 * lane_distance - 1) == lane_distance, row_lane & (2 * lane_distance - 1) == 0
+
+    return 1, stretch, neighbours
+
+
 @jit.kernel
 def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
-    vector every ``THREADS // lanes`` positions of the block's ``chunk``, several before it uses the first. Then the lanes of a column combine their
+    vector every ``THREADS // lanes`` positions of the block's ``chunk``, several before it uses the first; where the monoid does not commute, a lane
+    has neighbouring positions instead. Then the lanes of a column combine their
     states in shared memory, as a tree. ``peeled``: the columns begin or end inside an aligned vector. Loads are aligned then, and the lanes at either
     end load the elements of the columns that exist one by one. Order and bytes as ``fold_rows``.
 
@@ -34,9 +60,13 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     kind, empty, state_of, subtracts_origin = accumulator.kind, accumulator.empty, accumulator.state, monoid_of(monoid).subtracts_origin
     depth, steps, width, accumulator_width = THREADS // lanes, steps_of(value, vector), accumulator.state_width, accumulator.width
     (get, put), (get_accumulator, put_accumulator) = state_accessors(width), state_accessors(accumulator_width)
+    position_stride, stretch_of, pair_of = walk_down(monoid_of(monoid).commutes, depth)
     (store_result, store_partial), column_offset = result_stores(monoid, value, result), strided_offset_of(kept)
-    (fetch, fetch_some), fetch_each = vector_loads(value, vector, depth, dims, steps), peeled_loads(value, vector, depth, dims, steps)
-    add, size = accumulator.add_columns(steps, vector, depth), steps * vector
+    (fetch, fetch_some), fetch_each = (
+        vector_loads(value, vector, position_stride, dims, steps),
+        peeled_loads(value, vector, position_stride, dims, steps),
+    )
+    add, size = accumulator.add_columns(steps, vector, position_stride), steps * vector
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
     shared_size, levels = THREADS * state_scalars if depth > 1 else 1, depth.bit_length() - 1
 
@@ -64,15 +94,15 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
         else:
             base = column_offset(min(column, int64(columns - 1)), kept_shape, x_kept_strides)
         end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
-        position = begin + row_lane
-        while position + (steps - 1) * depth < end:
+        position, end = stretch_of(begin, end, row_lane)
+        while position + (steps - 1) * position_stride < end:
             if peeled and high - low < vector:
                 fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
             else:
                 fetch(x, base, position, shape, x_strides, batch, 0)
             add(accumulators, batch, position, steps, count)
             count = int32(count + steps)
-            position = opaque(position + steps * depth)
+            position = opaque(position + steps * position_stride)
         if position < end:
             if peeled and high - low < vector:
                 valid = fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
@@ -85,14 +115,14 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
             put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):
-            half = depth >> (level + 1)
-            if half <= row_lane < 2 * half:
+            lane_distance, gives, takes = pair_of(level, row_lane)
+            if gives:
                 for k in range(state_scalars):
                     shared_states[k * THREADS + thread] = state[k]
             cuda.syncthreads()
-            if row_lane < half:
+            if takes:
                 for v in range(vector):
-                    other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
+                    other = get(shared_states, v * width * THREADS + thread + lane_distance * lanes, THREADS)
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
             for v in range(vector):

@@ -16,6 +16,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .loads import lane_of_group, split_of_block, vector_loads
+from .ordered import lane_in_order
 from .results import result_stores
 
 
@@ -70,14 +71,17 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     A group of ``lanes`` lanes folds one split of a row, ``chunk`` elements. Each lane loads several vectors before it uses the first, folds its
     elements in registers, and the group reduces the states of its lanes. Where a row has one split, its state is finished and stored to ``y``; the
     states of several ``splits`` go to ``partials``. ``peeled``: rows begin or end inside an aligned vector; the elements at the ends are loaded one
-    by one. Order: fixed by the constants and ``chunk``. Bytes: rows · extent · value read, rows · result written.
+    by one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Order: fixed by the constants and ``chunk``. Bytes: rows · extent · value read, rows · result written.
 
     Constants and parameters as :mod:`.` lists them.
     """
     wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
-    accumulator, fold_lane = thread_accumulator_of(monoid, value), lane_fold(monoid, value, vector, lanes, peeled, dims)
+    accumulator, groups, row_offset = thread_accumulator_of(monoid, value), THREADS // lanes, strided_offset_of(kept)
     empty, reduce_lanes, (store_result, store_partial) = accumulator.empty, accumulator.reduce_lanes(lanes), result_stores(monoid, value, result)
-    groups, row_offset = THREADS // lanes, strided_offset_of(kept)
+    if monoid_of(monoid).commutes:
+        fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims)
+    else:
+        fold_lane = lane_in_order(monoid, value, vector, lanes, dims)
 
     def fold_rows(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],

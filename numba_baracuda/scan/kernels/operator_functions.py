@@ -23,7 +23,8 @@ class OperatorFunctions:
     """
 
     def __init__(self, operator: str, value: str, result: str, exclusive: bool, position: str) -> None:
-        scan_operator, wide, position_type = operator_of(operator, exclusive), accumulator_type(result), jit.SCALARS[position]
+        scan_operator, position_type = operator_of(operator, exclusive), jit.SCALARS[position]
+        wide = jit.SCALARS[scan_operator.monoid.kind] if scan_operator.monoid.kind else accumulator_type(result)
         self.operator, self.exclusive, self.wide = scan_operator, exclusive, wide
         self.element: Any = jit.SCALARS["u8" if value == "bool" else value]
         self.result: Any = jit.SCALARS[result]
@@ -78,7 +79,8 @@ def _widening(value: str, wide: Any) -> Any:
     """``widen(x)`` from an element to the accumulator's type; a truth value becomes 0 or 1."""
     if value == "bool":
         return jit.device(lambda x: wide(x != 0))
-    return conversions_of(value)[0] if wide == accumulator_type(value) else jit.device(lambda x: wide(x))
+    widen = conversions_of(value)[0]
+    return widen if wide == accumulator_type(value) else jit.device(lambda x: wide(widen(x)))
 
 
 @functools.cache
