@@ -88,7 +88,7 @@ def test_a_public_function_can_be_pickled() -> None:
 BELOW_FAMILIES = frozenset(("core", "runtime", "arrays", "algebra", "plans", "device", "kernels"))
 ROOMS: dict[str, frozenset[str]] = {
     "core": frozenset(),
-    "algebra": frozenset(),
+    "algebra": frozenset(("core",)),
     "runtime": frozenset(("core",)),
     "arrays": frozenset(("core", "runtime")),
     "emulator": frozenset(("core", "runtime", "arrays")),

@@ -23,7 +23,7 @@ from .algebra import (
 )
 from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN
 from .moments import MOMENTS, STD, VAR
-from .monoid import ByType, Monoid
+from .monoid import ByType, Given, KernelMonoid, Monoid
 
 __all__ = [
     "ALL",
@@ -52,6 +52,8 @@ __all__ = [
     "TRIED_HYPOT",
     "VAR",
     "ByType",
+    "Given",
+    "KernelMonoid",
     "Monoid",
     "monoid_of",
 ]

@@ -1,4 +1,4 @@
-"""The monoids that folds and scans are made of; what one is :class:`Monoid` says."""
+"""The monoids that folds and scans are made of; what one is :class:`KernelMonoid` says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN, once
 from .moments import MOMENTS, STD, VAR
-from .monoid import ByType, Monoid
+from .monoid import ByType, KernelMonoid
 
 INF = math.inf
 
@@ -33,18 +33,18 @@ def _root(state: Any, count: Any, one: Any) -> Any:
     return math.sqrt(state)
 
 
-SUM = Monoid("sum", (0.0,), _add)
-MEAN = Monoid("mean", (0.0,), _add, finish=_average, counts=True)
-MAX = Monoid("max", (-INF,), "numba_baracuda.device.numbers:maximum")
-MIN = Monoid("min", (INF,), "numba_baracuda.device.numbers:minimum")
-PROD = Monoid("prod", (1.0,), _multiply)
-NORM2 = Monoid("norm2", (0.0,), _add, _square, _root)
+SUM = KernelMonoid("sum", (0.0,), _add)
+MEAN = KernelMonoid("mean", (0.0,), _add, finish=_average, counts=True)
+MAX = KernelMonoid("max", (-INF,), "numba_baracuda.device.numbers:maximum")
+MIN = KernelMonoid("min", (INF,), "numba_baracuda.device.numbers:minimum")
+PROD = KernelMonoid("prod", (1.0,), _multiply)
+NORM2 = KernelMonoid("norm2", (0.0,), _add, _square, _root)
 
 # ---------------------------------------------------------------- products
 
 _PRODUCTS = "numba_baracuda.kernels.products"
 #: the product of the elements, with an exponent of its own and apart from zeros, infinities and NaN: what the product of all but one is made of
-SCALED_PROD = Monoid(
+SCALED_PROD = KernelMonoid(
     "scaled_prod", (1.0, 0.0, 0.0), ByType(f"{_PRODUCTS}:joined"), ByType(f"{_PRODUCTS}:factor"), ByType(f"{_PRODUCTS}:packed"), results=2
 )
 
@@ -85,15 +85,15 @@ def _rescaled(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any)
 
 
 _EXPONENTIALS: dict[str, Any] = {"pivot": _greater, "about": ByType("numba_baracuda.kernels.pivots:exponential"), "moved": _rescaled}
-LOGSUMEXP = Monoid("logsumexp", (-INF, 0.0), _join_exponentials, once, _log_of_sum, **_EXPONENTIALS)
+LOGSUMEXP = KernelMonoid("logsumexp", (-INF, 0.0), _join_exponentials, once, _log_of_sum, **_EXPONENTIALS)
 #: the same for results that are rounded to a half
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
-SOFTMAX = Monoid("softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_share, results=2)
+SOFTMAX = KernelMonoid("softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_share, results=2)
 #: the greatest element m and log Σ exp(x − m), NaN where m is infinite
-LOG_SOFTMAX = Monoid("log_softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_log, results=2)
+LOG_SOFTMAX = KernelMonoid("log_softmax", (-INF, 0.0), _join_exponentials, once, _greatest_and_log, results=2)
 #: Σ of the products of two arrays
-DOT = Monoid("dot", (0.0,), _add, _product, pairs=True)
+DOT = KernelMonoid("dot", (0.0,), _add, _product, pairs=True)
 
 # ---------------------------------------------------------------- squares
 
@@ -119,7 +119,7 @@ def _greater_size(a: Any, x: Any) -> Any:
 
 
 #: √Σ x² wherever that can be represented
-HYPOT = Monoid(
+HYPOT = KernelMonoid(
     "hypot", (0.0, 0.0), _join_scaled, _scaled, _root_of_scaled,
     pivot=_greater_size,
     about=ByType("numba_baracuda.kernels.pivots:scaled_square"),
@@ -137,7 +137,7 @@ def _add_three(a: Any, b: Any) -> Any:
 
 _NORMS = "numba_baracuda.kernels.norms"
 #: the same for folds that take elements one by one, without a pivot
-SCALED_NORM2 = Monoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
+SCALED_NORM2 = KernelMonoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
 
 # ---------------------------------------------------------------- truth
 
@@ -155,9 +155,9 @@ def _and(a: Any, b: Any) -> Any:
 
 
 #: over x ≠ 0, which NaN is
-ANY = Monoid("any", (0,), _or, _is_true, kind="i32")
-ALL = Monoid("all", (1,), _and, _is_true, kind="i32")
-COUNT = Monoid("count_nonzero", (0,), _add, _is_true, kind="i64")
+ANY = KernelMonoid("any", (0,), _or, _is_true, kind="i32")
+ALL = KernelMonoid("all", (1,), _and, _is_true, kind="i32")
+COUNT = KernelMonoid("count_nonzero", (0,), _add, _is_true, kind="i64")
 
 _MONOIDS = {
     monoid.name: monoid
@@ -168,6 +168,11 @@ _MONOIDS = {
 }  # fmt: skip
 
 
-def monoid_of(name: str) -> Monoid:
+def monoid_of(name: str) -> KernelMonoid:
     """The monoid of a name."""
     return _MONOIDS[name]
+
+
+def register(monoid: KernelMonoid) -> KernelMonoid:
+    """The one monoid of a name that says what it is made of: this one, unless there is one already."""
+    return _MONOIDS.setdefault(monoid.name, monoid)

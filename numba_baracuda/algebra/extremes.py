@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .monoid import Monoid
+from .monoid import KernelMonoid
 
 INF = math.inf
 
@@ -57,8 +57,8 @@ def _ties_of_least(a: Any, b: Any) -> Any:
 
 
 #: the position of the first NaN, else of the first greatest element: no position is as far as the identity's
-FIRST_MAX = Monoid("first_max", (-INF, INF), _first_greatest, _at, _position, _greater_behind)
-FIRST_MIN = Monoid("first_min", (INF, INF), _first_least, _at, _position, _less_behind)
+FIRST_MAX = KernelMonoid("first_max", (-INF, INF), _first_greatest, _at, _position, _greater_behind)
+FIRST_MIN = KernelMonoid("first_min", (INF, INF), _first_least, _at, _position, _less_behind)
 #: the greatest element, and how many elements are equal to it
-TIED_MAX = Monoid("tied_max", (-INF, 0.0), _ties_of_greatest, once, results=2)
-TIED_MIN = Monoid("tied_min", (INF, 0.0), _ties_of_least, once, results=2)
+TIED_MAX = KernelMonoid("tied_max", (-INF, 0.0), _ties_of_greatest, once, results=2)
+TIED_MIN = KernelMonoid("tied_min", (INF, 0.0), _ties_of_least, once, results=2)

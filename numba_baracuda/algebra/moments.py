@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .monoid import Monoid
+from .monoid import KernelMonoid
 
 INF = math.inf
 
@@ -48,8 +48,8 @@ def _deviation(state: Any, count: Any, one: Any) -> Any:
 _BATCH: dict[str, Any] = {
     "about": _apart, "moved": _moments_moved, "around": _moments, "terms": 2, "shifts": True, "corrected": True, "divides": True,
 }  # fmt: skip
-VAR = Monoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
-STD = Monoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
+VAR = KernelMonoid("var", (0.0, 0.0, 0.0), _join_moments, _one_value, _variance, counts=True, **_BATCH)
+STD = KernelMonoid("std", (0.0, 0.0, 0.0), _join_moments, _one_value, _deviation, counts=True, **_BATCH)
 
 
 def _one_mean(x: Any, other: Any, one: Any) -> Any:
@@ -83,7 +83,7 @@ def _mean_and_share(state: Any, count: Any, one: Any) -> Any:
 
 
 #: the mean, and 1 / count, 0 where nothing is left of that
-MOMENTS = Monoid(
+MOMENTS = KernelMonoid(
     "moments", (0.0, 0.0), _join_means, _one_mean, _mean_and_share, results=2, counts=True,
     about=_apart_and_whole, moved=_whole_unmoved, around=_mean, terms=2, shifts=True, corrected=True, divides=True,
 )  # fmt: skip

@@ -1,20 +1,29 @@
 """Monoids as plain functions of scalars: what a fold does, without an index or a dtype.
 
-A state is a scalar (``width`` 1) or a tuple of ``width`` scalars, all of the accumulator's type. ``lift(x, other, one)`` makes a state of an element,
-``combine(a, b)`` joins two neighbouring states in order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result. A
-kernel compiles these functions in, so they use only arithmetic that numba knows, ``one`` instead of literals, which would pull float32 up to float64,
-and ``&`` and ``|`` instead of words that branch.
+A user writes a :class:`Monoid`; kernels take a :class:`KernelMonoid`, by its name. A state is a scalar (``width`` 1) or a tuple of ``width`` scalars,
+all of one type. ``lift(x, other, one)`` of a :class:`KernelMonoid` makes a state of an element, ``combine(a, b)`` joins two neighbouring states in
+order, and ``finish(state, count, one)`` turns the state of ``count`` elements into the result. A kernel compiles these functions in, so they use only
+arithmetic that numba knows, ``one`` instead of literals, which would pull float32 up to float64, and ``&`` and ``|`` instead of words that branch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 class ByType(str):
     """The name, ``"package.module:function"``, of what gives a function for the state's type."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A user's function. ``adapter`` names what makes one for kernels: it is called with the function, the state's type and its ``width``."""
+
+    adapter: str
+    function: Callable[..., Any]
+    width: int
 
 
 def _element(x: Any, other: Any, one: Any) -> Any:
@@ -35,7 +44,39 @@ def _unmoved(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any) 
 
 @dataclass(frozen=True)
 class Monoid:
-    """A fold: an associative ``combine`` with an ``identity``, and how elements enter and results leave.
+    """A fold of your own: an associative ``combine`` with its ``identity``, and how elements enter and results leave.
+
+    ``segment_reduce``, ``reduce_axis`` and ``scan_axis`` take one, and so do the collectives of the device library. ``identity`` is a tuple of 1 to 4
+    numbers, the state of no elements. A state is a scalar where that is one number, else a tuple of as many scalars. The functions are plain Python
+    functions of scalars, or device functions of ``numba.cuda``; they are compiled into the kernels:
+
+    * ``combine(a, b)`` joins two states. It is associative, and need not commute: the elements of ``a`` come before those of ``b``.
+    * ``lift(x)`` makes a state of an element. Without it the element is the state, of one scalar.
+    * ``finish(state)`` or ``finish(state, count)``, of the number of elements, makes the result. Without it the state is the result.
+
+    ``kind``, ``"f32"``, ``"f64"``, ``"i32"`` or ``"i64"``, is the type of the scalars of a state and of ``x``; by default that in which sums of the
+    elements are kept. An infinity in the identity of integers stands for the least or the greatest of them. With ``commutes=True`` elements are
+    folded in an order that is faster to read, still the same in every run. ``lift``, ``finish``, ``kind`` and ``commutes`` are for the three functions
+    alone. See ``docs/monoids.md``.
+    """
+
+    name: str
+    identity: tuple[float, ...]
+    combine: Callable[[Any, Any], Any] | str
+    lift: Callable[..., Any] | Given | str | None = None
+    finish: Callable[..., Any] | Given | str | None = None
+    kind: str = field(default="", kw_only=True)
+    commutes: bool = field(default=False, kw_only=True)
+
+    @property
+    def width(self) -> int:
+        """Scalars in a state."""
+        return len(self.identity)
+
+
+@dataclass(frozen=True)
+class KernelMonoid(Monoid):
+    """A fold as kernels take it.
 
     Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
     integer where states are integers. What needs numba is named as ``"package.module:function"``, or :class:`ByType`. ``lift`` is
@@ -51,15 +92,14 @@ class Monoid:
     ``suits(sum, pivot, one)``, the sum of some elements, of one term each, about the pivot 1 is tried first: it says whether that will do, 1 and the
     pivot of those before having become ``pivot``.
 
-    ``kind`` is the state's type where it is not the accumulator's; ``divides`` says that ``combine`` does. Where elements ``shift``, the mean in a
+    ``kind`` is the state's type where it is not the accumulator's; ``divides`` says that ``combine`` does. One that does not ``commute`` is folded
+    in order. Of a ``foreign`` one, a user's, nobody knows how many registers its functions take. Where elements ``shift``, the mean in a
     state is taken less one of them.
     """
 
-    name: str
-    identity: tuple[float, ...]
-    combine: Callable[[Any, Any], Any] | str
-    lift: Callable[[Any, Any, Any], Any] | str = _element
-    finish: Callable[[Any, Any, Any], Any] | str = _state
+    lift: Callable[[Any, Any, Any], Any] | Given | str = _element
+    finish: Callable[[Any, Any, Any], Any] | Given | str = _state
+    commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
     pivot: Callable[[Any, Any], Any] | None = None
     about: Callable[[Any, Any, Any], Any] | str = ""
@@ -67,23 +107,18 @@ class Monoid:
     around: Callable[[Any, Any, Any, Any, Any], Any] | str = _around
     suits: Callable[[Any, Any, Any], Any] | str = ""
     terms: int = 1
-    kind: str = ""
     shifts: bool = False
     pairs: bool = False
     results: int = 1
     corrected: bool = False
     counts: bool = False
     divides: bool = False
+    foreign: bool = False
 
     @property
     def places(self) -> bool:
         """Whether an element's position enters its state."""
         return self.append is not None
-
-    @property
-    def width(self) -> int:
-        """Scalars in a state."""
-        return len(self.identity)
 
     @property
     def heavy(self) -> bool:

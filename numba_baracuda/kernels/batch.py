@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from ..algebra import Monoid, monoid_of
+from ..algebra import KernelMonoid, monoid_of
 from ..core.dtypes import BY_NAME
 from ..device.warp import States, states_of
 from ..runtime import jit
@@ -22,7 +22,7 @@ def state_kind(monoid: str, value: str) -> str:
 
 
 @functools.cache
-def monoid_on(monoid: str, value: str) -> Monoid:
+def monoid_on(monoid: str, value: str) -> KernelMonoid:
     """The monoid, its identity in the range of the state's type, and its functions for that type."""
     kind = jit.SCALARS[state_kind(monoid, value)]
     found = monoid_of(monoid)
@@ -44,8 +44,10 @@ def accessors(width: int) -> tuple[Any, Any]:
         get = jit.device(lambda array, at, step: array[at])
     elif width == 2:
         get = jit.device(lambda array, at, step: (array[at], array[at + step]))
-    else:
+    elif width == 3:
         get = jit.device(lambda array, at, step: (array[at], array[at + step], array[at + step + step]))
+    else:
+        get = jit.device(lambda array, at, step: (array[at], array[at + step], array[at + 2 * step], array[at + 3 * step]))
 
     @jit.device
     def put(array: Any, at: Any, step: Any, state: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.cuda.types import Integer, float64, int32, int64
 
-from ..algebra import ByType
+from ..algebra import ByType, Given
 from ..core.dtypes import BY_NAME
 from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
 from ..runtime import jit
@@ -29,7 +29,9 @@ def conversions_of(value: str) -> tuple[Any, Any]:
 
 
 def of_type(function: Any, kind: Any) -> Any:
-    """The function; of one :class:`~..monoid.ByType` that for the numba type."""
+    """The function; of one :class:`~..algebra.ByType` that for the numba type, of one :class:`~..algebra.Given` what its adapter makes of it."""
+    if isinstance(function, Given):
+        return jit.device(function.adapter)(function.function, kind, function.width)
     return jit.device(function)(kind) if isinstance(function, ByType) else function
 
 

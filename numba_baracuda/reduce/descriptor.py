@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..algebra import Monoid
+from ..algebra import KernelMonoid
 from ..core.dtypes import element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import MAX_RANK, Layout, Op, typical_layouts
@@ -84,7 +84,7 @@ class ReduceDescriptor(Described):
         """Short name of the dtype of a result that is no element, else ""."""
         return self.result
 
-    def left(self, monoid: Monoid) -> float:
+    def left(self, monoid: KernelMonoid) -> float:
         """What a monoid's finish is given as the count, 0 where it does not look at that."""
         return self.extent - (self.correction if monoid.corrected else 0) if monoid.counts else 0
 

@@ -2,7 +2,7 @@
 
 A scan walks its elements in an order of its own and keeps the fold of those behind it. ``prepare(a, b, c, near, one)`` makes (p, q, r) of what is
 read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, place, one)`` the result of the states before and
-after the element, and ``begin(initial, place, one)`` the state before the first. As in a ``Monoid`` there are no other literals, and what needs numba
+after the element, and ``begin(initial, place, one)`` the state before the first. As in a ``KernelMonoid`` there are no other literals, and what needs numba
 is named as ``"package.module:function"``.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra import MAX, MIN, PROD, SUM, ByType, Monoid
+from ..algebra import MAX, MIN, PROD, SUM, ByType, KernelMonoid
 
 INF = math.inf
 #: places that no element has: of ``initial``, and of nothing at all
@@ -54,7 +54,7 @@ class Rule:
     where the next one takes over. Where it is ``costly`` to make q and r, of three items of which p is a, they are made once.
     """
 
-    monoid: Monoid
+    monoid: KernelMonoid
     lift: Function = _element
     begin: Function = _number
     emit: Function = _after
@@ -189,18 +189,18 @@ _MONOIDS = {
     "cumprod": PROD,
     "cummax": MAX,
     "cummin": MIN,
-    "logcumsumexp": Monoid("logcumsumexp", (-INF, 0.0), _exponentials("joined")),
+    "logcumsumexp": KernelMonoid("logcumsumexp", (-INF, 0.0), _exponentials("joined")),
 }
 _PLACED = {
-    "cummax": Monoid("placed_max", (-INF, NOTHING), f"{_EXTREMES}:greatest_with_place"),
-    "cummin": Monoid("placed_min", (INF, NOTHING), f"{_EXTREMES}:least_with_place"),
+    "cummax": KernelMonoid("placed_max", (-INF, NOTHING), f"{_EXTREMES}:greatest_with_place"),
+    "cummin": KernelMonoid("placed_min", (INF, NOTHING), f"{_EXTREMES}:least_with_place"),
 }
 _RUNS = {
-    "cummax": Monoid("run_of_max", (-INF, NOTHING, 0.0, 0.0), _run_of_greatest),
-    "cummin": Monoid("run_of_min", (INF, NOTHING, 0.0, 0.0), _run_of_least),
+    "cummax": KernelMonoid("run_of_max", (-INF, NOTHING, 0.0, 0.0), _run_of_greatest),
+    "cummin": KernelMonoid("run_of_min", (INF, NOTHING, 0.0, 0.0), _run_of_least),
 }
-_AFFINE = Monoid("affine", (1.0, 0.0), _compose)
-_SHARES = Monoid("shares", (1.0, 0.0), _compose_shares)
+_AFFINE = KernelMonoid("affine", (1.0, 0.0), _compose)
+_SHARES = KernelMonoid("shares", (1.0, 0.0), _compose_shares)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..algebra import Monoid, monoid_of
+from ..algebra import KernelMonoid, monoid_of
 from ..arrays.views import Bundle, View
 from ..core.axes import c_strides
 from ..core.dtypes import BY_NAME, element
@@ -98,7 +98,7 @@ class SegmentDescriptor(Described):
         """Bytes of a row of values."""
         return self.embedding_dim * BY_NAME[self.element].itemsize
 
-    def monoid(self, op: Op) -> Monoid:
+    def monoid(self, op: Op) -> KernelMonoid:
         """What the op folds by."""
         return monoid_of(op.traits["narrow"].get(self.element, op.traits["monoid"]))
 

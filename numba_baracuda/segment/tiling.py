@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from ..algebra import Monoid
+from ..algebra import KernelMonoid
 from ..core.axes import ceil_div
 
 #: threads in a block of the row-wise kernels
@@ -136,7 +136,7 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
 
 
-def unroll_for(access: int, index_size: int, vector: int, monoid: Monoid) -> int:
+def unroll_for(access: int, index_size: int, vector: int, monoid: KernelMonoid) -> int:
     """Rows whose loads a lane of the fold issues before it uses the first; ``access`` in bytes. More where both loads are short.
 
     Fewer where states are more than an element, unless all ``vector`` states of a lane have few scalars: the compiler unrolls no more code than that.

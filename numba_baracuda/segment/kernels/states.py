@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import cuda
 
-from ...algebra import Monoid
+from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
 from ...device.vector import STORE
 from ...kernels.batch import accessors, monoid_on
@@ -22,7 +22,7 @@ class Fold:
     Results are of type ``result`` and lie side by side where there are several; ``access`` is the width of their stores, in elements.
     """
 
-    def __init__(self, monoid: Monoid, value: str, vector: int, access: int, result: str) -> None:
+    def __init__(self, monoid: KernelMonoid, value: str, vector: int, access: int, result: str) -> None:
         state_type = accumulator_of(value)
         width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)

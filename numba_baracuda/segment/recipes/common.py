@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...algebra import Monoid
+from ...algebra import KernelMonoid
 from ...core.axes import c_strides, merge_axes
 from ...core.dtypes import BY_NAME
 from ...core.errors import InvalidProblem
@@ -69,7 +69,7 @@ def scratch(descriptor: SegmentDescriptor, like: Layout) -> Layout:
     return Layout(shape, c_strides(shape))
 
 
-def taken(descriptor: SegmentDescriptor, monoid: Monoid) -> float:
+def taken(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> float:
     """What a monoid wants taken from counts."""
     return descriptor.correction if monoid.corrected else 0
 

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...algebra import Monoid
+from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ..tiling import Tiling, share_for, unroll_for, vector_for
@@ -26,7 +26,7 @@ _NARROW_SCALARS = 8
 class Fold:
     """What is folded into what. With a ``result`` type the output is a slot, whose rows lie as those of ``segments``."""
 
-    monoid: Monoid
+    monoid: KernelMonoid
     order: Order
     source: str
     output: str
