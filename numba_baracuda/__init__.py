@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .core.lazy import load
 
 if TYPE_CHECKING:
+    from .algebra import Monoid as Monoid
     from .arrays.arrays import EmulationWarning as EmulationWarning
     from .core.dtypes import ElementKind as ElementKind
     from .core.errors import BaracudaError as BaracudaError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .reduce import reduce_any as reduce_any
     from .reduce import reduce_argmax as reduce_argmax
     from .reduce import reduce_argmin as reduce_argmin
+    from .reduce import reduce_axis as reduce_axis
     from .reduce import reduce_count_nonzero as reduce_count_nonzero
     from .reduce import reduce_logsumexp as reduce_logsumexp
     from .reduce import reduce_logsumexp_backward as reduce_logsumexp_backward
@@ -130,6 +132,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "algebra": "Monoid",
     "arrays.arrays": "EmulationWarning",
     "core.dtypes": "ElementKind",
     "core.errors": "BaracudaError BufferTooSmall InvalidProblem KernelLaunchError MisalignedOperand Status Unsupported WorkspaceTooSmall",
@@ -144,7 +147,7 @@ _HOMES = {
     "plans.preference": "KernelSku PlanPreference PrecisionGuarantee",
     "reduce": " ".join(
         [f"reduce_{kind}{way}" for kind in ["sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std"] for way in ("", "_backward")]
-        + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "count_nonzero")]
+        + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "axis", "count_nonzero")]
     ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
     "scan": " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),

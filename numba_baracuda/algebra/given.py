@@ -37,20 +37,21 @@ def _itself(x: Any) -> Any:
     return x
 
 
-def adopted(where: str, given: Any, value: str) -> KernelMonoid:
-    """A user's monoid over elements of a type, as kernels take it; ``where`` is the function that was called, for messages."""
+def expected(where: str, given: Any) -> Monoid:
+    """What was given as a monoid, if it is one; ``where`` is the function that was called, for messages."""
     if not isinstance(given, Monoid):
         raise refusal(where, "monoid", given, "a numba_baracuda.Monoid")
     try:
-        return _adopted(where, given, value)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
+        hash(given)
+    except TypeError:
         raise refusal(where, "monoid", given, "a tuple as identity, and functions") from None
+    return given
 
 
 @functools.lru_cache(1024)
-def _adopted(where: str, given: Monoid, value: str) -> KernelMonoid:
+def adopted(where: str, given: Any, value: str) -> KernelMonoid:
+    """A user's monoid over elements of a type, as kernels take it."""
+    given = expected(where, given)
     if not isinstance(given.name, str) or not given.name:
         raise refusal(where, "monoid's name", given.name, "a text")
     at = f"{where}: monoid {given.name!r}"

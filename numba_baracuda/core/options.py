@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from . import registry
 from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
 from .op import Op
@@ -47,6 +48,10 @@ class Described:
     op_name: Any
     family = ""  #: of the ops that they describe
     extents: tuple[str, ...] = ()  #: fields that are extents of what no operand may have
+
+    def find_op(self) -> Op:
+        """The op of problems that are described so."""
+        return registry.find(self.op_name, self.family)
 
     def part(self, op: Op, given: Any, name: str) -> Any:
         """The view of an operand that a bundle brings along; where a family knows no bundles, an error."""

@@ -113,6 +113,12 @@ class ScanKind(Named):
     CUMSUM, CUMPROD, CUMMAX, CUMMIN, LOG_CUMSUM_EXP = range(5)
 
 
+class MonoidKind(Named):
+    """Functions of a monoid that the caller brings; no other kind has these numbers."""
+
+    SEGMENT_REDUCE, REDUCE_AXIS, SCAN_AXIS = range(1000, 1003)
+
+
 class LossKind(Named):
     """Losses; this package implements the last."""
 

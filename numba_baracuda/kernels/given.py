@@ -11,6 +11,7 @@ import numpy as np
 from numba.cuda import types
 
 from ..algebra import Given, KernelMonoid, monoid_of
+from ..algebra.given import adopted
 from ..core.errors import InvalidProblem, Unsupported
 from ..device.emulate import emulate
 from ..device.warp import each_scalar
@@ -42,8 +43,9 @@ def finish_counted(function: Callable[..., Any], kind: Any, width: int) -> Any:
     return jit.device(lambda state, count, one: made(state, count))
 
 
-def check(at: str, monoid: KernelMonoid) -> None:
-    """Raises unless numba can compile the functions of a user's monoid, and each gives as many numbers as it should."""
+def check(where: str, given: Any, value: str) -> None:
+    """Raises unless numba can compile the functions of a user's monoid over elements of a type, and each gives as many numbers as it should."""
+    monoid, at = adopted(where, given, value), f"{where}: monoid {given.name!r}"
     (scalar, state), width = _types_of(monoid), monoid.width
     _check(f"{at}: lift", _user(monoid.lift), (scalar,), width)
     _check(f"{at}: combine", _user(monoid.combine), (state, state), width)

@@ -12,7 +12,6 @@ import numpy as np
 
 from ..arrays import arrays, spans, streams
 from ..arrays.views import Bundle, Form, View, remember
-from ..core import registry
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
 from ..core.op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
@@ -266,7 +265,7 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
         raise refusal("select", "descriptor", descriptor, "a descriptor, such as SegmentDescriptor")
     if not isinstance(preference, PlanPreference):
         raise refusal("select", "preference", preference, "a PlanPreference")
-    op = registry.find(descriptor.op_name, descriptor.family)
+    op = descriptor.find_op()
     if preference.max_workspace_bytes is not None and hasattr(descriptor, "within"):
         descriptor = descriptor.within(preference.max_workspace_bytes)
     descriptor.check(op)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
+from .monoids import ReduceAxisDescriptor, reduce_axis
 from .ops import FUNCTIONS
 
 if TYPE_CHECKING:  # the functions are made from the table, which type checkers do not run
@@ -31,5 +32,5 @@ if TYPE_CHECKING:  # the functions are made from the table, which type checkers 
     reduce_var: Callable[..., Any]
     reduce_var_backward: Callable[..., Any]
 
-__all__ = ["ReduceBackwardDescriptor", "ReduceDescriptor", *FUNCTIONS]
+__all__ = ["ReduceAxisDescriptor", "ReduceBackwardDescriptor", "ReduceDescriptor", "reduce_axis", *FUNCTIONS]
 globals().update(FUNCTIONS)

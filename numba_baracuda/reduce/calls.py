@@ -17,7 +17,7 @@ from ..plans.binding import Bound
 from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
-_calls: dict[Any, Any] = {}
+_calls: dict[Any, plan.Plan] = {}
 _FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 
@@ -36,21 +36,21 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
-def forward_function(op: Op) -> Callable[..., Any]:
-    """``f(x, axis, keepdims=True)`` of a reduction."""
+def forward_function(op: Op, describe: Callable[..., ReduceDescriptor] = ReduceDescriptor) -> Callable[..., Any]:
+    """``f(x, axis, keepdims=True)`` of a reduction; ``describe`` makes its descriptors."""
     x_place, y_place = [(op.name, operand.name, "") for operand in op.operands]
     defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
+    plans: dict[Any, plan.Plan] = {}
     calls: dict[Any, tuple[plan.Plan, Bound]] = {}
 
     def planned(view: View, axis: Any, named: dict[str, Any], chosen: Any) -> plan.Plan:
-        key = (op.name, view.form, chosen)
-        made = _calls.get(key)
+        key = (view.form, chosen)
+        made = plans.get(key)
         if made is None:
             settings = {_FIELDS.get(name, name): setting for name, setting in named.items()}
-            made = plan.select(ReduceDescriptor(op.kind, view.shape, axis, view.element, **settings), device=view.device)
-            remember(_calls, key, made)
+            made = remember(plans, key, plan.select(describe(op.kind, view.shape, axis, view.element, **settings), device=view.device))
         return made
 
     def bound(view: View, y: View, axis: Any, keepdims: bool, named: dict[str, Any], chosen: Any) -> tuple[plan.Plan, Bound]:

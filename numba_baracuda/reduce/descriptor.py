@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..algebra import KernelMonoid
 from ..core.dtypes import element
@@ -13,7 +13,7 @@ from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import MAX_RANK, Layout, Op, typical_layouts
 from ..core.options import Described, check_element, choice, correction, shape
 from ..core.options import axes as reduced_axes
-from ..core.vocabulary import ReduceKind
+from ..core.vocabulary import Named, ReduceKind
 
 TIES = ("first", "all", "even")
 _NAMES = {ReduceKind.LOG_SUM_EXP: "logsumexp"}
@@ -46,6 +46,7 @@ class ReduceDescriptor(Described):
     axes: tuple[int, ...] = field(init=False)
     family = "reduce"
     indexed = ""
+    kinds: ClassVar[type[Named]] = ReduceKind
 
     def __post_init__(self) -> None:
         self._settle(op_name(self.kind))
@@ -53,7 +54,7 @@ class ReduceDescriptor(Described):
     def _settle(self, name: str) -> None:
         set_field = object.__setattr__
         set_field(self, "op_name", name)
-        set_field(self, "kind", ReduceKind.parse(self.kind))
+        set_field(self, "kind", self.kinds.parse(self.kind))
         set_field(self, "input_shape", shape(name, "input_shape", self.input_shape))
         set_field(self, "axes", reduced_axes(name, self.reduce_axis, len(self.input_shape)))
         set_field(self, "reduce_axis", self.axes)
@@ -61,7 +62,7 @@ class ReduceDescriptor(Described):
             raise InvalidProblem(f"{name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
         set_field(self, "element", element(self.element, name).name)
         usual = self.result is None or (isinstance(self.result, str) and not self.result)
-        set_field(self, "result", RESULTS.get(ReduceKind.parse(self.kind), ("",))[0] if usual else element(self.result, name, "dtype").name)
+        set_field(self, "result", RESULTS.get(self.kind, ("",))[0] if usual else element(self.result, name, "dtype").name)
         set_field(self, "correction", correction(name, self.correction))
 
     @property

@@ -34,15 +34,21 @@ class Geometry:
     height: int = 0  #: short rows at a time
 
     @classmethod
-    def of(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
-        """For a fold: rows that belong to a warp stay whole, others are split if there are few."""
+    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True) -> Geometry:
+        """For a fold: rows that belong to a warp stay whole, others are split if there are few.
+
+        Where elements are folded in order a row belongs to whole warps, unless it is one access of each lane.
+        """
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
         if not problem.along:
             return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_COLUMNS))
         if lanes == THREADS:
             return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_ROWS))
         accesses = ceil_div(problem.extent, problem.vector)
-        return cls(lanes, blocks, 1, problem.extent, *(() if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))))
+        short = (0, 0) if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))
+        if commutes or short[0] == 1:
+            return cls(lanes, blocks, 1, problem.extent, *short)
+        return cls(32, ceil_div(problem.rows, THREADS // 32), 1, problem.extent)
 
     @classmethod
     def of_few(cls, problem: Problem, value: str) -> Geometry | None:

@@ -58,7 +58,8 @@ def fold_steps(
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
     if problem.staged:
         return [_fold_staged(problem, constants, {"x": source, "guard": guard, "y": output, "left": descriptor.left(found)})], []
-    geometry = Geometry.of_few(problem, value) or Geometry.of(problem, target.multiprocessors, value)
+    geometry = Geometry.of_few(problem, value) if found.commutes else None
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, found.commutes)
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
     parts, left, (y_kept, *_) = NULL if geometry.splits == 1 else "parts", descriptor.left(found), problem.kept_strides
     arguments = {
@@ -94,10 +95,9 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
-    ordered = monoid_of(monoid).places
-    problem = Problem.of(
-        descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=True, across=_across(monoid, descriptor.element)
-    )
+    commutes = monoid_of(monoid).commutes
+    ordered, across = monoid_of(monoid).places or not commutes, _across(monoid, descriptor.element)
+    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=commutes, across=across)
     steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
 

@@ -18,22 +18,46 @@ from .access import accesses_of, edges_of, lane_of_group, part_of_block
 from .results import results_of
 
 
+def walk_down(commutes: bool, depth: int) -> tuple[int, Any, Any]:
+    """How ``depth`` lanes share out a column: places between two that follow one another in a lane, ``stretch`` and ``pair``.
+
+    ``stretch(first, last, below)`` is where lane ``below`` begins and ends, ``pair(level, below)`` how far apart the lanes are of which one gives its
+    state to the other at a level of the tree, and whether it gives or takes. Where the order counts, a lane has neighbouring places.
+    """
+    if commutes:
+        halves = jit.device(lambda level, below: (depth >> (level + 1), depth >> (level + 1) <= below < depth >> level, below < depth >> (level + 1)))
+        return depth, jit.device(lambda first, last, below: (first + below, last)), halves
+
+    @jit.device
+    def stretch(first: Any, last: Any, below: Any) -> Any:
+        share = (max(last - first, int64(0)) + depth - 1) // depth
+        return first + below * share, min(first + (below + 1) * share, last)
+
+    @jit.device
+    def neighbours(level: Any, below: Any) -> Any:
+        apart = 1 << level
+        return apart, below & (2 * apart - 1) == apart, below & (2 * apart - 1) == 0
+
+    return 1, stretch, neighbours
+
+
 @jit.kernel
 def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
     """``fold_rows`` where x is not contiguous along the rows: here they are called columns.
 
     A block has ``lanes`` lanes beside each other, ``vector`` columns each, and THREADS // lanes below each other, which walk down ``chunk`` places,
-    several accesses in flight; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
+    several accesses in flight, every ``depth``-th place or, if the monoid does not commute, neighbouring ones; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
     accesses are aligned, and the lanes at either end take what columns there are one by one. Bytes and order as ``fold_rows``.
     """
     element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
     depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
     width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
     (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
-    take, (write, keep), column_of = tally.beside(steps, vector, depth), results_of(monoid, value, result), place_of(kept)
-    fetch_each = edges_of(value, vector, depth, dims, steps)
+    gap, stretch_of, pair_of = walk_down(monoid_of(monoid).commutes, depth)
+    take, (write, keep), column_of = tally.beside(steps, vector, gap), results_of(monoid, value, result), place_of(kept)
+    fetch_each = edges_of(value, vector, gap, dims, steps)
     (fetch, fetch_some), size, scalars, kept_scalars = (
-        accesses_of(value, vector, depth, dims, steps),
+        accesses_of(value, vector, gap, dims, steps),
         steps * vector,
         width * vector,
         kept_width * vector,
@@ -64,15 +88,15 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
         else:
             base = column_of(min(column, int64(columns - 1)), kept_shape, x_columns)
         last = min(first + chunk, int64(extent)) if column < columns else int64(0)
-        position = first + below
-        while position + (steps - 1) * depth < last:
+        position, last = stretch_of(first, last, below)
+        while position + (steps - 1) * gap < last:
             if peeled and high - low < vector:
                 fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
             else:
                 fetch(x, base, position, shape, x_strides, batch, 0)
             take(tallies, batch, position, steps, count)
             count = int32(count + steps)
-            position = opaque(position + steps * depth)
+            position = opaque(position + steps * gap)
         if position < last:
             if peeled and high - low < vector:
                 valid = fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
@@ -85,14 +109,14 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
             put(state, v * width, 1, state_of(get_tally(tallies, v * kept_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):
-            half = depth >> (level + 1)
-            if half <= below < 2 * half:
+            apart, gives, takes = pair_of(level, below)
+            if gives:
                 for k in range(scalars):
                     met[k * THREADS + thread] = state[k]
             cuda.syncthreads()
-            if below < half:
+            if takes:
                 for v in range(vector):
-                    other = get(met, v * width * THREADS + thread + half * lanes, THREADS)
+                    other = get(met, v * width * THREADS + thread + apart * lanes, THREADS)
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if below == 0 and column < columns:
             for v in range(vector):

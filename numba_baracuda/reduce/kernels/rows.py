@@ -16,6 +16,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .access import accesses_of, lane_of_group, part_of_block
+from .ordered import lane_in_order
 from .results import results_of
 
 
@@ -67,12 +68,16 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
 
     A group of ``lanes`` lanes, which is a block where there are more than 32, takes ``chunk`` places of a row, several accesses of ``vector``
     elements in flight a lane; elements are folded in registers, then over lanes. ``peeled`` rows begin and end anywhere: the ends are taken one by
-    one. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
+    one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
     geometry. Bytes: rows · extent · value read, rows · result written.
     """
     wide, first_of, shifts = accumulator_of(value), origin_of(value), monoid_of(monoid).shifts
     tally, groups, row_of, (write, keep) = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result)
-    nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
+    nothing, fold = tally.nothing, tally.over(lanes)
+    if monoid_of(monoid).commutes:
+        fold_lane = lane_of_row(monoid, value, vector, lanes, peeled, dims)
+    else:
+        fold_lane = lane_in_order(monoid, value, vector, lanes, dims)
 
     def fold_rows(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
