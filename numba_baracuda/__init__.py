@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .scan import cumsum_backward as cumsum_backward
     from .scan import logcumsumexp as logcumsumexp
     from .scan import logcumsumexp_backward as logcumsumexp_backward
+    from .scan import scan_axis as scan_axis
     from .scan.descriptor import ScanBackwardDescriptor as ScanBackwardDescriptor
     from .scan.descriptor import ScanDescriptor as ScanDescriptor
     from .segment import segment_log_softmax as segment_log_softmax
@@ -150,7 +151,7 @@ _HOMES = {
         + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "axis", "count_nonzero")]
     ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
-    "scan": " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
+    "scan": "scan_axis " + " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
     "scan.descriptor": "ScanBackwardDescriptor ScanDescriptor",
     "segment": " ".join(
         f"{order}segment_{fold}{way}"

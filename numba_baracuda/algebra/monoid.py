@@ -19,10 +19,10 @@ class ByType(str):
 
 @dataclass(frozen=True)
 class Given:
-    """A user's function. ``adapter`` names what makes one for kernels: it is called with the function, the state's type and its ``width``."""
+    """What a user gave, a function as a rule. ``adapter`` names what makes one for kernels: it is called with that, the state's type and its ``width``."""
 
     adapter: str
-    function: Callable[..., Any]
+    function: Any
     width: int
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from numba.cuda import types
 
+from ..core.errors import Unsupported
 from . import scalars
 from .memory import CODES
 
@@ -27,7 +28,7 @@ ROUND: dict[int, Callable[[float], float]] = {16: scalars.f16, 32: scalars.f32, 
 UNARY = {operator.neg: "-", operator.pos: "+", operator.invert: "~", operator.not_: "not "}
 
 
-class UnknownConstruct(NotImplementedError):
+class UnknownConstruct(Unsupported):
     """The emulator does not know what this means on a GPU, so it refuses."""
 
 

@@ -15,6 +15,7 @@ from ..core.op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort, Step
 from ..core.spec import arrange
 from ..runtime import jit
 from . import emulator
+from .conversions import UnknownConstruct
 from .emulator import FAST, Mode
 from .memory import Memory
 
@@ -120,4 +121,7 @@ class Emulated:
             memory.shadow.clear()
             arguments.append(emulator.pointer_into(memory, offset, ty))
         if blocks:
-            emulator.run(kernel.py_func, kernel.types, blocks, threads, [*arguments, *scalars], dynamic_shared=shared, mode=_mode.get())
+            try:
+                emulator.run(kernel.py_func, kernel.types, blocks, threads, [*arguments, *scalars], dynamic_shared=shared, mode=_mode.get())
+            except UnknownConstruct as error:
+                raise UnknownConstruct(f"{self.op.name}: {error}; wants what the emulator knows") from error

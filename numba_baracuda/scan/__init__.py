@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
+from .monoids import ScanAxisDescriptor, scan_axis
 from .ops import FUNCTIONS
 
 if TYPE_CHECKING:  # the functions are made from the table, which type checkers do not run
@@ -18,5 +19,5 @@ if TYPE_CHECKING:  # the functions are made from the table, which type checkers 
     logcumsumexp: Callable[..., Any]
     logcumsumexp_backward: Callable[..., Any]
 
-__all__ = ["ScanBackwardDescriptor", "ScanDescriptor", *FUNCTIONS]
+__all__ = ["ScanAxisDescriptor", "ScanBackwardDescriptor", "ScanDescriptor", "scan_axis", *FUNCTIONS]
 globals().update(FUNCTIONS)

@@ -16,22 +16,23 @@ from ..plans.preference import PlanPreference
 from ..plans.signatures import CALL, NEEDED, function_of
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 
-_calls: dict[Any, plan.Plan] = {}
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
 _PLACED = {"return_indices": False, "index_dtype": "int64"}
 _WIDENED = {"dtype": None}
 
 
-def _plan_of(op: Op, made: Any, view: Any, axis: Any, options: dict[str, Any], chosen: Any) -> plan.Plan:
-    """The plan for arrays of this view's shape and dtype; ``chosen`` is a key of the options."""
-    key = (op.name, view.shape, view.element, view.device, axis if type(axis) is int else key_of(axis), chosen)
-    found = _calls.get(key)
+def _plan_of(
+    plans: dict[Any, plan.Plan], op: Op, made: Callable[..., ScanDescriptor], view: Any, axis: Any, options: dict[str, Any], chosen: Any
+) -> plan.Plan:
+    """The plan for arrays of this view's shape and dtype, of ``plans`` if it is there; ``chosen`` is a key of the options."""
+    key = (view.shape, view.element, view.device, axis if type(axis) is int else key_of(axis), chosen)
+    found = plans.get(key)
     if found is None:
-        reverse, exclusive, initial, deterministic = (options[name] for name in _OPTIONS)
+        reverse, exclusive, initial, deterministic = (options.get(name, default) for name, default in _OPTIONS.items())
         index = _index(op, options) if "return_indices" in options else ""
         descriptor = made(op.kind, view.shape, axis, reverse, view.element, exclusive, initial, index, options.get("dtype"))
         preference = PlanPreference(deterministic=flag(op.name, "deterministic", deterministic))
-        found = remember(_calls, key, plan.select(descriptor, preference, device=view.device))
+        found = remember(plans, key, plan.select(descriptor, preference, device=view.device))
     return found
 
 
@@ -43,14 +44,15 @@ def _index(op: Op, options: dict[str, Any]) -> str:
     return wanted if flag(op.name, "return_indices", options["return_indices"]) else ""
 
 
-def forward_function(op: Op) -> Callable[..., Any]:
-    """``f(x, axis=-1)`` of a scan."""
+def forward_function(op: Op, describe: Callable[..., ScanDescriptor] = ScanDescriptor) -> Callable[..., Any]:
+    """``f(x, axis=-1)`` of a scan; ``describe`` makes its descriptors."""
     x_place, y_place, indices_place = [(op.name, name, "") for name in ("x", "y", "indices")]
+    plans: dict[Any, plan.Plan] = {}
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
         view, given = arrays.read(x, x_place), options["out"]
-        made = _plan_of(op, ScanDescriptor, view, axis, options, chosen)
+        made = _plan_of(plans, op, describe, view, axis, options, chosen)
         index, stream = made.descriptor.index, streams.stream_handle(options["stream"], view, op.name)
         if given is None:
             out = tuple(allocation.empty(view, tuple(view.shape), each, stream) for each in filter(None, (made.descriptor.result, index)))
@@ -62,19 +64,21 @@ def forward_function(op: Op) -> Callable[..., Any]:
         made.execute([view, *views], stream, options["workspace"])
         return given if given is not None else out if index else out[0]
 
-    options = _OPTIONS | (_PLACED if op.traits["placed"] else {}) | (_WIDENED if op.traits["widened"] else {})
+    options = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
+    options |= (_PLACED if op.traits["placed"] else {}) | (_WIDENED if op.traits["widened"] else {})
     return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that it wants."""
     places = [(op.name, operand.name, "") for operand in op.operands]
+    plans: dict[Any, plan.Plan] = {}
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         *saved, axis = arguments
         views = [arrays.read(each, place) for each, place in zip(saved, places, strict=False)]
         first = views[0]
-        made = _plan_of(op, ScanBackwardDescriptor, first, axis, options, chosen)
+        made = _plan_of(plans, op, ScanBackwardDescriptor, first, axis, options, chosen)
         stream, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
         if out is None:
             out = allocation.empty(first, tuple(first.shape), first.element, stream)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import MAX_RANK, Layout, Op, Operand, typical_layouts
 from ..core.options import Described, axis, check_element, flag, held, shape
-from ..core.vocabulary import ScanKind
+from ..core.vocabulary import Named, ScanKind
 
 _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
 #: what a scan begins with where nothing is given
@@ -58,6 +58,7 @@ class ScanDescriptor(Described):
     op_name: str = field(init=False)
     family = "scan"
     indexed = ""
+    kinds: ClassVar[type[Named]] = ScanKind
 
     def __post_init__(self) -> None:
         self._settle(op_name(self.kind))
@@ -65,7 +66,7 @@ class ScanDescriptor(Described):
     def _settle(self, name: str) -> None:
         set_field = object.__setattr__
         set_field(self, "op_name", name)
-        set_field(self, "kind", ScanKind.parse(self.kind))
+        set_field(self, "kind", self.kinds.parse(self.kind))
         set_field(self, "input_shape", shape(name, "input_shape", self.input_shape))
         set_field(self, "scan_axis", axis(name, self.scan_axis, len(self.input_shape)))
         if min(self.input_shape, default=0) < 0:

@@ -19,14 +19,14 @@ class _Scan:
     """A scan with its layouts, as its kernels see it."""
 
     def __init__(self, op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> None:
-        name, value, index, result = op.name, descriptor.element, descriptor.index, descriptor.result
+        name, value, index, result = op.traits.get("monoid", op.name), descriptor.element, descriptor.index, descriptor.result
         output = next(operand.name for operand in op.operands if operand.output and not operand.index)
         name += "_places" if index else ""
         rule = rule_of(name, descriptor.exclusive)
         unit, wide = BY_NAME[value].itemsize, BY_NAME[result].itemsize
         #: bytes of an element, and of the wider of an element and a result
         self.rule, self.target, self.unit, self.size = rule, target, unit, max(unit, wide)
-        self.weight = tiling.WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
+        self.weight = tiling.WEIGHTS["foreign" if rule.monoid.foreign else "runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
         names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if index else output]
         across = unit * ((tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes) // self.size)
         along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..algebra import MAX, MIN, PROD, SUM, ByType, KernelMonoid
+from ..algebra import MAX, MIN, PROD, SUM, ByType, Given, KernelMonoid, monoid_of
 
 INF = math.inf
 #: places that no element has: of ``initial``, and of nothing at all
 INITIAL, NOTHING = -1, -2
 
 
-Function = Callable[..., Any] | ByType
+Function = Callable[..., Any] | ByType | Given
 
 
 def _alone(a: Any, b: Any, c: Any, near: Any, one: Any) -> Any:
@@ -203,9 +203,21 @@ _AFFINE = KernelMonoid("affine", (1.0, 0.0), _compose)
 _SHARES = KernelMonoid("shares", (1.0, 0.0), _compose_shares)
 
 
+def _rule_of_a_user(monoid: KernelMonoid, exclusive: bool) -> Rule:
+    def given(name: str, function: Any) -> Given:
+        return Given(f"numba_baracuda.scan.kernels.given:{name}", getattr(function, "function", function), monoid.width)
+
+    emit = ("before" if exclusive else "after") + ("_counted" if monoid.counts else "")
+    return Rule(
+        monoid, given("lift", monoid.lift), given("begin", monoid.identity), given(emit, monoid.finish), kinds="a" * monoid.width
+    )
+
+
 @functools.cache
 def rule_of(name: str, exclusive: bool) -> Rule:
-    """The rule of ``cumsum``, of ``cummax_places``, which emits the winners' places too, or of ``cumprod_backward``."""
+    """The rule of ``cumsum``, of ``cummax_places``, which emits the winners' places too, of ``cumprod_backward``, or of a user's monoid."""
+    if name.startswith("user:"):
+        return _rule_of_a_user(monoid_of(name), exclusive)
     kind, _, more = name.partition("_")
     if more == "places":
         return Rule(_PLACED[kind], _placed, _at, _value_before if exclusive else _value_after, kinds="ap")

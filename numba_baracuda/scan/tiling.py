@@ -29,7 +29,7 @@ class Weight:
     strip_again: bool = True  #: whether what such a block reads twice is kept in L1
 
 
-#: scans whose states are one number, or several; sums over runs of winners; affine maps
+#: scans whose states are one number, or several; sums over runs of winners; affine maps; scans by users' monoids, whatever registers these take
 WEIGHTS = {
     "single": Weight(
         row_bytes=128, row_threads=256,
@@ -50,6 +50,11 @@ WEIGHTS = {
         row_bytes=64, row_threads=128,
         long_bytes=64, long_threads=256, long_blocks=4,
         column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128, row_blocks=6,
+    ),
+    "foreign": Weight(
+        row_bytes=64, row_threads=128,
+        long_bytes=64, long_threads=256, long_blocks=2,
+        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128, strip_blocks=2,
     ),
 }  # fmt: skip
 #: resident blocks that scan long rows, at most, where their tiles are joined as they come, and where elements are doubles

@@ -22,7 +22,8 @@ class Law:
     """
 
     def __init__(self, rule: str, value: str, result: str, exclusive: bool, place: str) -> None:
-        found, wide, placed = rule_of(rule, exclusive), accumulator_of(result), jit.SCALARS[place]
+        found, placed = rule_of(rule, exclusive), jit.SCALARS[place]
+        wide = jit.SCALARS[found.monoid.kind] if found.monoid.kind else accumulator_of(result)
         self.rule, self.exclusive, self.wide = found, exclusive, wide
         self.element: Any = jit.SCALARS["u8" if value == "bool" else value]
         self.result: Any = jit.SCALARS[result]
@@ -71,7 +72,8 @@ def _widening(value: str, wide: Any) -> Any:
     """``widen(x)`` from an element to the type of states; whatever is not 0 is true."""
     if value == "bool":
         return jit.device(lambda x: wide(x != 0))
-    return conversions_of(value)[0] if wide == accumulator_of(value) else jit.device(lambda x: wide(x))
+    widen = conversions_of(value)[0]
+    return widen if wide == accumulator_of(value) else jit.device(lambda x: wide(widen(x)))
 
 
 @functools.cache
