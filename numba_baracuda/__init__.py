@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from .segment import segment_norm2_backward as segment_norm2_backward
     from .segment import segment_prod as segment_prod
     from .segment import segment_prod_backward as segment_prod_backward
+    from .segment import segment_reduce as segment_reduce
     from .segment import segment_softmax as segment_softmax
     from .segment import segment_softmax_backward as segment_softmax_backward
     from .segment import segment_std as segment_std
@@ -153,7 +154,8 @@ _HOMES = {
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
     "scan": "scan_axis " + " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
     "scan.descriptor": "ScanBackwardDescriptor ScanDescriptor",
-    "segment": " ".join(
+    "segment": "segment_reduce "
+    + " ".join(
         f"{order}segment_{fold}{way}"
         for order in ("", "unsorted_")
         for fold in ["sum", "mean", "max", "min", "prod", "logsumexp", "norm2", "var", "std", "softmax", "log_softmax"]

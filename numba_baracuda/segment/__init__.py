@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from .descriptor import SegmentDescriptor
 from .index import SegmentIndex
+from .monoids import SegmentReduceDescriptor, segment_reduce
 from .ops import FUNCTIONS
 
 if TYPE_CHECKING:  # the functions are made from the table, which type checkers do not run
@@ -53,5 +54,5 @@ if TYPE_CHECKING:  # the functions are made from the table, which type checkers 
     unsorted_segment_var: Callable[..., Any]
     unsorted_segment_var_backward: Callable[..., Any]
 
-__all__ = ["SegmentDescriptor", "SegmentIndex", *FUNCTIONS]
+__all__ = ["SegmentDescriptor", "SegmentIndex", "SegmentReduceDescriptor", "segment_reduce", *FUNCTIONS]
 globals().update(FUNCTIONS)

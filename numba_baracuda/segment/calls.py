@@ -41,7 +41,12 @@ def _number_of_segments(op: Op, given: Any, index: OrderedIds | None) -> Any:
     return index.num_segments
 
 
-def _describe(op: Op, views: Sequence[View], segments: int | None, index: OrderedIds | None, options: dict[str, Any]) -> SegmentDescriptor:
+Describe = Callable[..., SegmentDescriptor]
+
+
+def _describe(
+    op: Op, describe: Describe, views: Sequence[View], segments: int | None, index: OrderedIds | None, options: dict[str, Any]
+) -> SegmentDescriptor:
     first, ids = views[0], views[-1]
     extent, columns = _rows(first, op)
     counted = [view for operand, view in zip(op.operands, views, strict=False) if operand.axes[0] == "num_inputs"]
@@ -58,10 +63,12 @@ def _describe(op: Op, views: Sequence[View], segments: int | None, index: Ordere
     named: dict[str, Any] = {name: options[name] for name in ("empty", "correction", "ties") if name in options}
     form = index.descriptor_form if index is not None else ""
     named |= {"check_ids": options["check_ids"], "indexed": form, "bounded": bounded}
-    return SegmentDescriptor(op.name, rows, columns, segments, first.element, ids.element, **named)
+    return describe(op.name, rows, columns, segments, first.element, ids.element, **named)
 
 
-def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
+def call(
+    op: Op, describe: Describe, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any
+) -> Any:
     """Views, plan, output, run. ``chosen`` is a key of the options."""
     index = given[-1] if isinstance(given[-1], OrderedIds) else None
     views = [arrays.read(array, at) for array, at in zip(given[:-1], places, strict=False)]
@@ -69,10 +76,10 @@ def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any,
     first, output = views[0], op.operands[-1]
     segments = _number_of_segments(op, num_segments, index)
     form = "" if index is None else index.descriptor_form
-    key = (op.name, *[view.form for view in views], segments, form, chosen)
+    key = (op.name, describe, *[view.form for view in views], segments, form, chosen)
     made = _plans.get(key)
     if made is None:
-        descriptor = _describe(op, views, segments, index, options)
+        descriptor = _describe(op, describe, views, segments, index, options)
         preference = PlanPreference(deterministic=flag(op.name, "deterministic", options["deterministic"]))
         made = remember(_plans, key, plan.select(descriptor, preference, device=first.device))
     handle = streams.stream_handle(options["stream"], first, op.name)
@@ -86,8 +93,8 @@ def call(op: Op, places: Sequence[Any], given: Sequence[Any], num_segments: Any,
     return out
 
 
-def function_of(op: Op) -> Callable[..., Any]:
-    """The function of an op: its inputs in their order, then the number of segments unless an input tells it."""
+def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[..., Any]:
+    """The function of an op: its inputs in their order, then the number of segments unless an input tells it. ``describe`` makes its descriptors."""
     *inputs, output = op.operands
     places = [(op.name, operand.name, "") for operand in op.operands]
     told = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])
@@ -98,7 +105,7 @@ def function_of(op: Op) -> Callable[..., Any]:
     most = len(inputs)
 
     def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
-        return call(op, places, given[:most], None if told else given[most], options, chosen)
+        return call(op, describe, places, given[:most], None if told else given[most], options, chosen)
 
     return signatures.function_of(op, run, positional, signatures.CALL | keywords, _doc(op))
 

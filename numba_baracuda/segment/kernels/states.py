@@ -23,7 +23,7 @@ class Fold:
     """
 
     def __init__(self, monoid: KernelMonoid, value: str, vector: int, access: int, result: str) -> None:
-        state_type = accumulator_of(value)
+        state_type = jit.SCALARS[monoid.kind] if monoid.kind else accumulator_of(value)
         width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
         identity, corrected = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.corrected

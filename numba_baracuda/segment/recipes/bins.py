@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _shared_bytes(op: Op, descriptor: SegmentDescriptor, vector: int, lanes: int) -> int:
-    scalar = BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
+    scalar = BY_NAME[descriptor.monoid(op).kind or BY_NAME[descriptor.element].accumulator].itemsize
     counts = 4 * (FOLD_THREADS // lanes) if descriptor.counted(op) else 0
     return ceil_div(descriptor.num_segments * (FOLD_THREADS * vector * descriptor.monoid(op).width * scalar + counts), 16) * 16
 
@@ -56,5 +56,5 @@ def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], targ
     order, empty = Order("segment_ids", index, ids_step(layouts), packed=False), descriptor.empty_value(op)
     fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=empty)
     join = join_carries(descriptor, rows, fold, segments * row_blocks, counted)
-    slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, BY_NAME[value].accumulator))
+    slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, monoid.kind or BY_NAME[value].accumulator))
     return Recipe((*checks(op, descriptor, layouts), fill, join), slots)

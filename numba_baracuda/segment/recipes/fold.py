@@ -43,7 +43,12 @@ class Fold:
 
 
 def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target: Target) -> int:
-    """Resident blocks that the registers leave room for without a spill; what is known of sm_90 is scaled down for the other architectures."""
+    """Resident blocks that the registers leave room for without a spill; what is known of sm_90 is scaled down for the other architectures.
+
+    Of a foreign monoid the compiler decides.
+    """
+    if fold.monoid.foreign:
+        return 0
     if rows.dims > 1:
         return 4
     permuted = fold.order.place != ""
@@ -60,6 +65,8 @@ def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target:
 
 def _narrow_blocks(descriptor: SegmentDescriptor, fold: Fold, target: Target) -> int:
     """The same for narrow rows."""
+    if fold.monoid.foreign:
+        return 0
     size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
     scalars = descriptor.embedding_dim * fold.monoid.width
     most = 8 - 2 * (_share(descriptor) == 16) - (fold.order.index == "i64")
@@ -85,7 +92,7 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tup
     value, n, columns = descriptor.element, descriptor.num_inputs, descriptor.embedding_dim
     others = (fold.other[1],) if fold.other else ()
     rows, monoid, share = Rows(descriptor, *fold.layouts, *others), fold.monoid, narrow_share(descriptor, fold)
-    state, scalars = BY_NAME[value].accumulator, columns * monoid.width
+    state, scalars = monoid.kind or BY_NAME[value].accumulator, columns * monoid.width
     if not share and rows.vector > 1 and columns < 4 * rows.vector and rows.vector * BY_NAME[value].itemsize == 8:
         rows.vector //= 2  # else a warp walks ten tiles, whose runs end at ten times
     if fold.guarded:
@@ -117,7 +124,7 @@ def join_carries(
     Of ``entries`` carries there are only ``count[0]`` if that is given, which the device knows; then at most ``blocks`` blocks look for them.
     """
     value, columns = descriptor.element, descriptor.embedding_dim
-    state = BY_NAME[value].accumulator
+    state = fold.monoid.kind or BY_NAME[value].accumulator
     rows = copy.copy(rows)
     while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > (8 if fold.monoid.heavy else 16):
         rows.vector //= 2  # a block of so many threads has few registers
