@@ -30,6 +30,8 @@ WIDEST = 4
 KINDS = ("f32", "f64", "i32", "i64")
 #: packages whose names say what they hold: entries on disk know their versions
 _KNOWN = ("builtins", "math", "cmath", "operator", "numpy", "numba", "numba_baracuda")
+#: packages whose objects, types among them, are told apart by their texts
+_TYPED = ("numpy", "numba", "numba_baracuda")
 _ADAPTERS = "numba_baracuda.kernels.given"
 
 
@@ -147,7 +149,7 @@ def fingerprint(at: str, name: str, function: Callable[..., Any]) -> str:
             return "known", home, called
         if isinstance(function, FunctionType):
             return function_of(function), repr(sorted(getattr(value, "targetoptions", {}).items()))
-        if kind.__module__.partition(".")[0] in _KNOWN:
+        if kind.__module__.partition(".")[0] in _TYPED:
             return "known", kind.__module__, kind.__qualname__, str(value)
         wants = "numbers, texts, tuples, NumPy arrays, functions, numba types, or modules of NumPy, numba and the device library"
         raise InvalidProblem(f"{at}: {name} uses {what}, of type {kind.__name__}, wants {wants}")

@@ -126,6 +126,11 @@ class KernelMonoid(Monoid):
         return self.width > 1 or self.pairs
 
     @property
+    def hungry(self) -> bool:
+        """Whether joining states may take many registers."""
+        return self.heavy or self.foreign
+
+    @property
     def lifts(self) -> bool:
         """Whether an element is not its own state."""
         return self.lift is not _element

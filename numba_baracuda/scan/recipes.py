@@ -26,7 +26,8 @@ class _Scan:
         unit, wide = BY_NAME[value].itemsize, BY_NAME[result].itemsize
         #: bytes of an element, and of the wider of an element and a result
         self.rule, self.target, self.unit, self.size = rule, target, unit, max(unit, wide)
-        self.weight = tiling.WEIGHTS["foreign" if rule.monoid.foreign else "runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
+        usual = ("foreign_" if rule.monoid.foreign else "") + ("several" if len(rule.kinds) > 1 else "single")
+        self.weight = tiling.WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else usual]
         names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if index else output]
         across = unit * ((tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes) // self.size)
         along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div, power_of_two
 
@@ -29,7 +29,7 @@ class Weight:
     strip_again: bool = True  #: whether what such a block reads twice is kept in L1
 
 
-#: scans whose states are one number, or several; sums over runs of winners; affine maps; scans by users' monoids, whatever registers these take
+#: scans whose states are one number, or several; sums over runs of winners; affine maps
 WEIGHTS = {
     "single": Weight(
         row_bytes=128, row_threads=256,
@@ -51,12 +51,11 @@ WEIGHTS = {
         long_bytes=64, long_threads=256, long_blocks=4,
         column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128, row_blocks=6,
     ),
-    "foreign": Weight(
-        row_bytes=64, row_threads=128,
-        long_bytes=64, long_threads=256, long_blocks=2,
-        column_bytes=32, access_bytes=16, beside_bytes=128, half_beside=128, strip_blocks=2,
-    ),
 }  # fmt: skip
+#: scans by users' monoids, of which nobody knows how many registers they take
+WEIGHTS |= {
+    f"foreign_{name}": replace(WEIGHTS[name], long_blocks=2, column_blocks=0, half_blocks=0, strip_blocks=2) for name in ("single", "several")
+}
 #: resident blocks that scan long rows, at most, where their tiles are joined as they come, and where elements are doubles
 EARLY_BLOCKS, DOUBLE_BLOCKS = 4, 3
 #: bytes of the widest access along rows, and of the results that it gives

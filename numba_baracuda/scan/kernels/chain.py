@@ -53,6 +53,7 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
         if width > 2:
             if piece == piece_2:
                 bits |= to_2(state[2]) << shift_2
+        if width > 3:
             if piece == piece_3:
                 bits |= to_3(state[3]) << shift_3
         return bits
@@ -65,7 +66,10 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
         second = from_1(item[2 * piece_1] >> shift_1)
         if width == 2:
             return first, second
-        return first, second, from_2(item[2 * piece_2] >> shift_2), from_3(item[2 * piece_3] >> shift_3)
+        third = from_2(item[2 * piece_2] >> shift_2)
+        if width == 3:
+            return first, second, third
+        return first, second, third, from_3(item[2 * piece_3] >> shift_3)
 
     return places[-1][0] + 1, pack, unpack
 

@@ -33,7 +33,7 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
     write_run, write_empty = fold.write, blank_writer(value, vector)
     piece = min(vector, 128 // state_type.bitwidth)
     place, load = place_of(dims), LOAD_ONCE[piece]
-    heavy = monoid_of(monoid).heavy
+    heavy = monoid_of(monoid).hungry
     groups = carry_threads(heavy) // lanes
     bundle = math.isqrt(groups)
     bundles = ceil_div(groups, bundle)

@@ -126,9 +126,9 @@ def join_carries(
     value, columns = descriptor.element, descriptor.embedding_dim
     state = fold.monoid.kind or BY_NAME[value].accumulator
     rows = copy.copy(rows)
-    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > (8 if fold.monoid.heavy else 16):
+    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > (8 if fold.monoid.hungry else 16):
         rows.vector //= 2  # a block of so many threads has few registers
-    joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.heavy)
+    joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.hungry)
     counted = count != NULL
     spec = rows.spec(
         "fold_carries", joins, 1,

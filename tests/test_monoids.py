@@ -1,0 +1,509 @@
+"""Users' monoids: segment_reduce, reduce_axis and scan_axis against NumPy, in order; what is wrong with a monoid; names; docs/monoids.md."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sass
+from kinds import Kind
+
+import numba_baracuda as nb
+from numba_baracuda import device
+from numba_baracuda.algebra.given import adopted
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Launch, Target, contiguous
+from numba_baracuda.core.spec import KernelSpec
+from numba_baracuda.core.vocabulary import MonoidKind
+from numba_baracuda.plans import plan
+from numba_baracuda.reduce import ReduceAxisDescriptor
+from numba_baracuda.runtime import cache
+from numba_baracuda.scan import ScanAxisDescriptor
+from numba_baracuda.segment import SegmentReduceDescriptor
+from numba_baracuda.segment.descriptor import contiguous as rows_of
+
+PAGE = Path(__file__).parent.parent / "docs" / "monoids.md"
+ELEMENTS = ("f16", "bf16", "f32", "f64", "i32", "i64")
+RNG = np.random.default_rng(0)
+Array = Any
+
+
+def pooled(a: Any, b: Any) -> Any:
+    count, apart = a[0] + b[0], b[1] - a[1]
+    share = b[0] / count if count > 0 else b[0]
+    return count, a[1] + apart * share, a[2] + b[2] + apart * apart * a[0] * share
+
+
+def product(a: Any, b: Any) -> Any:
+    return a[0] * b[0] + a[1] * b[2], a[0] * b[1] + a[1] * b[3], a[2] * b[0] + a[3] * b[2], a[2] * b[1] + a[3] * b[3]
+
+
+#: the last element that is not 0: it does not commute, and its results are exact
+LAST = nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a)
+#: the elements as bits of a number, the last one lowest: of affine maps, which do not commute
+BITS = nb.Monoid("bits", (1, 0), lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), lambda x: (0.5, x), lambda state: state[1])
+SIDE = nb.Monoid(
+    "side", (-math.inf, math.inf), lambda a, b: (max(a[0], b[0]), min(a[1], b[1])), lambda x: (x, x), lambda state: state[0] - state[1], commutes=True
+)
+VARIANCE = nb.Monoid("variance", (0, 0, 0), pooled, lambda x: (1, x, 0), lambda state: state[2] / state[0])
+MEAN = nb.Monoid("mean", (0,), lambda a, b: a + b, None, lambda state, count: state / count, kind="f64")
+#: products of 2×2 matrices whose determinant is 1
+MATRICES = nb.Monoid("matrices", (1, 0, 0, 1), product, lambda x: (1 + x * x, x, x, 1), lambda state: state[0] * state[3] - state[1] * state[2])
+
+
+def sparse(shape: tuple[int, ...], element: str) -> Array:
+    """Whole numbers, most of them 0."""
+    return (RNG.integers(-9, 10, shape) * (RNG.random(shape) < 0.1)).astype(numpy_dtype(element))
+
+
+def last_of(x: Array) -> Array:
+    """The last element that is not 0 up to each along the last axis."""
+    at = np.maximum.accumulate(np.where(x != 0, np.arange(x.shape[-1]), -1), -1)
+    return np.where(at >= 0, np.take_along_axis(x, np.maximum(at, 0), -1), 0)
+
+
+def bits_of(x: Array) -> Array:
+    found = np.zeros(x.shape)
+    for k in range(x.shape[-1]):
+        found[..., k] = x[..., k] + (0.5 * found[..., k - 1] if k else 0)
+    return found
+
+
+def by_segment(x: Array, ids: Array, segments: int, fold: Callable[[Array], Array], empty: float = 0) -> Array:
+    """``fold`` of each segment's rows, the last axis along them."""
+    found = np.full((segments, *x.shape[1:]), empty, np.float64)
+    for s in range(segments):
+        if (ids == s).any():
+            found[s] = fold(np.moveaxis(x[ids == s].astype(np.float64), 0, -1))
+    return found
+
+
+@contextlib.contextmanager
+def no_new_plan() -> Iterator[None]:
+    """Whatever is called inside has its plan, and its launches, already."""
+    made = dict(plan._plans)
+    yield
+    assert plan._plans == made
+
+
+def views_of(kind: Kind, x: Array) -> Iterator[Array]:
+    """An array as it is, and as views that are transposed, strided, or reversed."""
+    yield kind.array(x)
+    yield kind.transpose(kind.array(np.ascontiguousarray(x.transpose())), tuple(range(x.ndim))[::-1])
+    wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1), x.dtype)
+    wide[..., 1::2] = x
+    yield kind.array(wide)[..., 1::2]
+    if kind.name in ("numpy", "cupy"):
+        yield kind.array(np.ascontiguousarray(x[::-1]))[::-1]
+
+
+# ---------------------------------------------------------------- reductions
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_reductions_keep_the_order(kind: Kind, element: str) -> None:
+    for shape, axis in (((3, 700), 1), ((40, 16), 1), ((600, 5), 0), ((4, 7, 9), (0, 2)), ((5, 0), 1)):
+        x = sparse(shape, element)
+        axes = axis if isinstance(axis, tuple) else (axis,)
+        kept = [k for k in range(len(shape)) if k not in axes]
+        flat = x.transpose(kept + list(axes)).reshape([shape[k] for k in kept] + [-1]).astype(np.float64)
+        wanted = last_of(flat)[..., -1] if flat.shape[-1] else np.zeros(flat.shape[:-1])
+        for view in [kind.array(x)] if element != "f32" else views_of(kind, x):
+            got = nb.reduce_axis(view, LAST, axis, keepdims=False)
+            assert kind.owns(got) and kind.numpy(got).dtype == x.dtype
+            np.testing.assert_array_equal(kind.numpy(got).astype(np.float64), wanted)
+    with no_new_plan():
+        nb.reduce_axis(view, LAST, axis, keepdims=False)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 3000), 1), ((1500, 3), 0)])
+def test_reductions_in_parts(kind: Kind, shape: tuple[int, ...], axis: int) -> None:
+    """Under the race detector, rows and columns that are cut into parts."""
+    x = RNG.random(shape, np.float32)
+    with kind.schedule(1):
+        got = nb.reduce_axis(kind.array(x), BITS, axis)
+    np.testing.assert_allclose(kind.numpy(got), bits_of(np.moveaxis(x, axis, -1))[..., -1].reshape(got.shape), rtol=1e-5)
+    np.testing.assert_array_equal(kind.numpy(nb.reduce_axis(kind.array(x), SIDE, axis)), np.ptp(x, axis, keepdims=True))
+
+
+def test_states_of_up_to_four_scalars(kind: Kind) -> None:
+    x = RNG.random((30, 50))
+    np.testing.assert_allclose(kind.numpy(nb.reduce_axis(kind.array(x), VARIANCE, None)), x.var(keepdims=True))
+    np.testing.assert_allclose(kind.numpy(nb.reduce_axis(kind.array(x / 50), MATRICES, 0)), np.ones((1, 50)), rtol=1e-9)
+    ids = np.sort(RNG.integers(0, 4, 30))
+    np.testing.assert_allclose(kind.numpy(nb.segment_reduce(kind.array(x / 50), kind.array(ids), 4, MATRICES)), np.ones((4, 50)), rtol=1e-9)
+    for monoid in (VARIANCE, MATRICES):
+        got = kind.numpy(nb.scan_axis(kind.array(x / 50), monoid, 1))
+        wanted = np.ones(x.shape) if monoid is MATRICES else np.stack([x[:, : k + 1].var(axis=1) / 2500 for k in range(50)], 1)
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-12)
+    long = RNG.random((1, 3000)) / 3000
+    np.testing.assert_allclose(kind.numpy(nb.scan_axis(kind.array(long), MATRICES, 1)), np.ones(long.shape), rtol=1e-9)
+    counts = np.arange(1, 3001)
+    variances = (long**2).cumsum(1) / counts - (long.cumsum(1) / counts) ** 2
+    np.testing.assert_allclose(kind.numpy(nb.scan_axis(kind.array(long), VARIANCE, 1)), variances, rtol=1e-6, atol=1e-16)
+
+
+def test_kind_dtype_and_count(kind: Kind) -> None:
+    """States in float64 whatever the elements are, results of another dtype, and a finish that is given the count."""
+    for element in ("bf16", "i32"):
+        x = RNG.integers(0, 100, (20, 40)).astype(numpy_dtype(element))
+        wide = x.astype(np.float64)
+        got = kind.numpy(nb.reduce_axis(kind.array(x), MEAN, 1, dtype=np.float32))
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, wide.mean(1, keepdims=True), rtol=1e-6)
+        got = kind.numpy(nb.scan_axis(kind.array(x), MEAN, 0, dtype="f64"))
+        np.testing.assert_allclose(got, wide.cumsum(0) / np.arange(1, 21)[:, None], rtol=1e-12)
+        got = kind.numpy(nb.scan_axis(kind.array(x), MEAN, 0, dtype="f64", exclusive=True, reverse=True))
+        np.testing.assert_allclose(got[:-1], wide[:0:-1].cumsum(0)[::-1] / np.arange(19, 0, -1)[:, None], rtol=1e-12)
+        assert np.isnan(got[-1]).all()
+    x, ids = RNG.random((60, 3), np.float32), np.sort(RNG.integers(0, 7, 60))
+    got = kind.numpy(nb.segment_reduce(kind.array(x), kind.array(ids), 9, MEAN))
+    np.testing.assert_allclose(got[:7], by_segment(x, ids, 7, lambda rows: rows.mean(-1)), rtol=1e-6)
+    assert np.isnan(got[7:]).all()
+
+
+# ---------------------------------------------------------------- scans
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_scans_keep_the_order(kind: Kind, element: str) -> None:
+    for shape, axis in (((3, 700), 1), ((60, 5), 0), ((4, 0), 1)):
+        x = sparse(shape, element)
+        rows = np.moveaxis(x.astype(np.float64), axis, -1)
+        for view in [kind.array(x)] if element != "f32" else views_of(kind, x):
+            got = nb.scan_axis(view, LAST, axis)
+            assert kind.owns(got) and kind.numpy(got).dtype == x.dtype
+            np.testing.assert_array_equal(np.moveaxis(kind.numpy(got).astype(np.float64), axis, -1), last_of(rows))
+    with no_new_plan():
+        nb.scan_axis(view, LAST, axis)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1, 3000), 1), ((900, 4), 0)])
+def test_long_scans_from_either_end(kind: Kind, shape: tuple[int, ...], axis: int) -> None:
+    """Rows and columns that are shared out to blocks, under the race detector."""
+    x = RNG.random(shape, np.float32)
+    rows = np.moveaxis(x, axis, -1)
+    with kind.schedule(2):
+        got = np.moveaxis(kind.numpy(nb.scan_axis(kind.array(x), BITS, axis)), axis, -1)
+    np.testing.assert_allclose(got, bits_of(rows), rtol=1e-5)
+    got = np.moveaxis(kind.numpy(nb.scan_axis(kind.array(x), BITS, axis, reverse=True, exclusive=True)), axis, -1)
+    wanted = bits_of(rows[..., ::-1])[..., ::-1]
+    np.testing.assert_allclose(got[..., :-1], wanted[..., 1:], rtol=1e-5)
+    assert (got[..., -1] == 0).all()
+
+
+# ---------------------------------------------------------------- segments
+
+
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("order", ["sorted", "any", "index"])
+def test_segments_keep_the_order(kind: Kind, order: str, element: str) -> None:
+    """Rows of one column and of several, ids outside the range among them, and empty segments."""
+    for rows, trailing, segments in ((700, (), 40), (300, (2, 8), 90)):
+        ids = RNG.integers(-1, segments + 1, rows).astype(np.int32)
+        ids = np.sort(ids) if order == "sorted" else ids
+        x = sparse((rows, *trailing), element)
+        wanted = by_segment(x, ids, segments, lambda each: last_of(each)[..., -1])
+        for view in [kind.array(x)] if element != "f32" else views_of(kind, x):
+            given = nb.SegmentIndex(kind.array(ids), segments) if order == "index" else kind.array(ids)
+            got = nb.segment_reduce(view, given, segments, LAST, is_sorted=order != "any")
+            assert kind.owns(got) and kind.numpy(got).dtype == x.dtype
+            np.testing.assert_array_equal(kind.numpy(got).astype(np.float64), wanted)
+    with no_new_plan():
+        nb.segment_reduce(view, given, segments, LAST, is_sorted=order != "any")
+
+
+@pytest.mark.parametrize("segments", [6, 200])
+def test_segments_under_the_race_detector(kind: Kind, segments: int) -> None:
+    x, ids = RNG.random((500, 3), np.float32), RNG.integers(0, segments, 500)
+    with kind.schedule(3):
+        got = nb.segment_reduce(kind.array(x), kind.array(np.sort(ids)), segments, BITS)
+        sides = nb.segment_reduce(kind.array(x), kind.array(ids), segments, SIDE, is_sorted=False, empty=-1)
+    np.testing.assert_allclose(kind.numpy(got), by_segment(x, np.sort(ids), segments, lambda rows: bits_of(rows)[..., -1]), rtol=1e-5)
+    np.testing.assert_allclose(kind.numpy(sides), by_segment(x, ids, segments, lambda rows: np.ptp(rows, axis=-1), -1), rtol=1e-6)
+
+
+def test_empty_segments(kind: Kind) -> None:
+    x, ids = kind.array(np.ones((3, 2), np.int32)), kind.array(np.array([1, 1, 3]))
+    assert kind.numpy(nb.segment_reduce(x, ids, 5, LAST))[:, 0].tolist() == [0, 1, 0, 1, 0]
+    assert kind.numpy(nb.segment_reduce(x, ids, 5, LAST, empty=-7))[:, 0].tolist() == [-7, 1, -7, 1, -7]
+    count = nb.Monoid("count", (0,), lambda a, b: a + b, lambda x: 1, lambda state, count: 10 * state + count)
+    assert kind.numpy(nb.segment_reduce(x, ids, 5, count))[:, 0].tolist() == [0, 22, 0, 11, 0]
+    share = nb.Monoid("share", (0,), lambda a, b: a + b, None, lambda state, count: state / count)
+    with pytest.raises(nb.InvalidProblem, match=r"segment_reduce: finish\(identity\) is nan, wants a number that i32 holds, or empty="):
+        nb.segment_reduce(x, ids, 5, share)
+    assert kind.numpy(nb.segment_reduce(x, ids, 5, share, empty=3))[:, 0].tolist() == [3, 1, 3, 1, 3]
+
+
+# ---------------------------------------------------------------- calls
+
+
+def test_outputs_and_workspaces(kind: Kind) -> None:
+    x, ids = kind.array(RNG.random((200, 6), np.float32)), kind.array(RNG.integers(0, 30, 200))
+    calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = [
+        (nb.reduce_axis, (x, BITS, 0), {}), (nb.scan_axis, (x, BITS, 0), {}), (nb.segment_reduce, (x, ids, 30, BITS), {"is_sorted": False}),
+    ]  # fmt: skip
+    for function, given, options in calls:
+        wanted = kind.numpy(function(*given, **options))
+        out = kind.poisoned(wanted.shape, wanted.dtype)
+        assert function(*given, **options, out=out, workspace=kind.workspace(1 << 16)) is out
+        np.testing.assert_array_equal(kind.numpy(out), wanted)
+
+
+def test_plans() -> None:
+    """They can be selected by a descriptor, pickled where the functions are a module's, and tell what they are."""
+    made = nb.select(ReduceAxisDescriptor(MonoidKind.REDUCE_AXIS, (3, 40), 1, monoid=nb.Monoid("product", (1, 0, 0, 1), product, _lifted, _first)))
+    assert made.sku.variant.startswith("fold:user:product:") and made.precision_guarantee.deterministic
+    copy = pickle.loads(pickle.dumps(made))
+    assert copy.op.name == "reduce_axis" and copy.sku == made.sku
+    scan = nb.select(ScanAxisDescriptor(MonoidKind.SCAN_AXIS, (3, 40), 1, monoid=MEAN), device=-1)
+    assert scan.precision_guarantee.accumulator == nb.ElementKind.F64 and ":user:mean:" in scan.sku.variant
+    segments = nb.select(SegmentReduceDescriptor(num_inputs=9, num_segments=4, fold_by=MEAN, is_sorted=False), device=-1)
+    assert segments.sku.variant.startswith("ragged_moved:user:mean:") and segments.precision_guarantee.accumulator == nb.ElementKind.F64
+    assert segments.sku.op not in {int(op.kind) for op in nb.OPS.values()}
+
+
+def _lifted(x: Any) -> Any:
+    return x, x, x, x
+
+
+def _first(state: Any) -> Any:
+    return state[0]
+
+
+def test_the_device_library_takes_the_same_class() -> None:
+    fold = device.warp_reduce(nb.Monoid("sum", (0,), lambda a, b: a + b), "i32")
+    assert callable(fold)
+
+
+# ---------------------------------------------------------------- what is wrong
+
+
+def _made(**changes: Any) -> nb.Monoid:
+    return nb.Monoid(**{"name": "odd", "identity": (0.0,), "combine": lambda a, b: a + b} | changes)
+
+
+class Thing:
+    """What numba knows nothing of."""
+
+
+THING = Thing()
+WRONG: dict[str, tuple[Any, str]] = {
+    "no monoid": ("sum", r"monoid is 'sum', wants a numba_baracuda.Monoid"),
+    "a list": (_made(identity=[0.0]), r"monoid is Monoid\(name='odd', identity=\[0.0\].*, wants a tuple as identity, and functions"),
+    "no name": (_made(name=""), "monoid's name is '', wants a text"),
+    "texts": (_made(identity=("0",)), r"monoid 'odd': identity is \('0',\), wants a tuple of 1 to 4 numbers"),
+    "nothing": (_made(identity=()), r"monoid 'odd': identity is \(\), wants a tuple of 1 to 4 numbers"),
+    "five": (_made(identity=(0,) * 5), "monoid 'odd': identity holds 5 numbers, wants at most 4"),
+    "fraction": (_made(identity=(0.5,), kind="i32"), "monoid 'odd': kind is i32, wants f32 or f64 for elements of float32"),
+    "kind": (_made(kind="u8"), "monoid 'odd': kind is 'u8', wants one of 'f32', 'f64', 'i32', 'i64'"),
+    "commutes": (_made(commutes=1), "monoid 'odd': commutes is 1, wants True or False"),
+    "no combine": (_made(combine=None), r"monoid 'odd': combine is None, wants a Python function combine\(a, b\)"),
+    "built in": (_made(combine=max), r"monoid 'odd': combine is <built-in function max>, wants a Python function combine\(a, b\)"),
+    "one argument": (_made(combine=lambda a: a), r"monoid 'odd': combine takes \['a'\], wants combine\(a, b\)"),
+    "keyword": (_made(lift=lambda x, *, y: x), r"monoid 'odd': lift takes \['x', 'y'\], wants lift\(x\)"),
+    "finish": (_made(finish=lambda a, b, c: a), r"monoid 'odd': finish takes .*, wants finish\(state\) or finish\(state, count\)"),
+    "no lift": (_made(identity=(0, 0), combine=lambda a, b: a), "monoid 'odd': lift is None, wants a function, as a state is 2 scalars"),
+    "no finish": (
+        _made(identity=(0, 0), combine=lambda a, b: a, lift=lambda x: (x, x)), "monoid 'odd': finish is None, wants a function, as a state is 2 scalars",
+    ),
+    "too many": (_made(combine=lambda a, b: (a, b)), r"monoid 'odd': combine gives UniTuple\(float32 x 2\), wants a number"),
+    "too few": (
+        _made(identity=(0, 0), combine=lambda a, b: a[0] + b[0], lift=lambda x: (x, x), finish=lambda s: s[0]),
+        "monoid 'odd': combine gives float32, wants a tuple of 2 numbers",
+    ),
+    "a text": (_made(lift=lambda x: "x"), r"monoid 'odd': lift gives .*, wants a number"),
+    "several results": (_made(finish=lambda state: (state, state)), r"monoid 'odd': finish gives UniTuple\(float32 x 2\), wants a number"),
+    "untyped": (
+        _made(combine=lambda a, b: a.real_part + b),
+        "monoid 'odd': combine cannot be compiled for float32, float32: .*real_part.*; wants what numba.cuda compiles",
+    ),
+    "unknown name": (_made(lift=lambda x: undefined(x)), "monoid 'odd': lift cannot be compiled for float32: .*undefined"),  # noqa: F821
+    "captured": (_made(lift=lambda x: x + THING.size), "monoid 'odd': lift uses THING, of type Thing, wants numbers, texts, tuples"),
+    "a module": (_made(lift=lambda x: re.size(x)), "monoid 'odd': lift uses re, of type module, wants numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("name", ["segment_reduce", "reduce_axis", "scan_axis"])
+def test_wrong_monoids(emulator: Kind, name: str, case: str) -> None:
+    """Errors of ours that say what is wrong, before anything is written."""
+    monoid, message = WRONG[case]
+    x, out = np.ones((4, 3), np.float32), np.full((4, 3), 7, np.float32)
+    with pytest.raises(nb.BaracudaError, match=f"^{name}: {message}"):
+        _call(name, x, monoid, out)
+    assert (out == 7).all()
+
+
+def _call(name: str, x: Array, monoid: Any, out: Array) -> Any:
+    if name == "segment_reduce":
+        return nb.segment_reduce(x, np.arange(4), 4, monoid, out=out)
+    return nb.reduce_axis(x, monoid, 0, out=out[:1]) if name == "reduce_axis" else nb.scan_axis(x, monoid, 0, out=out)
+
+
+@pytest.mark.parametrize("name", ["segment_reduce", "reduce_axis", "scan_axis"])
+def test_wrong_calls(emulator: Kind, name: str) -> None:
+    x, out = np.ones((4, 3), np.float32), np.full((4, 3), 7, np.float32)
+    _call(name, x, LAST, out.copy())
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: _call(name, x.astype(np.uint8), LAST, out), "element is u8, wants one of f16, bf16, f32, f64, i32, i64"),
+        (lambda: _call(name, x, LAST, out[:, :2]), r"(y|out|output) has (shape|trailing axes)"),
+        (lambda: _call(name, x, LAST, x), "overlaps"),
+        (lambda: getattr(nb, name)(x), "missing a required argument"),
+        (lambda: getattr(nb, name)(*([x, np.arange(4), 4, LAST] if name == "segment_reduce" else [x, LAST, 0]), colour=3), "colour"),
+    ]
+    if name == "segment_reduce":
+        wrong += [
+            (lambda: nb.segment_reduce(x, np.arange(4), 4, LAST, is_sorted=1), "is_sorted is 1, wants True or False"),
+            (lambda: nb.segment_reduce(x, np.arange(4), 4, LAST, empty="identity"), "empty is 'identity', wants a number or None"),
+            (lambda: nb.segment_reduce(x, np.arange(4), 4, LAST, empty=1e99), "empty is 1e.99, wants a number that f32 holds"),
+            (lambda: nb.segment_reduce(x, np.arange(4) - 1, 4, LAST, check_ids=True), r"segment_ids\[0\] is outside"),
+            (lambda: nb.segment_reduce(x, np.arange(4), None, LAST), "num_segments is None"),
+        ]
+    else:
+        wrong += [
+            (lambda: getattr(nb, name)(x, LAST, 2), "axis is 2, wants"),
+            (lambda: getattr(nb, name)(x, LAST, 1, dtype="bool"), "dtype.* is bool, wants one of"),
+        ]
+    for call, message in wrong:
+        with pytest.raises(nb.BaracudaError, match=f"^{name}: .*{message}"):
+            call()
+    assert (out == 7).all()
+
+
+def test_what_the_emulator_does_not_know(emulator: Kind) -> None:
+    gamma = _made(finish=lambda state: math.lgamma(state))
+    with pytest.raises(nb.Unsupported, match="^reduce_axis: .*lgamma.*wants what the emulator knows"):
+        nb.reduce_axis(np.ones((4, 3), np.float32), gamma, 0)
+    with pytest.raises(nb.Unsupported, match=r"^segment_reduce: finish\(identity\) cannot be computed here: .*lgamma.*wants empty="):
+        nb.segment_reduce(np.ones((4, 3), np.float32), np.arange(4), 4, gamma)
+
+
+# ---------------------------------------------------------------- names
+
+
+def scaled(factor: Any, power: int = 2) -> nb.Monoid:
+    def lift(x: Any, times: int = power) -> Any:
+        return x * factor * times
+
+    return _made(lift=lift)
+
+
+def test_names_say_what_a_monoid_is_made_of() -> None:
+    def name(monoid: nb.Monoid, value: str = "f32") -> str:
+        return adopted("reduce_axis", monoid, value).name
+
+    assert name(scaled(2.0)) == name(scaled(2.0)) and re.fullmatch(r"user:odd:[0-9a-f]{32}", name(scaled(2.0)))
+    others = [
+        scaled(3.0), scaled(2), scaled(np.float32(2)), scaled(2.0, 3), _made(), _made(kind="f64"), _made(identity=(1.0,)), _made(commutes=True),
+        _made(combine=lambda a, b: a * b), _made(finish=lambda s, n: s), _made(name="even"), _made(combine=lambda a, b: math.exp(a) + b),
+        _made(combine=lambda a, b: math.log(a) + b),
+    ]  # fmt: skip
+    names = [name(each) for each in (scaled(2.0), *others)] + [name(scaled(2.0), "f64")]
+    assert len(set(names)) == len(names)
+    assert name(scaled(2.0), "f16") == name(scaled(2.0))
+
+
+#: run twice, in two processes: the helper is a device function that captures a number
+SCRIPT = """
+from numba import cuda
+import numba_baracuda as nb
+from numba_baracuda import device
+from numba_baracuda.algebra.given import adopted
+
+SCALE = (1.5, 2)
+
+@cuda.jit(device=True)
+def helper(x):
+    return x * SCALE[0]
+
+def again(n):
+    return again(n - 1) if n > 0 else n
+
+print(adopted("x", nb.Monoid("m", (0.0,), lambda a, b: device.maximum(helper(a), b), lambda x: max([y for y in (x, again(x))])), "f32").name)
+"""
+
+
+def test_names_are_those_of_other_processes() -> None:
+    told = [subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    changed = subprocess.run([sys.executable, "-c", SCRIPT.replace("1.5", "2.5")], capture_output=True, text=True, check=True).stdout
+    assert told[0] == told[1] != changed and told[0].startswith("user:m:")
+
+
+# ---------------------------------------------------------------- machine code
+
+
+def _specs(monoid: nb.Monoid, element: str) -> list[KernelSpec]:
+    """The kernels of each family for sm_90: rows and columns, long and short, one column and several."""
+    found: dict[KernelSpec, None] = {}
+    problems: list[tuple[Any, Any]] = []
+    for columns in (1, 16):
+        for is_sorted in (True, False):
+            problems.append((
+                SegmentReduceDescriptor("segment_reduce", 1 << 20, columns, 1 << 14, element, fold_by=monoid, is_sorted=is_sorted),
+                lambda operand, descriptor: rows_of(operand, descriptor),
+            ))  # fmt: skip
+    problems.append((
+        SegmentReduceDescriptor("segment_reduce", 1 << 20, 16, 4, element, fold_by=monoid, is_sorted=False),
+        lambda operand, descriptor: rows_of(operand, descriptor),
+    ))  # fmt: skip
+    along: list[tuple[tuple[int, ...], int]] = [((1 << 14, 1 << 14), 1), ((1 << 14, 1 << 14), 0), ((4, 1 << 26), 1), ((1 << 22, 16), 1)]
+    for shape, axis in along:
+        for descriptor in (
+            ReduceAxisDescriptor(MonoidKind.REDUCE_AXIS, shape, axis, element, monoid=monoid),
+            ScanAxisDescriptor(MonoidKind.SCAN_AXIS, shape, axis, element=element, monoid=monoid),
+        ):
+            problems.append((descriptor, lambda operand, described: contiguous(getattr(described, operand.axes[0]))))
+    for descriptor, lay in problems:
+        op = descriptor.find_op()
+        descriptor.check(op)
+        op = descriptor.specialise(op)
+        layouts = {operand.name: lay(operand, descriptor) for operand in op.operands}
+        for variant in op.variants:
+            if variant.refuses(op, descriptor) is None:
+                steps = variant.recipe(op, descriptor, layouts, Target((9, 0), 132)).steps
+                found.update({step.spec: None for step in steps if isinstance(step, Launch)})
+    return [spec for spec in found if not spec.kernel.startswith("sort_")]
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    ("name", "element"),
+    [("VARIANCE", "f32"), *[pytest.param(*each, marks=pytest.mark.full) for each in (("LAST", "f32"), ("SIDE", "bf16"), ("MATRICES", "f64"))]],
+)
+def test_kernels_compile_clean(name: str, element: str) -> None:
+    """Machine code for sm_90 of every family, without spills."""
+    specs = _specs(globals()[name], element)
+    assert {spec.kernel for spec in specs} >= {"fold_tiles", "fold_narrow", "fold_carries", "fold_rows", "fold_columns", "join_parts", "scan_rows"}
+    faults = {spec.name: sass.resource_faults(cache.cubin(spec, "sm_90")) for spec in specs}
+    assert {spec: each for spec, each in faults.items() if each} == {}
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_runs(emulator: Kind) -> None:
+    text = PAGE.read_text()
+    blocks = [(match.start(), match.group(1)) for match in re.finditer(r"```python\n(.*?)```", text, re.S)]
+    assert len(blocks) >= 5
+    scope: dict[str, Any] = {}
+    for start, block in blocks:
+        exec(compile("\n" * text[:start].count("\n") + "\n" + block, str(PAGE), "exec"), scope)
+
+
+@pytest.mark.gpu
+def test_the_page_runs_on_a_gpu() -> None:
+    scope: dict[str, Any] = {}
+    text = PAGE.read_text().replace("import numpy as xp", f"import {importlib.import_module('cupy').__name__} as xp")
+    for block in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(compile(block, str(PAGE), "exec"), scope)
