@@ -12,7 +12,7 @@ import pytest
 import references
 import samples
 from kinds import Kind
-from references import BY_ROW, INTEGERS, WITH_INTEGERS, stem
+from references import BY_ROW, INTEGERS, POSITIONS, WITH_INTEGERS, stem
 from samples import BACKWARD, FORWARD, OPS, Sample, check, name_of, takes_empty, variants_of
 from tolerance import assert_close
 
@@ -120,6 +120,28 @@ def test_the_sign_of_zero(kind: Kind, op: Op, variant: Variant, element: str) ->
     got = run(kind, op, variant, element, len(slices), {"input": x, "segment_ids": ids})
     whole = all if stem(op.name) == "max" else any
     np.testing.assert_array_equal(np.signbit(got.astype(np.float64))[:, 0], [whole(np.signbit(each)) for each in slices])
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("element", ["f32", "f16", "i64"])
+@of(*POSITIONS)
+def test_first_rows_by_hand(kind: Kind, op: Op, variant: Variant, element: str, width: int) -> None:
+    """Ties, NaN, zeros of both signs, segments of nothing but the identity or of nothing, ids out of range; rows of unsorted segments in turn."""
+    slices, wanted, limits = [[1, 4, 4], [0, 0], [5], [3, 9, 3, 9]], [1, 0, 0, 1], np.iinfo(np.int64)
+    if element == "i64":
+        slices, wanted = [*slices, [limits.min] * 3, [limits.max - 1, limits.max]], [*wanted, 0, 1]
+    else:
+        slices, wanted = [*slices, [-INF] * 3, [-0.0, 0.0], [NAN, 2, NAN], [2, INF, NAN, NAN]], [*wanted, 0, 0, 0, 2]
+    rows = [(0, -1, 99), *[(place, segment, value) for segment, each in enumerate(slices) for place, value in enumerate(each)], (0, 99, 99)]
+    rows.sort(key=lambda row: (row[1], row[0]) if op.traits["ordered"] else (row[0], -row[1]))
+    x = np.array([value for _, _, value in rows], np.int64 if element == "i64" else np.float64)
+    if stem(op.name) == "argmin":
+        x = ~x if element == "i64" else -x
+    x, ids = x[:, None].repeat(width, axis=1).astype(numpy_dtype(element)), np.array([segment for _, segment, _ in rows], np.int32)
+    sample = Sample("first rows", len(rows), (width,), len(slices) + 1, element=element)
+    got = check(kind, op, variant, sample, {"input": x, "segment_ids": ids}, result="i32")
+    found = [next(k for k, row in enumerate(rows) if row[:2] == (place, segment)) for segment, place in enumerate(wanted)]
+    np.testing.assert_array_equal(got, np.array([*found, -1], np.int32)[:, None].repeat(width, axis=1))
 
 
 # ---------------------------------------------------------------- products
@@ -337,14 +359,14 @@ def test_empty_segments_of_every_element(kind: Kind, op: Op, element: str) -> No
     kind = samples.suited(kind, element)
     dtype, segments = numpy_dtype(element), 9
     x, ids = np.ones((3, 3), dtype), np.array([2, 2, 5], np.int32)
-    asked = [None, "identity", 3] if element in INTEGERS else [None, "identity", 2.5, -INF]
+    asked = [None, 3] if stem(op.name) in POSITIONS else [None, "identity", 3] if element in INTEGERS else [None, "identity", 2.5, -INF]
     for empty in asked:
         for rows in (3, 0):
             given = {"input": x[:rows], "segment_ids": ids[:rows]}
             got = kind.numpy(samples.call(op, [kind.array(array) for array in given.values()], segments, empty=empty))
             truth = references.truth(op.name, given, segments, empty)
             assert_close(got, truth, element, op.name)
-            wanted = np.array(references.empty_of(op.name, dtype, empty)).astype(dtype)
+            wanted = np.array(references.empty_of(op.name, dtype, empty)).astype(got.dtype)
             assert (got[[0, 1, 3, 8]] == wanted).all()
 
 
@@ -416,7 +438,7 @@ def test_integers_of_the_whole_range(kind: Kind, op: Op, variant: Variant, eleme
     given["input"] = rng.integers(limits.min, limits.max, (60, 3), dtype, endpoint=True)
     given["input"][given["segment_ids"] == 3] = [limits.max, limits.min, limits.max - 1]
     got = check(kind, op, variant, sample, given)
-    assert got.dtype == dtype
+    assert got.dtype == samples.output_type(op, sample)
     if stem(op.name) in ("max", "min"):
         assert got[3].tolist() == [limits.max, limits.min, limits.max - 1]
 
