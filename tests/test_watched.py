@@ -6,9 +6,8 @@ Problems are as small as these paths let them be: geometry is that of a device o
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from dataclasses import replace
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,12 @@ from samples import Sample
 import numba_baracuda as nb
 from numba_baracuda import OPS
 from numba_baracuda.emulator import emulator as emulation
-from numba_baracuda.loss import geometry
-from numba_baracuda.reduce import tiling as reduce_tiling
+from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
-from numba_baracuda.scan import tiling as scan_tiling
+from numba_baracuda.reduce.policy import FoldColumns, FoldRows
+from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
+from numba_baracuda.segment.policy import FoldRanges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -56,15 +56,15 @@ def fold(
     """``tiles`` are those of a part of a range. Of ``disordered`` ids an op that wants order gives anything, but stays inside of its arrays."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(importlib.import_module("numba_baracuda.segment.recipes.ranges"), "PART_TILES", tiles)
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
-        plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
-        if disordered:
-            given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
-            samples.run(kind, plan, given)
-            return
-        got = samples.run(kind, plan, given, SEED)
+        with using(FoldRanges, min_part_tiles=tiles):
+            plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
+            if disordered:
+                given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
+                samples.run(kind, plan, given)
+                return
+            got = samples.run(kind, plan, given, SEED)
         samples.assert_close(got, samples.truth(op, given, sample.segments, **options), sample.element, op)
 
     _add(name, case)
@@ -269,11 +269,11 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    passes: int = 4, **options: Any,
+    batches: int = 4, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; a ``moved`` result has its axes otherwise; ``late`` rows begin behind a multiple of 16 bytes.
 
-    Fewer ``passes`` make shorter parts of rows.
+    Fewer ``batches`` make shorter parts of rows.
     """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,8 +284,6 @@ def reduce(
             return np.where(np.random.default_rng(4).random(made.shape) < zeros, 0, made).astype(made.dtype)
 
         monkeypatch.setattr(test_reduce, "values", values)
-        monkeypatch.setattr(reduce_tiling, "PASSES", passes)
-        monkeypatch.setattr(reduce_tiling, "WARP_ROWS", 4)
         axes = reduced_axes(found.name, axis, len(shape))
         given = test_reduce.operands(found, shape, axes, element, **options)
         out = {"out": kind.transpose(kind.array(np.empty(shape[::-1], given["dy"].dtype)), (1, 0))} if moved else {}
@@ -294,7 +292,10 @@ def reduce(
             wide = np.zeros((shape[0], shape[1] + 20 - shape[1] % 4), given["x"].dtype)
             wide[:, 1 : 1 + shape[1]] = given["x"]
             arrays["x"] = kind.array(wide)[:, 1 : 1 + shape[1]]
-        with kind.schedule(SEED):
+        with (
+            kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
+            using(FoldColumns, min_split_batches=batches),
+        ):  # fmt: skip
             got = kind.numpy(test_reduce.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
         test_reduce.assert_close(got, test_reduce.truth(found, given, shape, axes, **more | options), element, found.name)
@@ -309,15 +310,15 @@ for op in ("sum", "var", "logsumexp", "norm2"):
 for op in ("sum", "var"):
     reduce(f"{op} of full short rows", op, (70, 32), 1)
     reduce(f"{op} of staged rows", op, (259, 33), 1)
-    reduce(f"{op} of rows of a block in splits", op, (1, 9100), 1, passes=1)
+    reduce(f"{op} of rows of a block in splits", op, (1, 9100), 1, batches=1)
     reduce(f"{op} of peeled rows", op, (3, 1101), 1)
-    reduce(f"{op} of columns in splits", op, (3000, 3), 0, passes=1)
+    reduce(f"{op} of columns in splits", op, (3000, 3), 0, batches=1)
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
 # lanes and warps that have nothing to join
-reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0, passes=1)
-reduce("var of rows of a block in splits, the last of one element", "var", (1, 8193), 1, passes=1)
+reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0, batches=1)
+reduce("var of rows of a block in splits, the last of one element", "var", (1, 8193), 1, batches=1)
 reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
 reduce("var of nothing", "var", (5, 0), 1)
 reduce("var of single elements", "var", (70, 5), 1, late=True)
@@ -330,11 +331,11 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
 for op in ("var", "prod"):
-    reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, passes=1)
+    reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to short rows", "prod_backward", (70, 24), 1, zeros=0.01)
 reduce("zeros of products back to columns", "prod_backward", (300, 20), 0, zeros=0.003)
-reduce("zeros of products back to rows in splits", "prod_backward", (1, 9101), 1, zeros=0.0001, passes=1)
+reduce("zeros of products back to rows in splits", "prod_backward", (1, 9101), 1, zeros=0.0001, batches=1)
 for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
     reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
     reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)
@@ -357,24 +358,27 @@ places("argmax of rows", (9, 700), 1)
 # ---------------------------------------------------------------- scans
 
 
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles are small, few of them are joined at once, and few rows keep a device busy, so that small problems have several tiles."""
-    for constant, value in {"GROUP": 2, "LEAST_GROUP": 2, "MOST_GROUP": 2, "BUSY_ROWS": 3}.items():
-        monkeypatch.setattr(scan_tiling, constant, value)
-    for each, weight in scan_tiling.WEIGHTS.items():
-        small = replace(weight, row_bytes=32, row_threads=64, long_bytes=32, column_bytes=32)
-        monkeypatch.setitem(scan_tiling.WEIGHTS, each, small)
+@contextlib.contextmanager
+def narrow(threads: int = 64) -> Iterator[None]:
+    """Tiles are small, few of them are joined at once, and few rows keep a device busy, so that small problems have several tiles.
+
+    ``threads`` are those of a block that has a tile of what blocks share out.
+    """
+    with (
+        using(ScanRows, bytes_per_thread=32, threads_per_block=64), using(ScanColumns, bytes_per_thread=32),
+        using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
+        using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2),
+    ):  # fmt: skip
+        yield
 
 
 def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, **options: Any) -> None:
     """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block that has a tile of what blocks share out."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        narrow(monkeypatch)
-        monkeypatch.setattr(scan_tiling, "FEW_THREADS", threads)
         stem = op.removesuffix("_backward")
         x = test_scan.values(stem, shape)
-        with kind.schedule(SEED):
+        with narrow(threads), kind.schedule(SEED):
             (test_scan.check if stem == op else test_scan.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
     _add(name, case)
@@ -384,10 +388,8 @@ def winners(name: str, op: str, shape: tuple[int, ...], axis: int, small: bool =
     """Values and places of the winners so far, of numbers many of which are equal."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        if small:
-            narrow(monkeypatch)
         x = np.random.default_rng(3).integers(0, 9, shape).astype(np.float32)
-        with kind.schedule(SEED):
+        with narrow() if small else contextlib.nullcontext(), kind.schedule(SEED):
             y, places = map(kind.numpy, getattr(nb, op)(kind.array(x), axis, return_indices=True, **options))
         np.testing.assert_array_equal(y, test_scan.truth(op, x, axis, options.get("reverse", False)))
         np.testing.assert_array_equal(np.take_along_axis(x, places, axis), y)
@@ -412,12 +414,11 @@ for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), (
 
 def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of arrays that begin and end inside of an access, beyond which nobody may read or write."""
-    narrow(monkeypatch)
     x = test_scan.values("cumsum", (3, 1101))
     late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
     late[...] = x
     for reverse in (False, True):
-        with kind.schedule(SEED):
+        with narrow(), kind.schedule(SEED):
             nb.cumsum(late, 1, out=out, reverse=reverse)
         np.testing.assert_allclose(kind.numpy(out), test_scan.truth("cumsum", x, 1, reverse), atol=1e-4)
 
@@ -453,7 +454,6 @@ def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 10
     """Rows of which a part is held, several for each block, some of them left out."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
         with kind.schedule(SEED):
             test_loss.check(kind, *test_loss.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
 
@@ -475,7 +475,6 @@ def all_results(name: str, **options: Any) -> None:
     """Checked and unchecked runs give the same bits, which the tests of losses say are right."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
         x, w, target = map(kind.array, test_loss.problem(11, 3, 70))
         asked = dict.fromkeys(("grad_input", "grad_weight", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), True)
         made = []

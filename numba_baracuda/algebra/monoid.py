@@ -21,7 +21,10 @@ class ByType(str):
 
 @dataclass(frozen=True)
 class Given:
-    """What a user gave, a function as a rule. ``adapter`` names what makes one for kernels: it is called with that, the state's type and its ``width``."""
+    """What a user gave, a function as a rule. ``adapter`` names what makes a kernel's function of it.
+
+    The adapter is called with what was given, the state's type and the ``width`` of a state.
+    """
 
     adapter: str
     function: Any
@@ -58,7 +61,7 @@ class Monoid:
 
     ``kind``, ``"f32"``, ``"f64"``, ``"i32"`` or ``"i64"``, is the type of the scalars of a state and of ``x``; by default that in which sums of the
     elements are kept. An infinity in the identity of integers stands for the least or the greatest of them. With ``commutes=True`` elements are
-    folded in an order that is faster to read, still the same in every run. ``lift``, ``finish``, ``kind`` and ``commutes`` are for the three functions
+    folded in an order that is faster to read, still the same in every run. ``lift``, ``finish``, ``kind`` and ``commutes`` are for these functions
     alone. See ``docs/monoids.md``.
     """
 

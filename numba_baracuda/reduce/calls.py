@@ -17,7 +17,7 @@ from ..plans.binding import Bound
 from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
-_calls: dict[Any, plan.Plan] = {}
+_calls: dict[Any, plan.Plan] = plan.memo()
 _FIELDS = {"dtype": "result"}  #: fields of the descriptor by keyword, where the names differ
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 
@@ -43,8 +43,8 @@ def forward_function(op: Op, describe: Callable[..., ReduceDescriptor] = ReduceD
     defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
-    plans: dict[Any, plan.Plan] = {}
-    calls: dict[Any, tuple[plan.Plan, Bound]] = {}
+    plans: dict[Any, plan.Plan] = plan.memo()
+    calls: dict[Any, tuple[plan.Plan, Bound]] = plan.memo()
 
     def planned(view: View, axis: Any, named: dict[str, Any], chosen: Any) -> plan.Plan:
         key = (view.form, chosen)

@@ -62,7 +62,7 @@ class ReduceDescriptor(Described):
             raise InvalidProblem(f"{name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
         set_field(self, "element", element(self.element, name).name)
         usual = self.result is None or (isinstance(self.result, str) and not self.result)
-        set_field(self, "result", RESULTS.get(self.kind, ("",))[0] if usual else element(self.result, name, "dtype").name)
+        set_field(self, "result", RESULTS.get(ReduceKind.parse(self.kind), ("",))[0] if usual else element(self.result, name, "dtype").name)
         set_field(self, "correction", correction(name, self.correction))
 
     @property

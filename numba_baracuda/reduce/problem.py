@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from ..core.axes import merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
-from .tiling import PEELED_BYTES, STAGED_BELOW, staged_lanes
+from ..core.policy import tuned
+from .policy import Block, FoldStagedRows
+from .tiling import staged_lanes
 
 Strides = tuple[int, ...]
 
@@ -55,7 +57,7 @@ class Problem:
         element: str,
         ordered: bool = False,
         peel: bool = False,
-        column_bytes: int = 16,
+        column_bytes: int = Block.vector_bytes,
     ) -> Problem:
         first = full[0]
 
@@ -72,15 +74,16 @@ class Problem:
         smallest = _smallest_stride(shape, reduced[0]), _smallest_stride(kept_shape, full_kept[0])
         row_contiguous = smallest[0] <= smallest[1]
         size, unit_stride = BY_NAME[element].itemsize, all(strides[-1] == 1 for strides in (reduced if row_contiguous else full_kept))
-        widest = _widest_aligned(full, 16 if row_contiguous else column_bytes, size)
+        policy = tuned(Block())
+        nbytes = policy.vector_bytes if row_contiguous else min(column_bytes, policy.vector_bytes)
+        widest, wanted = _widest_aligned(full, nbytes, size), max(1, nbytes // size)
         vector, staged, peeled = _widest_fitting(widest, row_contiguous, full_kept, reduced, kept_shape, shape) if unit_stride else 1, False, False
         if peel and unit_stride and row_contiguous and len(shape) == 1:
-            staged = vector * size < STAGED_BELOW and full_kept[0] == shape and staged_lanes(shape[0] * size) > 0
-            peeled = not staged and vector * size < 16 and shape[0] * size > PEELED_BYTES
-            vector = widest if staged else 16 // size if peeled else vector
+            staged = vector * size < tuned(FoldStagedRows()).max_vector_bytes and full_kept[0] == shape and staged_lanes(shape[0] * size) > 0
+            peeled = not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes
+            vector = widest if staged else wanted if peeled else vector
         elif peel and unit_stride and not row_contiguous and len(kept_shape) == 1:
-            wanted = column_bytes // size
-            peeled = vector < wanted and kept_shape[0] * size > PEELED_BYTES and not any(step % wanted for step in reduced[0])
+            peeled = vector < wanted and kept_shape[0] * size > policy.min_peeled_bytes and not any(step % wanted for step in reduced[0])
             vector = wanted if peeled else vector
         return cls(kept_shape, shape, full_kept, reduced, kept_strides, row_contiguous, vector, peeled, staged)
 
@@ -97,7 +100,7 @@ def _smallest_stride(shape: Strides, strides: Strides) -> float:
 
 def _widest_aligned(full: Sequence[Layout], nbytes: int, size: int) -> int:
     """Elements of the widest vector, of at most ``nbytes`` bytes, to which all addresses are aligned."""
-    vector = nbytes // size
+    vector = max(1, nbytes // size)
     while vector > 1 and any(layout.address % (vector * size) for layout in full):
         vector //= 2
     return vector

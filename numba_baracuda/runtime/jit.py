@@ -98,7 +98,7 @@ def resolve(spec: KernelSpec) -> Kernel:
 _devices: dict[Any, Any] = {}
 
 
-def device(function: Callable[..., Any] | str) -> Any:
+def device(function: Any) -> Any:
     """A function that kernels call; always inlined. One of the device library may be named as ``"package.module:function"``.
 
     Functions of the same code that capture the same are one, so that numba infers and compiles it once, however many kernels call it. What is

@@ -47,7 +47,7 @@ def _index(op: Op, options: dict[str, Any]) -> str:
 def forward_function(op: Op, describe: Callable[..., ScanDescriptor] = ScanDescriptor) -> Callable[..., Any]:
     """The function ``f(x, axis=-1)`` of a scan; ``describe`` makes its descriptors."""
     x_name, y_name, indices_name = [(op.name, name, "") for name in ("x", "y", "indices")]
-    plans: dict[Any, plan.Plan] = {}
+    plans: dict[Any, plan.Plan] = plan.memo()
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
@@ -64,7 +64,7 @@ def forward_function(op: Op, describe: Callable[..., ScanDescriptor] = ScanDescr
         made.execute([view, *views], stream, options["workspace"])
         return given if given is not None else out if index else out[0]
 
-    options = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
+    options: dict[str, Any] = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
     options |= (_INDEXED if op.traits["has_indices"] else {}) | (_WIDENED if op.traits["widened"] else {})
     return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
 
@@ -72,7 +72,7 @@ def forward_function(op: Op, describe: Callable[..., ScanDescriptor] = ScanDescr
 def backward_function(op: Op) -> Callable[..., Any]:
     """The function ``f(dy, x, y, axis=-1)`` of a gradient; it takes the operands that the gradient wants."""
     names = [(op.name, operand.name, "") for operand in op.operands]
-    plans: dict[Any, plan.Plan] = {}
+    plans: dict[Any, plan.Plan] = plan.memo()
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         *saved, axis = arguments

@@ -6,8 +6,8 @@ A scan walks along a row in its own order and keeps the state of the elements so
 2. ``lift(p, q, position, one)`` makes a state of p and q, which the monoid combines with the state before the element;
 3. ``emit(before, after, p, r, position, one)`` makes the result of the states before and after the element.
 
-``initial_state(initial, position, one)`` is the state before the first element. As in a ``KernelMonoid``, ``one`` stands in for literals, and what needs
-numba is named as ``"package.module:function"``.
+``initial_state(initial, position, one)`` is the state before the first element. As in a ``KernelMonoid``, ``one`` stands in for literals, and what
+needs numba is named as ``"package.module:function"``.
 """
 
 from __future__ import annotations

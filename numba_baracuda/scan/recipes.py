@@ -8,8 +8,9 @@ from typing import Any
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
+from ..core.policy import tuned
 from ..core.spec import KernelSpec
-from . import tiling
+from . import policy, tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .operators import INITIAL, NOTHING, operator_of
 from .problem import Problem
@@ -27,10 +28,11 @@ class _Scan:
         #: bytes of an input's element, and of the wider of that and a result
         self.operator, self.target, self.unit, self.size = operator, target, unit, max(unit, wide)
         usual = ("foreign_" if operator.monoid.foreign else "") + ("several" if len(operator.kinds) > 1 else "single")
-        self.weight = tiling.WEIGHTS["runs" if operator.scatters else "affine" if operator.distinct > 1 else usual]
+        self.states = "runs" if operator.scatters else "affine" if operator.distinct > 1 else usual
         names = [*operator.inputs, *[operator.inputs[0]] * (3 - len(operator.inputs)), output, "indices" if index else output]
-        across = unit * ((tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes) // self.size)
-        along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)
+        common = tuned(policy.Elements())
+        across = unit * (policy.scan_columns(self.states, self.size).vector_bytes // self.size)
+        along = unit * min(common.vector_bytes // unit, common.result_vector_bytes // wide)
         elements = [*[value] * 3, result, index or result]
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
         #: bytes of shared memory for one element: of all inputs, and of results and indices with memory of their own
@@ -65,67 +67,65 @@ class _Scan:
 
     def steps(self, nbytes: int) -> int:
         """Vectors of a lane that has ``nbytes`` of each operand, fewer where shared memory holds less."""
-        return tiling.steps_of(min(nbytes, tiling.LANE_BYTES * self.size // self.staged_bytes), self.problem.vector, self.size)
+        most = tuned(policy.Elements()).shared_bytes_per_thread * self.size // self.staged_bytes
+        return tiling.steps_of(min(nbytes, most), self.problem.vector, self.size)
 
     def columns(self) -> Recipe:
-        problem, weight = self.problem, self.weight
-        beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, tiling.steps_of(weight.column_bytes, problem.vector, self.size)
-        lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
-        blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
-        return Recipe((self.launch("scan", blocks, {}, resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
+        problem, plan = self.problem, policy.scan_columns(self.states, self.size)
+        steps = tiling.steps_of(plan.bytes_per_thread, problem.vector, self.size)
+        lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, plan.contiguous_bytes)
+        dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": plan.threads_per_block}
+        blocks = ceil_div(problem.rows, lanes * problem.vector)
+        return Recipe((self.launch("scan", blocks, {}, plan.min_blocks_per_multiprocessor, **dealt),))
 
-    def long_columns(self, group_tiles: int) -> Recipe | None:
+    def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
-        problem, weight = self.problem, self.weight
+        problem, plan = self.problem, policy.scan_long_columns(self.states, self.size, self.target)
         nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
-        lanes, steps = tiling.column_lanes(accesses, nbytes, weight.strip_bytes), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
-        threads = tiling.FEW_THREADS if self.target.emulated else tiling.COLUMN_THREADS
-        batches, high = tiling.tall_tile(self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size)
+        lanes = tiling.column_lanes(accesses, nbytes, plan.contiguous_bytes)
+        steps, threads = tiling.steps_of(plan.bytes_per_thread, problem.vector, self.size), plan.threads_per_block
+        batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size)
         strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)
-        if problem.rows * self.size > tiling.FEW_BYTES * self.target.multiprocessors or problem.extent <= tiling.LONG_TILES * high:
+        wide = problem.rows * self.size > plan.max_row_bytes_per_multiprocessor * self.target.multiprocessors
+        if wide or problem.extent <= plan.min_tiles * high:
             return None
         dealt: dict[str, Any] = {
-            "lanes": lanes, "steps": steps, "threads": threads, "batches": batches, "group_tiles": group_tiles and tiling.group_of(strips),
-            "l1_cached": weight.strip_again,
+            "lanes": lanes, "steps": steps, "threads": threads, "batches": batches, "group_tiles": tiling.group_of(plan, strips) if ordered else 0,
+            "l1_cached": plan.cached,
         }  # fmt: skip
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
-        resident = {4: weight.strip_blocks, 8: tiling.DOUBLE_STRIPS}.get(self.size, 0)
-        launch = self.launch("scan_long", strips * tiles, {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}, resident, **dealt)
+        more = {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}
+        launch = self.launch("scan_long", strips * tiles, more, plan.min_blocks_per_multiprocessor, **dealt)
         return Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def rows(self) -> Recipe:
-        problem, weight = self.problem, self.weight
-        most = self.steps(weight.row_bytes)
-        lanes, steps, threads = tiling.dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
+        problem, plan = self.problem, policy.scan_rows(self.states, self.size, self.problem.vector)
+        lanes, steps, threads = tiling.dealt_row(plan, ceil_div(problem.longest, problem.vector), self.steps(plan.bytes_per_thread))
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
-        resident = weight.row_blocks if self.size == 4 and problem.vector > 1 else 0
-        return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes), {"misalignment": problem.misalignment}, resident, **dealt),))
+        blocks = ceil_div(problem.rows, threads // lanes)
+        return Recipe((self.launch("scan", blocks, {"misalignment": problem.misalignment}, plan.min_blocks_per_multiprocessor, **dealt),))
 
-    def long_rows(self, group_tiles: int) -> Recipe | None:
+    def long_rows(self, ordered: bool) -> Recipe | None:
         """The launch that shares out rows to blocks, tile by tile; None unless rows are long and few."""
-        problem, weight = self.problem, self.weight
-        steps = self.steps(weight.long_bytes)
-        threads = tiling.FEW_THREADS if self.target.emulated else weight.long_threads
-        resident = min(weight.long_blocks, weight.long_blocks if group_tiles else tiling.EARLY_BLOCKS, tiling.DOUBLE_BLOCKS if self.size == 8 else 32)
+        problem, plan = self.problem, policy.scan_long_rows(self.states, self.size, self.problem.vector, ordered, self.target)
+        steps, threads = self.steps(plan.bytes_per_thread), plan.threads_per_block
         tile = threads * steps * problem.vector
-        resident = min(resident, tiling.SHARED_BYTES // (tile * self.staged_bytes), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
-        resident = max(1, resident - (self.target.capability >= (10, 0)))  # for which compilers take more registers
         longest = problem.extent + (tiling.LINE_BYTES // self.unit - 1 if problem.peeled else 0)
-        if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or longest <= tiling.LONG_TILES * tile:
+        if problem.rows >= plan.busy_rows_per_multiprocessor * self.target.multiprocessors or longest <= plan.min_tiles * tile:
             return None
-        tiles = ceil_div(longest, tile)
-        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": group_tiles}
+        tiles, resident = ceil_div(longest, tile), tiling.resident_blocks(plan, tile * self.staged_bytes)
+        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": plan.group_tiles if ordered else 0}
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles))
-        distance = tiling.AHEAD * self.target.multiprocessors
+        distance = plan.prefetched_tiles_per_multiprocessor * self.target.multiprocessors
         more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
         return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **dealt)), (tile_status,))
 
 
-def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, group_tiles: int) -> Recipe:
+def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, ordered: bool) -> Recipe:
     if 0 in descriptor.input_shape:
         return Recipe(())
     made = _Scan(op, descriptor, layouts, target)
-    return made.long_rows(group_tiles) or made.rows() if made.problem.along else made.long_columns(group_tiles) or made.columns()
+    return made.long_rows(ordered) or made.rows() if made.problem.along else made.long_columns(ordered) or made.columns()
 
 
 def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:
@@ -140,9 +140,9 @@ def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDesc
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """One launch; where blocks share rows or columns, the statuses of tiles are cleared first. The order of every fold is fixed."""
-    return _recipe(op, descriptor, layouts, target, tiling.GROUP)
+    return _recipe(op, descriptor, layouts, target, ordered=True)
 
 
 def scan_lookback(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """``scan``, but blocks that share rows or columns combine tiles in the order in which these are done."""
-    return _recipe(op, descriptor, layouts, target, 0)
+    return _recipe(op, descriptor, layouts, target, ordered=False)

@@ -15,7 +15,7 @@ from ..plans import plan, signatures
 from ..plans.preference import PlanPreference
 from .descriptor import OrderedIds, SegmentDescriptor, needs_segments
 
-_plans: dict[Any, plan.Plan] = {}
+_plans: dict[Any, plan.Plan] = plan.memo()
 #: keywords, and the fields of descriptors that they are
 _FIELDS = {"empty": "empty", "correction": "correction", "ties": "ties", "dtype": "result"}
 _DEFAULTS = {"correction": 1, "ties": "first", "dtype": None}

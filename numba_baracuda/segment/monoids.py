@@ -11,7 +11,7 @@ from ..algebra import Monoid
 from ..algebra.given import adopted, expected
 from ..core.dtypes import BY_NAME, NUMBERS
 from ..core.errors import InvalidProblem, Unsupported
-from ..core.op import Op
+from ..core.op import Op, Target
 from ..core.options import flag, refusal
 from ..core.vocabulary import MonoidKind, OpCategory
 from ..plans.signatures import guarded
@@ -35,11 +35,15 @@ def _in_order_only(op: Op, descriptor: SegmentDescriptor) -> str | None:
 _UNSORTED = (SORTED, replace(BINS, refuses=unless_any_order(_in_order_only, many)), MOVED, PERMUTED)
 
 
+def _naming(name: str) -> Callable[[Op, Any, Target], str]:
+    return lambda op, descriptor, target: name
+
+
 @functools.lru_cache(1024)
 def _op_of(monoid: str, ordered: bool) -> Op:
     """The op of a monoid that kernels know by this name, over sorted ids or any."""
     variants = (SORTED, PERMUTED) if ordered else _UNSORTED
-    named = [replace(each, named=lambda op, descriptor, target, name=each.name: f"{name}:{monoid}") for each in variants]
+    named = [replace(each, named=_naming(f"{each.name}:{monoid}")) for each in variants]
     return replace(_OP, variants=tuple(named), traits=_TRAITS | {"monoid": monoid, "ordered": ordered})
 
 
@@ -69,7 +73,7 @@ class SegmentReduceDescriptor(SegmentDescriptor):
     @property
     def accumulator(self) -> str:
         """Short name of the type that states are kept in."""
-        return self._adopted.kind
+        return str(self._adopted.kind)
 
     @property
     def _adopted(self) -> Any:

@@ -71,7 +71,8 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     A group of ``lanes`` lanes folds one split of a row, ``chunk`` elements. Each lane loads several vectors before it uses the first, folds its
     elements in registers, and the group reduces the states of its lanes. Where a row has one split, its state is finished and stored to ``y``; the
     states of several ``splits`` go to ``partials``. ``peeled``: rows begin or end inside an aligned vector; the elements at the ends are loaded one
-    by one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Order: fixed by the constants and ``chunk``. Bytes: rows · extent · value read, rows · result written.
+    by one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Order: fixed by the constants and ``chunk``.
+    Bytes: rows · extent · value read, rows · result written.
 
     Constants and parameters as :mod:`.` lists them.
     """
