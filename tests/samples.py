@@ -24,7 +24,8 @@ from numba_baracuda.arrays import arrays
 from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.plans import plan
-from numba_baracuda.segment.tiling import FOLD_THREADS, GAP, UNROLL, Tiling, share_for
+from numba_baracuda.segment.policy import FoldNarrow, FoldTiles, narrow_items
+from numba_baracuda.segment.tiling import GAP, Tiling
 
 Ids = Callable[[np.random.Generator, int, int], Array]
 #: the ops of the segment family
@@ -261,13 +262,16 @@ BIG_CORE = [
 
 def boundaries(columns: int, vector: int, multiprocessors: int, length: int) -> list[int]:
     """Numbers of rows around the sizes of tiles and blocks, where blocks are as small as they get, and where that ends; ``length`` to a segment."""
-    share = share_for(4 * columns, length, 1)
-    tile, shape = (32 * share, Tiling.of_narrow(0, share, 1)) if share else (UNROLL, Tiling(0, columns, vector, UNROLL, FOLD_THREADS))
+    share, unroll = narrow_items(4 * columns, length, 1), FoldTiles.items_per_thread
+    if share:
+        tile, shape = 32 * share, Tiling.of_narrow(FoldNarrow(items_per_thread=share), 0, 1)
+    else:
+        tile, shape = unroll, Tiling(0, columns, vector, unroll, FoldTiles.threads_per_block)
     block = shape.groups * tile
     full = 2 * multiprocessors * block
     if share:
         return [tile - 1, tile + 1, block - 1, block, block + 1]
-    return [UNROLL - 1, UNROLL + 1, block - 1, block, block + 1, 5 * block + UNROLL - 1, *([full, full + 1] if multiprocessors > 1 else [])]
+    return [unroll - 1, unroll + 1, block - 1, block, block + 1, 5 * block + unroll - 1, *([full, full + 1] if multiprocessors > 1 else [])]
 
 
 FORWARD = [op for op in OPS.values() if op.backward is not None]

@@ -18,7 +18,7 @@ from tolerance import assert_close
 from numba_baracuda import InvalidProblem
 from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.runtime import driver
-from numba_baracuda.segment import tiling
+from numba_baracuda.segment.policy import FoldCarries, FoldTiles
 from numba_baracuda.segment.tiling import GAP, Tiling, vector_for
 
 MANY = 1000  #: multiprocessors with which blocks are as small as they get
@@ -48,9 +48,9 @@ def test_sizes_around_tiles_and_blocks(kind: Kind, op: Op, variant: Variant, col
 def test_runs_across_many_blocks(emulator: Kind, op: Op, variant: Variant) -> None:
     """One run longer than the carries that a block joins at once, beside short ones."""
     columns = 37
-    shape = Tiling(0, columns, 1, tiling.UNROLL, tiling.FOLD_THREADS)
+    shape = Tiling(0, columns, 1, FoldTiles.items_per_thread, FoldTiles.threads_per_block)
     block = shape.groups * shape.tile
-    long = (Tiling.of_carries(1, columns, 1).groups // 2 + 3) * block
+    long = (Tiling.of_carries(FoldCarries(), 1, columns, 1).groups // 2 + 3) * block
     lengths = [5, long, 1, 2 * block + 3, 2, 4 * block - 3, 7]
     ids = np.repeat(np.arange(len(lengths)), lengths)
     sample = Sample("long runs", len(ids), (columns,), 8, lambda rng, rows, segments: ids)

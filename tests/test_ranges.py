@@ -15,9 +15,10 @@ from tolerance import assert_close
 from numba_baracuda import SegmentDescriptor
 from numba_baracuda.core.op import Launch, Op, Sort, Target, Variant
 from numba_baracuda.segment.descriptor import contiguous
-from numba_baracuda.segment.tiling import PART_TILES, RANGE, RANGE_BITS, RANGE_TILE
+from numba_baracuda.segment.policy import FoldRanges
+from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
-PART = PART_TILES * RANGE_TILE
+PART = FoldRanges.min_part_tiles * RANGE_TILE
 H200 = Target((9, 0), 132)
 
 

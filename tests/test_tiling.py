@@ -12,11 +12,12 @@ from numba_baracuda import PlanPreference, SegmentDescriptor, select
 from numba_baracuda.algebra import monoid_of
 from numba_baracuda.core.axes import ceil_div
 from numba_baracuda.core.op import Launch, Layout, Target
-from numba_baracuda.segment import tiling
+from numba_baracuda.segment import policy
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import FLAT_COLUMNS, Tiling, flat_tile, lanes_for
+from numba_baracuda.segment.tiling import Tiling, flat_tile, lanes_for
 
 CARD = Target((9, 0), 132, 50 << 20)
+FLAT_COLUMNS = policy.GatherFlat.max_columns
 
 
 @pytest.mark.parametrize(("threads", "widest"), [(128, 128), (256, 128), (1024, 32)])
@@ -32,21 +33,21 @@ def test_lanes(threads: int, widest: int) -> None:
 
 def test_rows_are_covered_once() -> None:
     for rows in (1, 255, 256, 257, 10_000, 1 << 31):
-        narrow = Tiling.of_narrow(rows, 8, 132)
+        narrow = Tiling.of_narrow(policy.FoldNarrow(), rows, 132)
         assert narrow.tile % 256 == 0
         assert (narrow.row_blocks - 1) * narrow.groups * narrow.tile < rows <= narrow.row_blocks * narrow.groups * narrow.tile
-        shape = Tiling.of(rows, 37, 1, 132)
+        shape = Tiling.of(policy.FoldTiles(), rows, 37, 1, 132)
         assert (shape.row_blocks - 1) * shape.groups * shape.tile < rows <= shape.row_blocks * shape.groups * shape.tile
 
 
 def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
     for rows, columns, turns in ((1, 128, 1), (30_000, 128, 1), (40_000, 128, 2), (2_000_000, 128, 16), (2_000_000, 4096, 16)):
         shape = Tiling(rows, columns, 4, 2)
-        blocks = shape.launch_in_turns(132)[0]
+        blocks = shape.launch_in_turns(policy.SpreadRows(), 132)[0]
         assert blocks % shape.chunks == 0
         assert ceil_div(shape.row_blocks, blocks // shape.chunks) == turns
         assert blocks // shape.chunks >= min(shape.row_blocks, 8 * 132)
-    assert Tiling(2_000_000, 128, 4, 1).launch_in_turns(132)[0] == 250_000 // 32 + 1
+    assert Tiling(2_000_000, 128, 4, 1).launch_in_turns(policy.SpreadRows(), 132)[0] == 250_000 // 32 + 1
 
 
 @pytest.mark.parametrize(
@@ -58,16 +59,17 @@ def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
 )  # fmt: skip
 def test_rows_in_flight(monoid: str, itemsize: int, vector: int, rows: int) -> None:
     """Fewer where the states of a lane are large, or have a division each."""
-    assert tiling.unroll_for(itemsize * vector, 4, vector, monoid_of(monoid)) == rows
+    assert policy.fold_items(itemsize * vector, 4, vector, monoid_of(monoid)) == rows
 
 
 @pytest.mark.parametrize("vector", [2, 4, 8])
 def test_flat_tiles_divide_exactly(vector: int) -> None:
     """Product and shift give the row of every place in a tile."""
     for columns in (*range(1, 70), *range(71, FLAT_COLUMNS + 1, 97), FLAT_COLUMNS):
-        tile = flat_tile(columns, vector)
+        flat = policy.GatherFlat()
+        tile = flat_tile(flat.tile_elements, columns, vector)
         assert tile * columns % vector == 0
-        places = np.arange(tile * columns + tiling.COPIES * tiling.THREADS * vector, dtype=np.uint64)
+        places = np.arange(tile * columns + flat.items_per_thread * flat.threads_per_block * vector, dtype=np.uint64)
         reciprocal = np.uint64((1 << 32) // columns + 1)
         np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
 

@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..algebra import Monoid
 from ..core.axes import ceil_div
+from ..core.policy import tuned
+from .policy import FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise, SpreadRows
 
-#: threads in a block of the row-wise kernels
-THREADS = 256
-#: threads in a block that folds tiles: small, so that registers for ``UNROLL`` rows a lane leave room for many blocks
-FOLD_THREADS = 128
-#: rows whose loads a lane of the fold issues before it uses the first
-UNROLL = 8
-#: rows that a lane copies, or adds, at a time, all loads before the first store; and pieces of 16 bytes that it copies where rows are single elements
-COPIES, SUMS, PIECES = 4, 2, 2
-#: neighbouring rows that a group copies along ids in order
-RUN = 8
-#: rows that a group takes in turns, one after the other, and blocks a multiprocessor has at least where there are turns
-TURN_ROWS, TURN_BLOCKS = 32, 8
-#: bytes of shared memory that the states of all segments may fill where they are kept there, blocks that share a multiprocessor then, and most rows
-#: of such a block's tile
-BINS_BYTES, BINS_BLOCKS, BINS_TILE = 64 << 10, 3, 1 << 24
-#: elements that a block of the flat gather writes, as near as whole rows allow; rows of more columns than ``FLAT_COLUMNS`` are gathered as rows
-FLAT_TILE, FLAT_COLUMNS = 8192, 2048
-#: empty segments that the lane which finds them fills itself; longer gaps are filled by blocks of their own
-GAP = 64
-#: most rows one group of lanes walks, a multiple of ``2 · UNROLL``
-TILE = 192
-#: most steps a warp takes over its tile of narrow rows
-STEPS = 16
-#: bits of an id that tell the segments of one range apart, rows of a range that a thread ranks at a time, and rows of such a tile
-RANGE_BITS, RANGE_ROUNDS = 9, 8
-RANGE_TILE = RANGE_ROUNDS * THREADS
-#: tiles that a block folds at least, and blocks a multiprocessor among which the rows are dealt out
-PART_TILES, PART_BLOCKS = 4, 8
-#: segments of a range, and lanes that search for its first row together
-RANGE, SEARCHERS = 1 << RANGE_BITS, 16
-#: where in such a block's shared memory, in words: behind the warps' counters the segments' rows, a tile's rows in order, how each group's rows
-#: begin, the rows' segments, and the states
+#: threads in a block of kernels with a thread for each id, and of those that fold ranges
+THREADS = PerId.threads_per_block
+#: empty segments that the thread which finds them fills itself
+GAP = FoldGaps.items_per_thread
+#: rows of a tile of a range, segments of a range, and threads that search for its first row together
+RANGE_BITS, RANGE_ROUNDS = FoldRanges.range_bits, FoldRanges.items_per_thread
+RANGE_TILE, RANGE, SEARCHERS = RANGE_ROUNDS * THREADS, 1 << RANGE_BITS, FoldRanges.threads_per_search
+#: where in the shared memory of a block that folds ranges, in words: behind the warps' counters the segments' rows, a tile's rows in order, how each
+#: group's rows begin, the rows' segments, and the states
 TALLIES = THREADS // 32 * RANGE // 2
 HELD = TALLIES + RANGE
 BEGUN = HELD + RANGE_TILE
 ORDERED = BEGUN + THREADS
 RANGE_WORDS = ORDERED + RANGE_TILE // 2
-#: most bytes that the states of the segments may fill
-RANGE_STATES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -61,23 +37,31 @@ class Tiling:
     vector: int
     tile: int
     threads: int = THREADS
-    widest: int = 128  #: most lanes of a group
+    widest: int = RowWise.max_group_threads  #: most lanes of a group
 
     @classmethod
-    def of(cls, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
-        """For the fold: a tile short enough that every multiprocessor gets two full blocks, where there are that many rows."""
-        shape = cls(rows, columns, vector, TILE, FOLD_THREADS)
-        wanted = 2 * multiprocessors * shape.groups
-        tile = ceil_div(max(1, ceil_div(rows * shape.chunks, wanted)), UNROLL) * UNROLL
-        return cls(rows, columns, vector, min(TILE, tile), FOLD_THREADS)
+    def of(cls, policy: FoldTiles, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
+        """For the fold: a tile short enough that every multiprocessor gets full blocks, where there are that many rows."""
+        shape = cls(rows, columns, vector, policy.max_tile_rows, policy.threads_per_block, policy.max_group_threads)
+        wanted, step = policy.grid_blocks_per_multiprocessor * multiprocessors * shape.groups, FoldTiles.items_per_thread
+        return replace(shape, tile=min(policy.max_tile_rows, ceil_div(max(1, ceil_div(rows * shape.chunks, wanted)), step) * step))
 
     @classmethod
-    def of_narrow(cls, rows: int, share: int, multiprocessors: int) -> Tiling:
-        """For the fold of narrow rows: a warp is a group and takes ``share`` rows a lane at a time."""
-        step = 32 * share
-        wanted = 2 * multiprocessors * (FOLD_THREADS // 32)
-        steps = max(1, ceil_div(rows, wanted * step))
-        return cls(rows, 32, 1, min(STEPS, steps) * step, FOLD_THREADS)
+    def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int) -> Tiling:
+        """For the fold of narrow rows: a warp is a group and takes so many rows a lane at a time."""
+        step, warps = 32 * policy.items_per_thread, policy.threads_per_block // 32
+        steps = max(1, ceil_div(rows, policy.grid_blocks_per_multiprocessor * multiprocessors * warps * step))
+        return cls(rows, 32, 1, min(policy.max_tile_steps, steps) * step, policy.threads_per_block)
+
+    @classmethod
+    def of_carries(cls, policy: FoldCarries, entries: int, columns: int, vector: int) -> Tiling:
+        """A group for every carry."""
+        return cls(entries, columns, vector, 1, policy.threads_per_block, policy.max_group_threads)
+
+    @classmethod
+    def of_ids(cls, rows: int) -> Tiling:
+        """A thread for every id."""
+        return cls(rows, 1, 1, 1)
 
     @property
     def lanes(self) -> int:
@@ -106,25 +90,15 @@ class Tiling:
         """Blocks, threads and dynamic shared bytes."""
         return self.row_blocks * self.chunks, self.threads, 0
 
-    def launch_in_turns(self, multiprocessors: int) -> tuple[int, int, int]:
-        """The same for blocks that take turns at the rows, ``TURN_ROWS`` of a group in all, or fewer where multiprocessors would be idle."""
-        turns = max(1, min(TURN_ROWS // self.tile, self.row_blocks // (TURN_BLOCKS * multiprocessors)))
+    def launch_in_turns(self, policy: SpreadRows, multiprocessors: int) -> tuple[int, int, int]:
+        """The same for blocks that take turns at the rows, fewer of a group where multiprocessors would be idle."""
+        turns = max(1, min(policy.rows_per_group // self.tile, self.row_blocks // (policy.grid_blocks_per_multiprocessor * multiprocessors)))
         return ceil_div(self.row_blocks, turns) * self.chunks, self.threads, 0
 
     def fold_launch(self, segments: int) -> tuple[int, int, int]:
         """The same with the blocks that look for gaps behind the others."""
         blocks, threads, shared = self.launch
-        return blocks + gap_blocks(segments), threads, shared
-
-    @classmethod
-    def of_carries(cls, entries: int, columns: int, vector: int, heavy: bool = False) -> Tiling:
-        """A group for every carry."""
-        return cls(entries, columns, vector, 1, carry_threads(heavy), widest=32)
-
-    @classmethod
-    def of_ids(cls, rows: int) -> Tiling:
-        """A thread for every id."""
-        return cls(rows, 1, 1, 1)
+        return blocks + gap_blocks(segments, threads), threads, shared
 
 
 @functools.cache
@@ -136,58 +110,19 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
 
 
-def unroll_for(access: int, index_size: int, vector: int, monoid: Monoid) -> int:
-    """Rows whose loads a lane of the fold issues before it uses the first; ``access`` in bytes. More where both loads are short.
-
-    Fewer where states are more than an element, unless all ``vector`` states of a lane have few scalars: the compiler unrolls no more code than that.
-    A division takes as much code, and registers, as one more scalar of each state.
-    """
-    if monoid.heavy:
-        return UNROLL if access == 16 and vector * (monoid.width + monoid.divides) <= UNROLL else UNROLL // 2
-    return 2 * UNROLL if access <= 4 and index_size == 4 else UNROLL
+def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
+    """Rows that a block of the flat gather writes: together a multiple of ``vector`` elements, and about ``tile_elements``."""
+    return ceil_div(tile_elements, columns * vector) * vector
 
 
-def carry_threads(heavy: bool) -> int:
-    """Threads in a block that joins carries: all that a block can have, since one block joins the longest run, unless states want more registers."""
-    return 256 if heavy else 1024
+def elements_launch(rows: int, share: int, threads: int, items: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes where a thread copies ``items`` times ``share`` single elements."""
+    return ceil_div(rows, items * threads * share), threads, 0
 
 
-def share_for(row_size: int, rows: int, segments: int) -> int:
-    """Neighbouring rows of ``row_size`` bytes that a lane takes where rows are narrow, so that 16-byte accesses fit; 0 where rows are wider.
-
-    More of single elements, unless segments are so short that many runs end among the rows of a lane.
-    """
-    if row_size > 16:
-        return 0
-    return 16 if row_size <= 4 and rows >= 16 * segments else 8
-
-
-def spread_shape(operands: int, divides: bool, size: int) -> tuple[int, int]:
-    """Rows that a lane gives back what their segments were folded into, all loads before the first store; and blocks that share a multiprocessor.
-
-    Two rows where each has few ``operands``, or where it ``divides`` and waits for that. As many blocks as fit without a spill and made it faster on
-    an H200, by the ``size`` of elements.
-    """
-    if operands <= 2:
-        return 2, {2: 4, 4: 6, 8: 5}[size]
-    if divides and operands == 3 and size > 2:
-        return 2, {4: 4, 8: 3}[size]
-    return 1, {2: 4, 4: 5, 8: 3}[size] - (operands > 4)
-
-
-def flat_tile(columns: int, vector: int) -> int:
-    """Rows that a block of the flat gather writes: together a multiple of ``vector`` elements."""
-    return ceil_div(FLAT_TILE, columns * vector) * vector
-
-
-def elements_launch(rows: int, share: int) -> tuple[int, int, int]:
-    """Blocks, threads and shared bytes where a lane copies ``PIECES`` times ``share`` single elements."""
-    return ceil_div(rows, PIECES * THREADS * share), THREADS, 0
-
-
-def gap_blocks(segments: int) -> int:
+def gap_blocks(segments: int, threads: int) -> int:
     """Blocks that look for long gaps, one thread for every ``GAP`` segments."""
-    return ceil_div(ceil_div(segments, GAP), FOLD_THREADS)
+    return ceil_div(ceil_div(segments, GAP), threads)
 
 
 def vector_for(itemsize: int, columns: int, *places: tuple[int, tuple[int, ...]]) -> int:
@@ -195,7 +130,7 @@ def vector_for(itemsize: int, columns: int, *places: tuple[int, tuple[int, ...]]
 
     A vector needs neighbouring columns, and rows and addresses that are multiples of its length.
     """
-    vector = 16 // itemsize
+    vector = max(1, tuned(RowWise()).vector_bytes // itemsize)
     while vector > 1:
         if columns % vector == 0 and all(
             address % (vector * itemsize) == 0 and strides[-1] == 1 and len(strides) == 2 and strides[0] % vector == 0 for address, strides in places

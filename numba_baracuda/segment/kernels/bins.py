@@ -10,13 +10,16 @@ from ...device.vector import LOAD_STREAM
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
-from ..tiling import FOLD_THREADS, UNROLL
+from ..policy import FoldBins
 from .common import ids_of
 from .states import fold_of
 
 
 @jit.kernel
-def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, counted: bool, dims: int) -> Any:
+def fold_bins(
+    *, monoid: str, value: str, index: str, vector: int, lanes: int, counted: bool, dims: int,
+    threads_per_block: int = FoldBins.threads_per_block, items_per_thread: int = FoldBins.items_per_thread,
+) -> Any:  # fmt: skip
     """Folds rows of ids in any order into a carry for every segment and row block, which ``fold_carries`` joins.
 
     A group of ``lanes`` lanes walks every ``groups``-th row of the block's tile, every lane its own ``vector`` columns, and folds each row into the
@@ -29,8 +32,8 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
     fold = fold_of(monoid, value, vector)
     reset, take, join, park, scalars, state_type = fold.reset, fold.take, fold.join, fold.park, fold.scalars, fold.state_type
     load, place, (last_id, _) = LOAD_STREAM[vector], place_of(dims), ids_of(index)
-    groups, batch_size, words = FOLD_THREADS // lanes, UNROLL * vector, state_type.bitwidth // 32
-    width, threads = scalars // vector, FOLD_THREADS
+    groups, batch_size, words = threads_per_block // lanes, items_per_thread * vector, state_type.bitwidth // 32
+    width, threads = scalars // vector, threads_per_block
 
     def fold_bins(
         input: Ptr[value], ids: Ptr[index], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
@@ -41,7 +44,7 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
         tallies = cuda.shared.array(0, int32)
         states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
-        batch_ids = cuda.local.array(UNROLL, index_type)
+        batch_ids = cuda.local.array(items_per_thread, index_type)
         block, thread = int64(cuda.blockIdx.x), int32(cuda.threadIdx.x)
         row_block = int64(uint32(block) // uint32(chunks))
         group = int32(uint32(thread) // uint32(lanes))
@@ -61,13 +64,13 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
         position = group
         if column < columns and group < groups:
             while position < length:
-                for u in range(UNROLL):
+                for u in range(items_per_thread):
                     row = int32(position + u * groups)
                     batch_ids[u] = ids[(first + row) * ids_step] if row < length else index_type(-1)
-                for u in range(UNROLL):
+                for u in range(items_per_thread):
                     if 0 <= batch_ids[u] <= last:
                         load(input, (first + position + u * groups) * input_row + offset, batch, u * vector)
-                for u in range(UNROLL):
+                for u in range(items_per_thread):
                     if 0 <= batch_ids[u] <= last:
                         at = int32(int32(batch_ids[u]) * scalars * threads + thread)
                         for k in range(scalars):
@@ -77,7 +80,7 @@ def fold_bins(*, monoid: str, value: str, index: str, vector: int, lanes: int, c
                             bins[at + k * threads] = states[k]
                         if counted and lane == 0:
                             tallies[counts_at + int32(batch_ids[u]) * groups + group] += int32(1)
-                position = int32(opaque(position + UNROLL * groups))
+                position = int32(opaque(position + items_per_thread * groups))
         cuda.syncthreads()
         segment = group
         while segment < segments:

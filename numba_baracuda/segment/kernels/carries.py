@@ -1,6 +1,7 @@
 """The second half of the ragged fold: runs that cross row blocks."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from numba import cuda
@@ -13,14 +14,19 @@ from ...device.vector import LOAD_ONCE
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import UNROLL, Tiling, carry_threads
+from ..policy import FoldCarries
+from ..policy import fold_carries as policy_of
+from ..tiling import Tiling
 from .common import first_at_least
 from .gaps import blank_writer
 from .states import fold_of
 
 
 @jit.kernel
-def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, counted: bool, dims: int) -> Any:
+def fold_carries(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, counted: bool, dims: int,
+    threads_per_block: int = 0, items_per_thread: int = 0,
+) -> Any:  # fmt: skip
     """Joins carries of equal neighbouring ids, in order, and stores the finished rows.
 
     A group takes one carry; if a run begins there, it joins up to ``groups`` carries. A longer run, of which at most one begins in a block, is cut
@@ -33,22 +39,23 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
     write_run, write_empty = fold.write, blank_writer(value, vector)
     piece = min(vector, 128 // state_type.bitwidth)
     place, load = place_of(dims), LOAD_ONCE[piece]
-    heavy = monoid_of(monoid).heavy
-    groups = carry_threads(heavy) // lanes
+    policy, ahead = policy_of(monoid_of(monoid).heavy), FoldCarries.items_per_thread
+    policy = replace(policy, threads_per_block=threads_per_block or policy.threads_per_block)
+    groups = policy.threads_per_block // lanes
     bundle = math.isqrt(groups)
     bundles = ceil_div(groups, bundle)
-    unroll = UNROLL // 2 if heavy else UNROLL
+    unroll = items_per_thread or policy.items_per_thread
     part_size, batch_size = lanes * scalars, unroll * scalars
     shared_states = groups * part_size
 
     @jit.device
     def same_until(ids: Any, first: Any, bound: Any) -> Any:
-        """The first entry behind ``first``, at most ``bound``, with another id; ``UNROLL`` ids in flight."""
+        """The first entry behind ``first``, at most ``bound``, with another id; ``ahead`` ids in flight."""
         identifier = ids[first]
-        last, same = first + 1, UNROLL
-        while same == UNROLL and last < bound:
+        last, same = first + 1, ahead
+        while same == ahead and last < bound:
             same = 0
-            for u in range(UNROLL):
+            for u in range(ahead):
                 if ids[min(last + u, bound - 1)] == identifier and same == u:
                     same = u + 1
             last += same
@@ -162,6 +169,6 @@ def fold_carries(*, monoid: str, value: str, result: str, vector: int, lanes: in
             cuda.syncthreads()
 
     def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
-        return Tiling.of_carries(entries, columns, vector, heavy).launch
+        return Tiling.of_carries(policy, entries, columns, vector).launch
 
     return fold_carries, launch_config

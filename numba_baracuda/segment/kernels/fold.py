@@ -12,7 +12,8 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import FOLD_THREADS, Tiling, unroll_for
+from ..policy import FoldTiles, fold_items
+from ..tiling import Tiling
 from .common import clamp, ends_first, ids_of
 from .edges import edges_of
 from .gaps import gap_filler, short_gap_filler
@@ -21,15 +22,17 @@ from .states import fold_of
 
 @jit.kernel
 def fold_tiles(
-    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, place: str, guarded: bool, dims: int
-) -> Any:
+    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, place: str, guarded: bool, dims: int,
+    threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
+) -> Any:  # fmt: skip
     """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
-    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, 8 or 16 rows in flight. A run that begins and ends
-    inside the tile is stored at once. The first and the last run of each tile meet in shared memory, where the block's first group joins them in
-    order; the first and the last run of the block go to the carry arrays, which ``fold_carries`` joins. So the order of every fold is fixed by
-    shapes and tile. Empty segments get ``empty``: short gaps from the lane that meets them, gaps longer than ``GAP`` from the blocks behind
-    ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped; ids in any order never lead outside the arrays.
+    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, ``items_per_thread`` rows in flight; 0 stands for the 4
+    to 16 of the tuning policy. A run that begins and ends inside the tile is stored at once. The first and the last run of each tile meet
+    in shared memory, where the block's first group joins them in order; the first and the last run of the block go to the carry arrays, which
+    ``fold_carries`` joins. So the order of every fold is fixed by shapes and tile. Empty segments get ``empty``: short gaps from the lane that
+    meets them, gaps longer than ``GAP`` from the blocks behind ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped; ids in any
+    order never lead outside the arrays.
 
     Unless ``place`` is "", row r is ``input[permutation[r]]``, of integers of that type. Results of a type of their own, ``result``, are the
     package's: nobody reads those of empty segments, and none are written. A monoid of pairs takes the second elements from ``other``. With
@@ -39,16 +42,16 @@ def fold_tiles(
     element, index_type, permuted, fills = jit.SCALARS[value], jit.SCALARS[index], place != "", not result
     fold, rule = fold_of(monoid, value, vector, result=result), monoid_of(monoid)
     begin_run, take, write, scalars, state_type = fold.begin, fold.take, fold.write, fold.scalars, fold.state_type
-    groups = FOLD_THREADS // lanes
+    groups = threads_per_block // lanes
     park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, vector, lanes, result)
-    offset_of, fill_short_gap, fill_long_gaps = place_of(dims), short_gap_filler(value, vector, fills=fills), gap_filler(value, vector, dims)
-    last_id, adjoin = ids_of(index)
+    fill_short_gap, fill_long_gaps = short_gap_filler(value, vector, fills=fills), gap_filler(value, vector, dims, threads_per_block)
+    offset_of, (last_id, adjoin) = place_of(dims), ids_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would drive ids out of L1
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     place_type, place_vector = jit.SCALARS[place or "i64"], BY_NAME[place or "i64"].vector
     load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[place_vector]
-    unroll = unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, rule)
+    unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, rule)
     edges, batch_size = 2 * groups, unroll * vector
     # of single columns of states the compiler would leave the loop over a whole batch as it is, and the batch in memory
     whole_batches = not (rule.heavy and vector == 1)
@@ -168,6 +171,6 @@ def fold_tiles(
             )  # fmt: skip
 
     def launch_config(rows: int, columns: int, segments: int, tile: int) -> tuple[int, int, int]:
-        return Tiling(rows, columns, vector, tile, FOLD_THREADS).fold_launch(segments)
+        return Tiling(rows, columns, vector, tile, threads_per_block).fold_launch(segments)
 
     return fold_tiles, launch_config

@@ -12,7 +12,7 @@ from ...device.build import opaque
 from ...device.vector import STORE
 from ...kernels.elements import conversions_of, place_of
 from ...runtime import jit
-from ..tiling import FOLD_THREADS, GAP
+from ..tiling import GAP
 from .common import clamp, first_at_least
 
 
@@ -53,8 +53,8 @@ def short_gap_filler(value: str, vector: int, access: int = 0, fills: bool = Tru
 
 
 @functools.cache
-def gap_filler(value: str, vector: int, dims: int) -> Any:
-    """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each thread looking at one multiple of it."""
+def gap_filler(value: str, vector: int, dims: int, threads: int) -> Any:
+    """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each of a block's ``threads`` looking at one multiple of it."""
     place, write_empty = place_of(dims), blank_writer(value, vector)
 
     @jit.device
@@ -62,7 +62,7 @@ def gap_filler(value: str, vector: int, dims: int) -> Any:
         ids: Any, ids_step: Any, output: Any, rows: Any, columns: Any, segments: Any, block: Any,
         row_stride: Any, shape: Any, strides: Any, empty: Any,
     ) -> None:  # fmt: skip
-        wanted = (block * FOLD_THREADS + cuda.threadIdx.x) * GAP
+        wanted = (block * threads + cuda.threadIdx.x) * GAP
         first, last = int64(0), int64(0)
         if wanted < segments:
             row = first_at_least(ids, ids_step, 0, rows, wanted)

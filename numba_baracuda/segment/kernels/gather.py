@@ -12,7 +12,8 @@ from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
-from ..tiling import COPIES, PIECES, RUN, THREADS, elements_launch, flat_tile
+from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
+from ..tiling import elements_launch, flat_tile
 from .rows import finder_of, position_of, rows_launch
 
 
@@ -23,16 +24,19 @@ def _quotient(value: str) -> Any:
 
 
 @jit.kernel
-def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def gather_rows(
+    *, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
+    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = GatherRows.items_per_thread,
+) -> Any:  # fmt: skip
     """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
 
-    A group copies ``COPIES`` rows, all loads before the first store; the output is streamed, so that the source stays in L2. Bytes: rows · (columns ·
-    value + index) read or written once, plus the rows gathered.
+    A group copies ``items_per_thread`` rows, all loads before the first store; the output is streamed, so that the source stays in L2.
+    Bytes: rows · (columns · value + index) read or written once, plus the rows gathered.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
-    position = position_of(lanes, vector, COPIES, cut)
-    groups, batch_size = THREADS // lanes, COPIES * vector
+    position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
+    groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     divided = count != ""
 
     def gather_rows(
@@ -41,20 +45,20 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
         shape: Extents[dims], source_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
-        batch_ids = cuda.local.array(COPIES, index_type)
+        batch_ids = cuda.local.array(items_per_thread, index_type)
         first, column = position(columns, chunks)
         source_offset, output_offset = offset_of(column, shape, source_strides), offset_of(column, shape, output_strides)
         if column < columns:
-            for u in range(COPIES):
+            for u in range(items_per_thread):
                 row = first + u * groups
                 batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-            for u in range(COPIES):
+            for u in range(items_per_thread):
                 if 0 <= batch_ids[u] < segments:
                     load(source, int64(batch_ids[u]) * source_row + source_offset, batch, u * vector)
                 else:
                     for v in range(vector):
                         batch[u * vector + v] = element(0)
-            for u in range(COPIES):
+            for u in range(items_per_thread):
                 row = first + u * groups
                 if row < rows:
                     if divided and 0 <= batch_ids[u] < segments:
@@ -62,19 +66,22 @@ def gather_rows(*, value: str, index: str, count: str, vector: int, lanes: int, 
                             batch[u * vector + v] = quotient(batch[u * vector + v], counts[int64(batch_ids[u])])
                     store(output, row * output_row + output_offset, batch, u * vector)
 
-    return gather_rows, rows_launch(vector, COPIES)
+    return gather_rows, rows_launch(threads_per_block, vector, items_per_thread)
 
 
 @jit.kernel
-def gather_runs(*, value: str, index: str, count: str, place: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def gather_runs(
+    *, value: str, index: str, count: str, place: str, vector: int, lanes: int, cut: bool, dims: int,
+    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = GatherRuns.items_per_thread,
+) -> Any:  # fmt: skip
     """``gather_rows`` along ids in order: of neighbouring rows only the first of a segment loads its row, and divides.
 
-    A group copies ``RUN`` rows that follow each other. Unless ``place`` is "", row r of the output is row ``permutation[r]``, of integers of that
-    type. Bytes: as ``gather_rows``, and the permutation.
+    A group copies ``items_per_thread`` rows that follow each other. Unless ``place`` is "", row r of the output is row ``permutation[r]``, of
+    integers of that type. Bytes: as ``gather_rows``, and the permutation.
     """
     element, index_type, place_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[place or "i32"]
     load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims), _quotient(value)
-    position, find = position_of(lanes, vector, RUN, cut, together=True), finder_of(index, place, RUN, 1)
+    position, find = position_of(threads_per_block, lanes, vector, items_per_thread, cut, together=True), finder_of(index, place, items_per_thread, 1)
     permuted, divided = place != "", count != ""
 
     def gather_runs(
@@ -83,13 +90,13 @@ def gather_runs(*, value: str, index: str, count: str, place: str, vector: int, 
         shape: Extents[dims], source_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(vector, element)
-        batch_ids = cuda.local.array(RUN, index_type)
-        places = cuda.local.array(RUN, place_type)
+        batch_ids = cuda.local.array(items_per_thread, index_type)
+        places = cuda.local.array(items_per_thread, place_type)
         first, column = position(columns, chunks)
         source_offset, output_offset = offset_of(column, shape, source_strides), offset_of(column, shape, output_strides)
         if column < columns:
             find(ids, permutation, first, rows, ids_step, batch_ids, places)
-            for u in range(RUN):
+            for u in range(items_per_thread):
                 identifier = batch_ids[u]
                 if u == 0 or identifier != batch_ids[max(u - 1, 0)]:
                     if 0 <= identifier < segments:
@@ -104,11 +111,14 @@ def gather_runs(*, value: str, index: str, count: str, place: str, vector: int, 
                     row = int64(places[u]) if permuted else first + u
                     store(output, row * output_row + output_offset, batch, 0)
 
-    return gather_runs, rows_launch(vector, RUN)
+    return gather_runs, rows_launch(threads_per_block, vector, items_per_thread)
 
 
 @jit.kernel
-def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
+def gather_flat(
+    *, value: str, index: str, count: str, short: bool,
+    threads_per_block: int = GatherFlat.threads_per_block, items_per_thread: int = GatherFlat.items_per_thread,
+) -> Any:  # fmt: skip
     """``gather_rows`` for an output whose rows lie side by side and are no multiple of 16 bytes: lanes share out 16-byte pieces of it.
 
     A block writes ``tile`` rows, which :func:`..tiling.flat_tile` chooses. A piece meets at most two rows, or, with ``short``, any number.
@@ -117,7 +127,7 @@ def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     vector = BY_NAME[value].vector
     store, quotient = STORE_STREAM[vector], _quotient(value)
-    stride, batch_size = THREADS * vector, COPIES * vector
+    stride, batch_size = threads_per_block * vector, items_per_thread * vector
     divided = count != ""
 
     @jit.device
@@ -145,29 +155,29 @@ def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
         rows: int64, columns: int64, segments: int64, tile: int64, reciprocal: int64, ids_step: int64, source_row: int64,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
-        here = cuda.local.array(COPIES, index_type)
-        after = cuda.local.array(COPIES, index_type)
-        left = cuda.local.array(COPIES, int32)
+        here = cuda.local.array(items_per_thread, index_type)
+        after = cuda.local.array(items_per_thread, index_type)
+        left = cuda.local.array(items_per_thread, int32)
         first = int64(cuda.blockIdx.x) * tile
         height = int32(min(tile, rows - first))
         size = int32(height * columns)
         start = int32(cuda.threadIdx.x * vector)
         while start < size:
             if short:
-                for u in range(COPIES):
+                for u in range(items_per_thread):
                     for v in range(vector):
                         place = int32(start + u * stride + v)
                         row = row_of(place, reciprocal)
                         identifier = id_at(ids, first + row, ids_step, segments, row < height)
                         batch[u * vector + v] = fetch(source, counts, int64(identifier) * source_row + place - row * columns, identifier)
             else:
-                for u in range(COPIES):
+                for u in range(items_per_thread):
                     place = int32(start + u * stride)
                     row = row_of(place, reciprocal)
                     left[u] = int32((row + 1) * columns - place)
                     here[u] = id_at(ids, first + row, ids_step, segments, row < height)
                     after[u] = id_at(ids, first + row + 1, ids_step, segments, left[u] < vector and row + 1 < height)
-                for u in range(COPIES):
+                for u in range(items_per_thread):
                     here_at = int64(here[u]) * source_row + columns - left[u]
                     after_at = int64(after[u]) * source_row - left[u]
                     for v in range(vector):
@@ -175,7 +185,7 @@ def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
                             batch[u * vector + v] = fetch(source, counts, here_at + v, here[u])
                         else:
                             batch[u * vector + v] = fetch(source, counts, after_at + v, after[u])
-            for u in range(COPIES):
+            for u in range(items_per_thread):
                 place = int32(start + u * stride)
                 if place + vector <= size:
                     store(output, first * columns + place, batch, u * vector)
@@ -183,16 +193,19 @@ def gather_flat(*, value: str, index: str, count: str, short: bool) -> Any:
                     for v in range(vector):
                         if place + v < size:
                             output[first * columns + place + v] = batch[u * vector + v]
-            start = int32(opaque(start + COPIES * stride))
+            start = int32(opaque(start + items_per_thread * stride))
 
     def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
-        return ceil_div(rows, flat_tile(columns, vector)), THREADS, 0
+        return ceil_div(rows, flat_tile(GatherFlat.tile_elements, columns, vector)), threads_per_block, 0
 
     return gather_flat, launch_config
 
 
 @jit.kernel
-def gather_elements(*, value: str, index: str, count: str) -> Any:
+def gather_elements(
+    *, value: str, index: str, count: str,
+    threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
+) -> Any:  # fmt: skip
     """``gather_rows`` for single columns, where output and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both.
 
     Bytes: rows · (value + index) read or written once, plus the elements gathered.
@@ -201,7 +214,7 @@ def gather_elements(*, value: str, index: str, count: str) -> Any:
     vector, index_vector = BY_NAME[value].vector, BY_NAME[index].vector
     share = max(vector, index_vector)
     load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], _quotient(value)
-    stride, batch_size = THREADS * share, PIECES * share
+    stride, batch_size = threads_per_block * share, items_per_thread * share
     divided = count != ""
 
     @jit.device
@@ -218,24 +231,24 @@ def gather_elements(*, value: str, index: str, count: str) -> Any:
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(batch_size, index_type)
-        tile = int64(cuda.blockIdx.x) * (PIECES * stride)
-        if tile + PIECES * stride <= rows:
+        tile = int64(cuda.blockIdx.x) * (items_per_thread * stride)
+        if tile + items_per_thread * stride <= rows:
             first = tile + cuda.threadIdx.x * share
-            for u in range(PIECES):
+            for u in range(items_per_thread):
                 for k in range(0, share, index_vector):
                     load_ids(ids, first + u * stride + k, batch_ids, u * share + k)
             for k in range(batch_size):
                 batch[k] = fetch(source, counts, batch_ids[k], segments, source_row)
-            for u in range(PIECES):
+            for u in range(items_per_thread):
                 for k in range(0, share, vector):
                     store(output, first + u * stride + k, batch, u * share + k)
         else:
             row = tile + cuda.threadIdx.x
             while row < rows:
                 output[row] = fetch(source, counts, ids[row], segments, source_row)
-                row = opaque(row + THREADS)
+                row = opaque(row + threads_per_block)
 
     def launch_config(rows: int) -> tuple[int, int, int]:
-        return elements_launch(rows, share)
+        return elements_launch(rows, share, threads_per_block, items_per_thread)
 
     return gather_elements, launch_config

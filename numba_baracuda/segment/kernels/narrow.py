@@ -10,7 +10,8 @@ from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
-from ..tiling import FOLD_THREADS, Tiling
+from ..policy import FoldNarrow
+from ..tiling import Tiling
 from .common import clamp, ends_first, ids_of
 from .edges import edges_of
 from .gaps import gap_filler, short_gap_filler
@@ -18,7 +19,10 @@ from .states import fold_of
 
 
 @jit.kernel
-def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, guarded: bool, clears: bool) -> Any:
+def fold_narrow(
+    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, guarded: bool, clears: bool,
+    threads_per_block: int = FoldNarrow.threads_per_block,
+) -> Any:  # fmt: skip
     """Folds rows of equal neighbouring ids, as ``fold_tiles`` does, where rows are short and lie side by side.
 
     A warp walks its tile 32 · ``share`` rows at a time. A lane takes ``share`` neighbouring rows by 16-byte accesses and folds those from its last
@@ -32,11 +36,11 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
     fold = fold_of(monoid, value, columns, access, result)
     begin_run, take, precede, write, scalars, state_type = fold.begin, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
     park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, access, 1, result)
-    fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access, fills), gap_filler(value, access, 1)
+    fill_short_gap, fill_long_gaps = short_gap_filler(value, columns, access, fills), gap_filler(value, access, 1, threads_per_block)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
-    warps, batch_size, step = FOLD_THREADS // 32, share * columns, 32 * share
+    warps, batch_size, step = threads_per_block // 32, share * columns, 32 * share
     edges = 2 * warps
     shared_states = edges * scalars
 
@@ -172,6 +176,6 @@ def fold_narrow(*, monoid: str, value: str, result: str, index: str, columns: in
             )  # fmt: skip
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:
-        return Tiling(rows, 32, 1, tile, FOLD_THREADS).fold_launch(segments)
+        return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments)
 
     return fold_narrow, launch_config

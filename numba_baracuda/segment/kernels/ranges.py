@@ -13,7 +13,8 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...kernels.elements import place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS, unroll_for
+from ..policy import fold_items
+from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS
 from .common import first_at_least
 from .gaps import blank_writer
 from .ranks import clear, ranker_of, stack, total_of
@@ -91,7 +92,7 @@ def fold_ranges(*, monoid: str, value: str, index: str, placed: bool, single: bo
     write_empty, place, scan = blank_writer(value, vector), place_of(dims), block_scan(SUM, int32, THREADS, exclusive=True)
     load = LOAD_DIRECT[vector] if placed else LOAD_ONCE[vector]
     # no more rows in flight than a group of one lane has in a tile
-    unroll = min(unroll_for(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), RANGE_ROUNDS)
+    unroll = min(fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), RANGE_ROUNDS)
     groups, batch_size, width, table = THREADS // lanes, unroll * vector, scalars // vector, RANGE_WORDS * 32 // state_type.bitwidth
 
     @jit.device

@@ -15,25 +15,26 @@ from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...kernels.elements import accumulator_of, conversions_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import SUMS, THREADS, Tiling
+from ..policy import RowWise, ScatterRows
+from ..tiling import THREADS, Tiling
 from .common import ids_of
 from .gaps import blank_writer
 
 
-def rows_launch(vector: int, rows_a_group: int) -> Any:
+def rows_launch(threads: int, vector: int, rows_a_group: int) -> Any:
     def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
-        return Tiling(rows, columns, vector, rows_a_group).launch
+        return Tiling(rows, columns, vector, rows_a_group, threads).launch
 
     return launch_config
 
 
 @functools.cache
-def position_of(lanes: int, vector: int, rows_a_group: int, cut: bool, together: bool = False) -> Any:
+def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: bool, together: bool = False) -> Any:
     """``position(columns, chunks)``: the first row of a group and the first column of a lane.
 
-    A group's rows are THREADS // lanes apart, or follow each other if ``together``. ``cut`` says whether rows are cut into chunks.
+    A group's rows are ``threads // lanes`` apart, or follow each other if ``together``. ``cut`` says whether rows are cut into chunks.
     """
-    groups = THREADS // lanes
+    groups = threads // lanes
 
     @jit.device
     def position(columns: Any, chunks: Any) -> Any:
@@ -135,17 +136,20 @@ def updates_of(update: str, value: str, vector: int) -> Any:
 
 
 @jit.kernel
-def scatter_rows(*, update: str, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def scatter_rows(
+    *, update: str, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int,
+    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = ScatterRows.items_per_thread,
+) -> Any:  # fmt: skip
     """``output[ids[r]]`` is updated by ``input[r]`` atomically, in no fixed order; rows whose id is outside ``[low, high)`` are left out.
 
     ``update`` is add, mul, max or min; the output is of the accumulator's type, and floats for max and min are as ``device.red_max`` keeps them. A
-    group takes ``SUMS`` rows, all loads before the first update; the input is streamed, so that the output stays in L2. Bytes: rows · (columns ·
-    value + index) read, as many updated.
+    group takes ``items_per_thread`` rows, all loads before the first update; the input is streamed, so that the output stays in L2.
+    Bytes: rows · (columns · value + index) read, as many updated.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, place, change = LOAD_STREAM[vector], place_of(dims), updates_of(update, value, vector)
-    position = position_of(lanes, vector, SUMS, cut)
-    groups, batch_size = THREADS // lanes, SUMS * vector
+    position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
+    groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     (last_id, _), greatest = ids_of(index), index_type.maxval
 
     def scatter_rows(
@@ -154,31 +158,33 @@ def scatter_rows(*, update: str, value: str, index: str, vector: int, lanes: int
         shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
-        batch_ids = cuda.local.array(SUMS, index_type)
+        batch_ids = cuda.local.array(items_per_thread, index_type)
         least = index_type(min(low, greatest))
         last = last_id(high) if low <= greatest else index_type(-1)
         first, column = position(columns, chunks)
         input_offset, output_offset = place(column, shape, input_strides), place(column, shape, output_strides)
         if column < columns:
-            for u in range(SUMS):
+            for u in range(items_per_thread):
                 row = first + u * groups
                 batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-            for u in range(SUMS):
+            for u in range(items_per_thread):
                 row = first + u * groups
                 if least <= batch_ids[u] <= last:
                     load(input, row * input_row + input_offset, batch, u * vector)
-            for u in range(SUMS):
+            for u in range(items_per_thread):
                 if least <= batch_ids[u] <= last:
                     change(output, int64(batch_ids[u]) * output_row + output_offset, batch, u * vector)
 
-    return scatter_rows, rows_launch(vector, SUMS)
+    return scatter_rows, rows_launch(threads_per_block, vector, items_per_thread)
 
 
 @jit.kernel
-def fill_rows(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def fill_rows(
+    *, value: str, vector: int, lanes: int, cut: bool, dims: int, threads_per_block: int = RowWise.threads_per_block
+) -> Any:  # fmt: skip
     """``output[low + r] = fill`` for every row. Bytes: rows · columns · value written."""
     place, write_empty = place_of(dims), blank_writer(value, vector)
-    position = position_of(lanes, vector, 1, cut)
+    position = position_of(threads_per_block, lanes, vector, 1, cut)
 
     def fill_rows(
         output: Ptr[value],
@@ -189,11 +195,14 @@ def fill_rows(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> A
         if column < columns and row < rows:
             write_empty(output, low + row, low + row + 1, output_row, place(column, shape, output_strides), fill)
 
-    return fill_rows, rows_launch(vector, 1)
+    return fill_rows, rows_launch(threads_per_block, vector, 1)
 
 
 @jit.kernel
-def finish_rows(*, monoid: str, value: str, held: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def finish_rows(
+    *, monoid: str, value: str, held: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
+    threads_per_block: int = RowWise.threads_per_block,
+) -> Any:  # fmt: skip
     """``output[s] = finish(source[s], counts[s])``, or ``empty`` where there was nothing; source and output may be the same memory.
 
     ``held`` is the source's type, which ``coded`` says is as ``device.red_max`` ("max") or ``red_min`` leaves it: then it tells itself what is empty.
@@ -205,7 +214,7 @@ def finish_rows(*, monoid: str, value: str, held: str, coded: str, count: str, v
     (widen, _), (_, narrow) = conversions_of(held), conversions_of(value)
     finish, counted = jit.device(monoid_of(monoid).finish), count != ""
     decode = red_max_value if coded == "max" else red_min_value
-    position = position_of(lanes, vector, 1, cut)
+    position = position_of(threads_per_block, lanes, vector, 1, cut)
 
     def finish_rows(
         source: Ptr[held], counts: Ptr[count or int32], output: Ptr[value],
@@ -226,7 +235,7 @@ def finish_rows(*, monoid: str, value: str, held: str, coded: str, count: str, v
                     results[v] = narrow(finish(widen(states[v]), wide(counts[row]), wide(1))) if counts[row] > 0 else narrow(empty)
             store(output, row * output_row + place(column, shape, output_strides), results, 0)
 
-    return finish_rows, rows_launch(vector, 1)
+    return finish_rows, rows_launch(threads_per_block, vector, 1)
 
 
 @jit.kernel

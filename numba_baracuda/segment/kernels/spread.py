@@ -15,7 +15,8 @@ from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_of, conversions_of, ordinary_of, place_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
-from ..tiling import COPIES, PIECES, THREADS, Tiling, elements_launch
+from ..policy import Elements, FindSpecial, RowWise
+from ..tiling import THREADS, Tiling, elements_launch
 from .pull import pull_of
 from .rows import finder_of, position_of, rows_launch
 
@@ -36,7 +37,10 @@ def _special_of(value: str, count: int) -> Any:
 
 
 @jit.kernel
-def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: int, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def spread_rows(
+    *, gradient: str, value: str, index: str, place: str, at_once: int, vector: int, lanes: int, cut: bool, dims: int,
+    threads_per_block: int = RowWise.threads_per_block,
+) -> Any:  # fmt: skip
     """``output[r] = pull(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``pull``; 0 where the id is outside.
 
     Unless ``place`` is "", rows are walked in the order of a permutation of integers of that type, and so are ``ids``. ``kept`` holds p and q side by
@@ -51,8 +55,8 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: i
     has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
     results = rule.results
     load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], place_of(dims)
-    position = position_of(lanes, vector, at_once, cut)
-    groups, batch_size, size = THREADS // lanes, at_once * vector, vector * results
+    position = position_of(threads_per_block, lanes, vector, at_once, cut)
+    groups, batch_size, size = threads_per_block // lanes, at_once * vector, vector * results
     find = finder_of(index, place, at_once, groups)
     kept_size, piece = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
     load_kept = LOAD_ONCE[piece]
@@ -123,11 +127,14 @@ def spread_rows(*, gradient: str, value: str, index: str, place: str, at_once: i
                     store(output, (int64(places[u]) if permuted else row) * output_row + output_offset, first_x, u * vector)
             first = opaque(first + step)
 
-    return spread_rows, rows_launch(vector, at_once)
+    return spread_rows, rows_launch(threads_per_block, vector, at_once)
 
 
 @jit.kernel
-def spread_elements(*, gradient: str, value: str, index: str) -> Any:
+def spread_elements(
+    *, gradient: str, value: str, index: str,
+    threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
+) -> Any:  # fmt: skip
     """``spread_rows`` for single columns whose rows and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both."""
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_of(value)
     rule, pulled = GRADIENTS[gradient], pull_of(gradient, value)
@@ -135,7 +142,7 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
     vector, index_vector, results = BY_NAME[value].vector, BY_NAME[index].vector, rule.results
     share, gathers = max(vector, index_vector), not rule.guarded
     load, load_ids, store = LOAD_STREAM[vector], LOAD_ONCE[index_vector], STORE_STREAM[vector]
-    stride, batch_size = THREADS * share, PIECES * share
+    stride, batch_size = threads_per_block * share, items_per_thread * share
     kept_size = max(batch_size * results, 1)
 
     @jit.device
@@ -161,10 +168,10 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
         first_y = cuda.local.array(batch_size, element)
         folded = cuda.local.array(kept_size, wide)
         batch_ids = cuda.local.array(batch_size, index_type)
-        tile = int64(cuda.blockIdx.x) * (PIECES * stride)
-        if tile + PIECES * stride <= rows:
+        tile = int64(cuda.blockIdx.x) * (items_per_thread * stride)
+        if tile + items_per_thread * stride <= rows:
             first = tile + cuda.threadIdx.x * share
-            for u in range(PIECES):
+            for u in range(items_per_thread):
                 for k in range(0, share, index_vector):
                     load_ids(ids, first + u * stride + k, batch_ids, u * share + k)
                 for k in range(0, share, vector):
@@ -175,7 +182,7 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
             for at in range(batch_size):
                 if 0 <= batch_ids[at] < segments:
                     gather(g, y, kept, batch_ids[at], g_row, y_row, first_g, first_y, folded, at)
-            for u in range(PIECES):
+            for u in range(items_per_thread):
                 for k in range(share):
                     at = u * share + k
                     if 0 <= batch_ids[at] < segments:
@@ -183,7 +190,7 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
                         first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, first + u * stride + k)
                     else:
                         first_x[at] = element(0)
-            for u in range(PIECES):
+            for u in range(items_per_thread):
                 for k in range(0, share, vector):
                     store(output, first + u * stride + k, first_x, u * share + k)
         else:
@@ -198,10 +205,10 @@ def spread_elements(*, gradient: str, value: str, index: str) -> Any:
                     gather(g, y, kept, batch_ids[0], g_row, y_row, first_g, first_y, folded, 0)
                     first_x[0] = pulled(first_x, first_w, first_g, first_y, 0, folded, kept, int64(batch_ids[0]) * results, row)
                 output[row] = first_x[0]
-                row = opaque(row + THREADS)
+                row = opaque(row + threads_per_block)
 
     def launch_config(rows: int) -> tuple[int, int, int]:
-        return elements_launch(rows, share)
+        return elements_launch(rows, share, threads_per_block, items_per_thread)
 
     return spread_elements, launch_config
 
@@ -228,11 +235,14 @@ def place_elements(*, value: str) -> Any:
 
 
 @jit.kernel
-def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -> Any:
+def find_special(
+    *, value: str, vector: int, lanes: int, cut: bool, dims: int,
+    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = FindSpecial.items_per_thread,
+) -> Any:  # fmt: skip
     """Sets ``guard[0]`` where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read."""
     element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], place_of(dims)
-    position = position_of(lanes, vector, COPIES, cut)
-    groups, batch_size = THREADS // lanes, COPIES * vector
+    position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
+    groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     special = _special_of(value, batch_size)
 
     def find_special(
@@ -244,10 +254,10 @@ def find_special(*, value: str, vector: int, lanes: int, cut: bool, dims: int) -
         first, column = position(columns, chunks)
         offset = offset_of(column, shape, input_strides)
         if column < columns:
-            for u in range(COPIES):
+            for u in range(items_per_thread):
                 row = min(first + u * groups, rows - 1)
                 load(input, row * input_row + offset, batch, u * vector)
             if special(batch, 0):
                 red_max(guard, 0, int32(1))
 
-    return find_special, rows_launch(vector, COPIES)
+    return find_special, rows_launch(threads_per_block, vector, items_per_thread)

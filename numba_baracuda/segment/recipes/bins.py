@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import Launch, Layout, Op, Recipe, Target
-from ..tiling import BINS_BLOCKS, BINS_BYTES, BINS_TILE, FOLD_THREADS, UNROLL, Tiling
+from ...core.policy import constants, tuned
+from ..policy import FoldBins
+from ..tiling import Tiling
 from .common import Rows, check_slots, checks, ids_step, only_checks
 from .fold import Fold, carry_arguments, carry_slots, join_carries
 from .order import Order
@@ -18,15 +21,16 @@ if TYPE_CHECKING:
 
 def _shared_bytes(op: Op, descriptor: SegmentDescriptor, vector: int, lanes: int) -> int:
     scalar = BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
-    counts = 4 * (FOLD_THREADS // lanes) if descriptor.counted(op) else 0
-    return ceil_div(descriptor.num_segments * (FOLD_THREADS * vector * descriptor.monoid(op).width * scalar + counts), 16) * 16
+    threads = tuned(FoldBins()).threads_per_block
+    counts = 4 * (threads // lanes) if descriptor.counted(op) else 0
+    return ceil_div(descriptor.num_segments * (threads * vector * descriptor.monoid(op).width * scalar + counts), 16) * 16
 
 
 def many(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why the states of all segments are not kept in shared memory."""
     if descriptor.num_inputs >= 1 << 31:
         return "counts rows in 32 bits"
-    fits = _shared_bytes(op, descriptor, 1, min(32, max(descriptor.embedding_dim, 1))) <= BINS_BYTES
+    fits = _shared_bytes(op, descriptor, 1, min(32, max(descriptor.embedding_dim, 1))) <= tuned(FoldBins()).shared_bytes_per_block
     return None if fits else "is for fewer segments, whose states fit in shared memory"
 
 
@@ -37,24 +41,25 @@ def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], targ
     )  # fmt: skip
     if not columns * segments:
         return only_checks(op, descriptor, layouts)
-    rows, monoid = Rows(descriptor, layouts["input"], layouts["output"]), descriptor.monoid(op)
-    while rows.vector > 1 and _shared_bytes(op, descriptor, rows.vector, Tiling(1, columns, rows.vector, 1, FOLD_THREADS).lanes) > BINS_BYTES:
+    rows, monoid, policy = Rows(descriptor, layouts["input"], layouts["output"]), descriptor.monoid(op), tuned(FoldBins())
+    shape = Tiling(n, columns, rows.vector, 1, policy.threads_per_block)
+    while rows.vector > 1 and _shared_bytes(op, descriptor, rows.vector, shape.lanes) > policy.shared_bytes_per_block:
         rows.vector //= 2
-    shape = Tiling(n, columns, rows.vector, 1, FOLD_THREADS)
-    step = shape.groups * UNROLL
-    wanted = max(1, ceil_div(target.multiprocessors * BINS_BLOCKS, shape.chunks))
-    tile = min(max(1, ceil_div(ceil_div(n, wanted), step)) * step, BINS_TILE)
+        shape = replace(shape, vector=rows.vector)
+    step = shape.groups * policy.items_per_thread
+    wanted = max(1, ceil_div(target.multiprocessors * policy.grid_blocks_per_multiprocessor, shape.chunks))
+    tile = min(max(1, ceil_div(ceil_div(n, wanted), step)) * step, policy.max_tile_rows)
     row_blocks, counted = max(1, ceil_div(n, tile)), descriptor.counted(op)
-    spec = rows.spec("fold_bins", shape, 0, monoid=monoid.name, value=value, index=index, counted=counted)
+    spec = rows.spec("fold_bins", shape, 0, monoid=monoid.name, value=value, index=index, counted=counted, **constants(policy))
     arguments = {
         "input": "input", "ids": "segment_ids", **carry_arguments(True), "rows": n, "columns": columns, "segments": segments, "tile": tile,
         "row_blocks": row_blocks, "chunks": shape.chunks, "ids_step": ids_step(layouts),
         "input_row": rows.steps[0], "shape": rows.shape, "input_strides": rows.strides[0],
     }  # fmt: skip
     shared = _shared_bytes(op, descriptor, rows.vector, shape.lanes)
-    fill = Launch(spec, (row_blocks * shape.chunks, FOLD_THREADS, shared), arguments)
+    fill = Launch(spec, (row_blocks * shape.chunks, policy.threads_per_block, shared), arguments)
     order, empty = Order("segment_ids", index, ids_step(layouts), packed=False), descriptor.empty_value(op)
     fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=empty)
-    join = join_carries(descriptor, rows, fold, segments * row_blocks, counted)
+    join = join_carries(descriptor, rows, fold, segments * row_blocks, target, counted)
     slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, BY_NAME[value].accumulator))
     return Recipe((*checks(op, descriptor, layouts), fill, join), slots)

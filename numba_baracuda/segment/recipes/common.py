@@ -10,8 +10,10 @@ from ...core.axes import c_strides, merge_axes
 from ...core.dtypes import BY_NAME
 from ...core.errors import InvalidProblem
 from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
+from ...core.policy import constants, tuned
 from ...core.spec import KernelSpec
-from ..tiling import THREADS, Tiling, vector_for
+from ..policy import Elements, RowWise, SpreadRows
+from ..tiling import THREADS, Tiling, elements_launch, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -28,10 +30,10 @@ class Rows:
         self.vector = vector_for(BY_NAME[descriptor.element].itemsize, self.columns, *places)
         self.dims = len(self.shape)
 
-    def spec(self, kernel: str, tiling: Tiling, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
+    def spec(self, kernel: str, tiling: Tiling, min_blocks: int = 0, **given: int | str | bool) -> KernelSpec:
         """A kernel of this family for rows dealt out so; geometry is filled in."""
-        constants |= {"vector": self.vector, "lanes": tiling.lanes, "dims": self.dims}
-        return kernel_spec(kernel, tiling.threads, min_blocks, **constants)
+        given |= {"vector": self.vector, "lanes": tiling.lanes, "dims": self.dims}
+        return kernel_spec(kernel, tiling.threads, min_blocks, **given)
 
     def arguments(self, names: Sequence[str]) -> dict[str, Any]:
         """Where the rows lie, for the parameters of a kernel that calls the operands so."""
@@ -49,8 +51,8 @@ class Rows:
         return self.dims == 1 and dense and self.addresses[operand] == 0
 
 
-def kernel_spec(kernel: str, max_threads: int = THREADS, min_blocks: int = 0, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), max_threads, min_blocks)
+def kernel_spec(kernel: str, max_threads: int = THREADS, min_blocks: int = 0, **given: int | str | bool) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(given.items())), max_threads, min_blocks)
 
 
 def packed(layout: Layout) -> bool:
@@ -81,20 +83,30 @@ def over_rows(
     extent: int,
     rows_a_group: int,
     arguments: dict[str, Any],
-    min_blocks: int = 0,
+    persistent: SpreadRows | None = None,
     multiprocessors: int = 0,
-    **constants: Any,
+    **given: Any,
 ) -> Launch:
     """A launch of a row-wise kernel over ``extent`` rows. The operands of ``rows`` are the kernel's parameters ``names``.
 
-    Of a kernel whose blocks take turns, the ``multiprocessors`` that these should fill are given.
+    Of a kernel whose blocks take turns, the policy of these is given, and the ``multiprocessors`` that they should fill.
     """
-    tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group)
+    policy = tuned(RowWise())
+    tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group, policy.threads_per_block, policy.max_group_threads)
+    min_blocks = persistent.min_blocks_per_multiprocessor if persistent else 0
     return Launch(
-        rows.spec(kernel, tiling, min_blocks, cut=tiling.chunks > 1, **constants),
-        tiling.launch_in_turns(multiprocessors) if multiprocessors else tiling.launch,
+        rows.spec(kernel, tiling, min_blocks, cut=tiling.chunks > 1, **constants(policy), **given),
+        tiling.launch_in_turns(persistent, multiprocessors) if persistent else tiling.launch,
         {"rows": extent, "columns": rows.columns, "chunks": tiling.chunks, **rows.arguments(names), **arguments},
     )
+
+
+def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, index: str, **given: Any) -> Launch:
+    """A launch of a kernel over rows that are single elements side by side, as are their ids."""
+    policy = tuned(Elements())
+    threads, share = policy.threads_per_block, max(BY_NAME[value].vector, BY_NAME[index].vector)
+    spec = kernel_spec(kernel, threads, value=value, index=index, **given, **constants(policy))
+    return Launch(spec, elements_launch(extent, share, threads, policy.items_per_thread), arguments)
 
 
 def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:

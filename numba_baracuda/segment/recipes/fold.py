@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING
 from ...algebra import Monoid
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import Tiling, share_for, unroll_for, vector_for
+from ...core.policy import constants, tuned
+from .. import policy
+from ..tiling import Tiling, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, key_slots, keys, order_of, scratch_slot, sort
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
-
-#: 32-bit registers of a multiprocessor for each thread of one block of the fold
-_REGISTERS = 65536 // 128
-#: most scalars of a state that a lane of the narrow fold keeps
-_NARROW_SCALARS = 8
 
 
 @dataclass(frozen=True)
@@ -42,61 +39,28 @@ class Fold:
         return self.guard != NULL
 
 
-def _tiles_blocks(descriptor: SegmentDescriptor, rows: Rows, fold: Fold, target: Target) -> int:
-    """Resident blocks that the registers leave room for without a spill; what is known of sm_90 is scaled down for the other architectures."""
-    if rows.dims > 1:
-        return 4
-    permuted = fold.order.place != ""
-    wide, access = BY_NAME[descriptor.element].accumulator in ("f64", "i64"), rows.vector * BY_NAME[descriptor.element].itemsize
-    if fold.monoid.heavy or BY_NAME[descriptor.element].itemsize == 2:
-        unroll = unroll_for(access, BY_NAME[fold.order.index].itemsize, rows.vector, fold.monoid)
-        batch = unroll * max(access, 4) // 4 * (2 if fold.other else 1)
-        states = rows.vector * fold.monoid.width * (2 if wide else 1)
-        return max(1, min(5, _REGISTERS // (72 + batch + 3 * states + (unroll if permuted else 0))))
-    if access == 16:
-        return 4 if fold.monoid.finishes or (wide and permuted) else 5
-    return 8 - wide - fold.monoid.finishes - fold.monoid.lifts - 2 * permuted - (target.capability[0] != 9)
-
-
-def _narrow_blocks(descriptor: SegmentDescriptor, fold: Fold, target: Target) -> int:
-    """The same for narrow rows."""
-    size = descriptor.embedding_dim * BY_NAME[descriptor.element].itemsize
-    scalars = descriptor.embedding_dim * fold.monoid.width
-    most = 8 - 2 * (_share(descriptor) == 16) - (fold.order.index == "i64")
-    if fold.monoid.width > 1 or BY_NAME[descriptor.element].itemsize == 2:
-        return max(2, most - 1 - scalars // 2 - 2 * (descriptor.element == "f64"))
-    return most - (size > 8) - (size > 12) - fold.monoid.finishes - (target.capability[0] != 9)
-
-
 def _share(descriptor: SegmentDescriptor) -> int:
-    return share_for(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
+    return policy.narrow_items(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
 
 
 def narrow_share(descriptor: SegmentDescriptor, fold: Fold) -> int:
     """Rows that a lane takes where rows are narrow and lie side by side; else 0."""
-    rows, order = Rows(descriptor, *fold.layouts), fold.order
-    if order.place or not order.packed or fold.monoid.pairs or descriptor.embedding_dim * fold.monoid.width > _NARROW_SCALARS:
+    rows, order, most = Rows(descriptor, *fold.layouts), fold.order, tuned(policy.FoldNarrow()).max_state_scalars
+    if order.place or not order.packed or fold.monoid.pairs or descriptor.embedding_dim * fold.monoid.width > most:
         return 0
     return _share(descriptor) if rows.side_by_side(0) and rows.strides[1] == (1,) else 0
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the carries between them."""
-    value, n, columns = descriptor.element, descriptor.num_inputs, descriptor.embedding_dim
+    share, scalars = narrow_share(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
     others = (fold.other[1],) if fold.other else ()
-    rows, monoid, share = Rows(descriptor, *fold.layouts, *others), fold.monoid, narrow_share(descriptor, fold)
-    state, scalars = BY_NAME[value].accumulator, columns * monoid.width
-    if not share and rows.vector > 1 and columns < 4 * rows.vector and rows.vector * BY_NAME[value].itemsize == 8:
-        rows.vector //= 2  # else a warp walks ten tiles, whose runs end at ten times
-    if fold.guarded:
-        rows.vector = min(rows.vector, 4)  # of more columns the compiler unrolls no such fold, and little of it is ever run
-    tiling = Tiling.of_narrow(n, share, target.multiprocessors) if share else Tiling.of(n, columns, rows.vector, target.multiprocessors)
-    launch = _narrow if share else _tiles
-    steps: list[Step] = [launch(descriptor, target, rows, tiling, fold)]
+    rows = Rows(descriptor, *fold.layouts, *others)
+    launch, tiling = _narrow(descriptor, target, rows, share, fold) if share else _tiles(descriptor, target, rows, fold)
     if tiling.row_blocks == 1:
-        return steps, []
-    steps.append(join_carries(descriptor, rows, fold, tiling.entries))
-    return steps, carry_slots(tiling.entries, scalars, state)
+        return [launch], []
+    slots = carry_slots(tiling.entries, scalars, BY_NAME[descriptor.element].accumulator)
+    return [launch, join_carries(descriptor, rows, fold, tiling.entries, target)], slots
 
 
 def carry_arguments(several: bool) -> dict[str, str]:
@@ -110,42 +74,51 @@ def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
 
 
 def join_carries(
-    descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries: int, blank: bool = False, count: str = NULL, blocks: int = 0
+    descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries: int, target: Target, blank: bool = False, count: str = NULL
 ) -> Launch:  # fmt: skip
     """Runs that cross row blocks; ``rows`` are those of source and output.
 
-    Of ``entries`` carries there are only ``count[0]`` if that is given, which the device knows; then at most ``blocks`` blocks look for them.
+    Of ``entries`` carries there are only ``count[0]`` if that is given, which the device knows; then few blocks look for them.
     """
     value, columns = descriptor.element, descriptor.embedding_dim
     state = BY_NAME[value].accumulator
-    rows = copy.copy(rows)
-    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > (8 if fold.monoid.heavy else 16):
-        rows.vector //= 2  # a block of so many threads has few registers
-    joins = Tiling.of_carries(entries, columns, rows.vector, fold.monoid.heavy)
+    rows, plan = copy.copy(rows), policy.fold_carries(fold.monoid.heavy)
+    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > plan.vector_bytes:
+        rows.vector //= 2
+    joins = Tiling.of_carries(plan, entries, columns, rows.vector)
     counted = count != NULL
     spec = rows.spec(
-        "fold_carries", joins, 1,
-        monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded, counted=counted,
+        "fold_carries", joins, plan.min_blocks_per_multiprocessor,
+        monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded, counted=counted, **constants(plan),
     )  # fmt: skip
     arguments = {
         **carry_arguments(True), "guard": count if counted else fold.guard, "output": fold.output, "entries": entries, "columns": columns,
         "segments": descriptor.num_segments, "chunks": joins.chunks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
         "output_row": rows.steps[1], "shape": rows.shape, "output_strides": rows.strides[1],
     }  # fmt: skip
-    needed, threads, shared = joins.launch
-    return Launch(spec, (min(needed, blocks) if counted else needed, threads, shared), arguments)
+    blocks, threads, shared = joins.launch
+    blocks = min(blocks, plan.grid_blocks_per_multiprocessor * target.multiprocessors) if counted else blocks
+    return Launch(spec, (blocks, threads, shared), arguments)
 
 
 def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: Fold) -> tuple[int, int, int]:
     return tiling.launch if fold.result else tiling.fold_launch(descriptor.num_segments)
 
 
-def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold) -> Launch:
-    """Lanes share out the columns."""
-    value, order, monoid = descriptor.element, fold.order, fold.monoid
+def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Fold) -> tuple[Launch, Tiling]:
+    """Lanes share out the columns: the launch, and how they do. Narrows the accesses of ``rows`` where wide ones are slower."""
+    value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
+    if rows.vector > 1 and rows.columns < usual.split_accesses * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes:
+        rows.vector //= 2
+    if fold.guarded:
+        rows.vector = min(rows.vector, usual.guarded_columns)
+    plan = policy.fold_tiles(
+        target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.place != "", paired=fold.other is not None
+    )  # fmt: skip
+    tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, target.multiprocessors)
     spec = rows.spec(
-        "fold_tiles", tiling, _tiles_blocks(descriptor, rows, fold, target),
-        monoid=monoid.name, value=value, result=fold.result, index=order.index, packed=order.packed, place=order.place, guarded=fold.guarded,
+        "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
+        packed=order.packed, place=order.place, guarded=fold.guarded, **constants(plan),
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     arguments = {
@@ -155,24 +128,25 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Ti
         "ids_step": order.step, "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1], "shape": rows.shape,
         "input_strides": rows.strides[0], "other_strides": rows.strides[second], "output_strides": rows.strides[1],
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments)
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
 
-def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, tiling: Tiling, fold: Fold) -> Launch:
-    """Lanes share out the rows."""
+def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: Fold) -> tuple[Launch, Tiling]:
+    """Lanes share out the rows, ``share`` at a time: the launch, and how they do."""
     value, index, columns = descriptor.element, fold.order.index, rows.columns
+    plan = policy.fold_narrow(target, value, index, columns, fold.monoid, share)
+    tiling = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors)
     access = vector_for(BY_NAME[value].itemsize, columns, (rows.addresses[1], (rows.steps[1], 1)))
     spec = kernel_spec(
-        "fold_narrow", tiling.threads, _narrow_blocks(descriptor, fold, target),
-        monoid=fold.monoid.name, value=value, result=fold.result, index=index, columns=columns, share=_share(descriptor), access=access,
-        guarded=fold.guarded, clears=fold.cleared != NULL,
+        "fold_narrow", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=index,
+        columns=columns, share=share, access=access, guarded=fold.guarded, clears=fold.cleared != NULL, **constants(plan),
     )  # fmt: skip
     arguments = {
         "input": fold.source, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
         **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "tile": tiling.tile,
         "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1],
     }  # fmt: skip
-    return Launch(spec, _launch(tiling, descriptor, fold), arguments)
+    return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

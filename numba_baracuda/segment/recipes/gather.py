@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import COPIES, FLAT_COLUMNS, RUN, THREADS, elements_launch, flat_tile
-from .common import Rows, check_slots, checks, count, kernel_spec, only_checks, over_rows, scratch
+from ...core.policy import constants, tuned
+from ..policy import GatherFlat, GatherRows, GatherRuns
+from ..tiling import flat_tile
+from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of
 from .scatter import finish
-from .spread import WIDE
+from .spread import wide_row
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -48,14 +50,14 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 
 def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
     """As the rows lie, or along the segments of wide rows where an index leads there."""
-    if descriptor.indexed == "sorted" or (descriptor.indexed and descriptor.row_size >= WIDE):
+    if descriptor.indexed == "sorted" or (descriptor.indexed and descriptor.row_size >= wide_row()):
         return order_of(op, descriptor, layouts, target)
     return as_given(descriptor, layouts)
 
 
 def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
     """Whether lanes share out pieces of 16 bytes of what rows lie side by side, as these are no multiples of that."""
-    narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= FLAT_COLUMNS
+    narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= tuned(GatherFlat()).max_columns
     return not order.place and narrow and rows.strides[0] == (1,) and rows.side_by_side(1)
 
 
@@ -63,21 +65,22 @@ def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, 
     """The launch of the gather that fits the layouts, ``along`` ids in order or not."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
-    constants: dict[str, Any] = {"value": value.name, "index": index.name, "count": held}
+    common: dict[str, Any] = {"value": value.name, "index": index.name, "count": held}
     if _is_flat(descriptor, rows, order):
         if columns == 1 and order.packed:
-            spec = kernel_spec("gather_elements", **constants)
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
-            return Launch(spec, elements_launch(n, max(value.vector, index.vector)), {**pointers, **scalars})
-        tile = flat_tile(columns, value.vector)
-        spec = kernel_spec("gather_flat", short=columns < value.vector, **constants)
+            return elements("gather_elements", n, {**pointers, **scalars}, **common)
+        flat = tuned(GatherFlat())
+        tile = flat_tile(flat.tile_elements, columns, value.vector)
+        spec = kernel_spec("gather_flat", flat.threads_per_block, short=columns < value.vector, **common, **constants(flat))
         scalars = {
             "rows": n, "columns": columns, "segments": segments, "tile": tile, "reciprocal": (1 << 32) // columns + 1,
             "ids_step": order.step, "source_row": rows.steps[0],
         }  # fmt: skip
-        return Launch(spec, (ceil_div(n, tile), THREADS, 0), {**pointers, **scalars})
+        return Launch(spec, (ceil_div(n, tile), flat.threads_per_block, 0), {**pointers, **scalars})
     names, arguments = ("source", "output"), {**pointers, "segments": segments, "ids_step": order.step}
     if not along:
-        return over_rows("gather_rows", rows, names, n, COPIES, arguments, **constants)
-    arguments["permutation"] = order.permutation
-    return over_rows("gather_runs", rows, names, n, RUN, arguments, place=order.place, **constants)
+        apart = tuned(GatherRows())
+        return over_rows("gather_rows", rows, names, n, apart.items_per_thread, arguments, **common, **constants(apart))
+    arguments["permutation"], runs = order.permutation, tuned(GatherRuns())
+    return over_rows("gather_runs", rows, names, n, runs.items_per_thread, arguments, place=order.place, **common, **constants(runs))

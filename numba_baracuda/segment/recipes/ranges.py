@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
-from ..tiling import PART_BLOCKS, PART_TILES, RANGE, RANGE_BITS, RANGE_STATES, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
+from ...core.policy import tuned
+from .. import policy
+from ..tiling import RANGE, RANGE_BITS, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
 from .fold import Fold, carry_arguments, carry_slots, join_carries, ragged
 from .order import Order, key_slots, keys, number_rows, scratch_slot
@@ -15,12 +17,8 @@ from .order import Order, key_slots, keys, number_rows, scratch_slot
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
-#: from how many rows in all, and in a segment, leaving bits out of the sort pays, and for rows of how many bytes
-LEAST, ROWS_A_SEGMENT, NARROWEST, WIDEST = 8_000_000, 8, 9, 64
 #: the slots of what is known of each range, by the kernels' parameters
 _SPLIT = {"begins": "range_begins", "parts": "range_parts", "split": "range_split", "owners": "part_owners"}
-#: bits that a pass of the sort sorts by; where one is enough, leaving bits out pays for narrower rows, too
-PASS_BITS = 8
 
 
 def _states_bytes(op: Op, descriptor: SegmentDescriptor) -> int:
@@ -33,19 +31,18 @@ def unfit(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why rows are not partitioned by range."""
     if descriptor.num_inputs >= 1 << 31:
         return "counts rows in 32 bits"
-    return None if _states_bytes(op, descriptor) <= RANGE_STATES else "is for narrow rows, of which the states of a range fit in shared memory"
+    fits = _states_bytes(op, descriptor) <= tuned(policy.FoldRanges()).max_state_bytes
+    return None if fits else "is for narrow rows, of which the states of a range fit in shared memory"
 
 
 def too_few(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether there are too few rows, or they are too narrow or too wide, for what leaving bits out of the sort saves.
-
-    Measured on an H200, where it saves 17 to 33 % of the time of ids drawn uniformly; where most rows are of few segments it takes 3 to 10 % more.
-    """
-    rows, segments, size = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size
+    """Whether there are too few rows, or they are too narrow or too wide, for what leaving bits out of the sort saves."""
+    rows, segments, size, pays = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size, tuned(policy.FoldRanges())
     if segments <= RANGE:
-        return rows < LEAST // 32
-    narrow = size < NARROWEST and (segments - 1).bit_length() > RANGE_BITS + PASS_BITS
-    return rows < LEAST or rows < ROWS_A_SEGMENT * segments or narrow or size > WIDEST or descriptor.monoid(op).heavy
+        return rows < pays.min_rows_one_range
+    if rows < max(pays.min_rows, pays.min_rows_per_segment * segments) or size > pays.max_row_bytes or descriptor.monoid(op).heavy:
+        return True
+    return size < pays.min_row_bytes and (segments - 1).bit_length() > RANGE_BITS + pays.sort_pass_bits
 
 
 def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
@@ -59,7 +56,9 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     value, key, place, monoid = descriptor.element, descriptor.key_type, descriptor.place_type, descriptor.monoid(op)
     rows, count, single = Rows(descriptor, layouts["input"], layouts["output"]), ceil_div(segments, RANGE), segments <= RANGE
     moved = not single and descriptor.row_size in (2, 4, 8) and rows.side_by_side(0)
-    part = max(PART_TILES, ceil_div(3 * n, 2 * max(count, target.multiprocessors * PART_BLOCKS) * RANGE_TILE)) * RANGE_TILE
+    dealt = tuned(policy.FoldRanges())
+    blocks = max(count, target.multiprocessors * dealt.grid_blocks_per_multiprocessor)
+    part = max(dealt.min_part_tiles, ceil_div(3 * n, 2 * blocks * RANGE_TILE)) * RANGE_TILE
     most = ceil_div(n, part) if single else count + n // part
     carries = (most * segments if most > 1 else 0) if single else 2 * (n // part) * RANGE  # most that parts of ranges leave that have several
 
@@ -88,7 +87,7 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps.append(_fold(op, descriptor, rows, order, source, split, (count, part, most), carries > 0))
     if carries:
         fold = Fold(monoid, order, "input", "output", (layouts["input"], layouts["output"]), empty=descriptor.empty_value(op))
-        steps.append(join_carries(descriptor, rows, fold, carries, blank=True, count=carried, blocks=2 * target.multiprocessors))
+        steps.append(join_carries(descriptor, rows, fold, carries, target, blank=True, count=carried))
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -120,9 +119,9 @@ def _fold(
     value, monoid, columns = descriptor.element, descriptor.monoid(op), descriptor.embedding_dim
     state = BY_NAME[value].accumulator
     size = BY_NAME[state].itemsize
-    shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=32)
+    shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=tuned(policy.FoldRanges()).max_group_threads)
     spec = rows.spec(
-        "fold_ranges", shape, 3 if shape.lanes > 1 and size == 4 else 2,
+        "fold_ranges", shape, policy.fold_ranges(size, shape.lanes).min_blocks_per_multiprocessor,
         monoid=monoid.name, value=value, index=order.index, placed=order.place != "", single=split["begins"] == NULL,
     )  # fmt: skip
     shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size

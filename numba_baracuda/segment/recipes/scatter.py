@@ -8,39 +8,38 @@ from typing import TYPE_CHECKING
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..tiling import RANGE, SUMS
+from ..policy import ScatterRows, SortCosts
+from ..tiling import RANGE
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
-#: share of L2 that the rows which one pass adds to may fill, rows too short to be left out in whole sectors, and most passes
-L2_SHARE, SECTOR, PASSES = 0.6, 32, 4
 #: how the folds that atomics can do are updated
 UPDATES = {"sum": "add", "mean": "add", "max": "max", "min": "min", "prod": "mul"}
 
 
 def _passes(descriptor: SegmentDescriptor, target: Target) -> int:
     """How often the ids are walked, each time for a range of segments that fits into L2: an atomic there is much faster than one that misses."""
+    policy = tuned(ScatterRows())
     row_size = descriptor.embedding_dim * BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
-    wanted = ceil_div(descriptor.num_segments * row_size, int(L2_SHARE * target.l2_bytes))
-    return min(wanted, PASSES) if row_size >= SECTOR else 1
+    wanted = ceil_div(descriptor.num_segments * row_size, int(policy.cache_share * target.l2_bytes))
+    return min(wanted, policy.max_passes) if row_size >= policy.min_row_bytes else 1
 
 
 def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> bool:
     """Whether sorting the ids and folding takes no longer than atomics and is deterministic: of many wide rows, whatever the ids, or few segments.
 
-    By microseconds on an H200: 0.48 an MB that one instruction an element updates, 3.8 an MB that a loop of compare-and-swap does, for ids drawn
-    uniformly (seven times as many where ids crowd), or 0.0025 for each access to the same 128 bytes, where there are few of these; against 0.27 an MB
-    folded, 60 for a sort, and 27 a million ids sorted, of which a single range of ids has none.
+    Of a single range of ids nothing is sorted.
     """
-    rows, segments, size = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size
+    rows, segments, size, costs = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size, tuned(SortCosts())
     megabytes = rows * size / 1e6
-    cost = 3.8 if UPDATES[op.traits["monoid"]] == "mul" else 0.48
-    waiting = 0.0025 * rows * ceil_div(size, 16) / max(segments * size / 128, 1)
-    sorted_ids = rows if segments > RANGE else 0
-    return max(cost * megabytes, waiting) - 0.27 * megabytes > 60 + 27e-6 * sorted_ids
+    each = costs.loop_per_megabyte if UPDATES[op.traits["monoid"]] == "mul" else costs.atomic_per_megabyte
+    waiting = costs.same_line * rows * ceil_div(size, 16) / max(segments * size / 128, 1)
+    sorting = costs.sort + costs.sort_per_id * (rows if segments > RANGE else 0)
+    return max(each * megabytes, waiting) - costs.fold_per_megabyte * megabytes > sorting
 
 
 def exact(op: Op, descriptor: SegmentDescriptor) -> str | None:
@@ -74,12 +73,17 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     slots = [*check_slots(descriptor)]
     if target_name == "held":
         slots.append(Slot("held", held, segments * descriptor.embedding_dim))
-    passes = _passes(descriptor, target)
+    passes, policy = _passes(descriptor, target), tuned(ScatterRows())
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
         filled = {"output": Bits(target_name) if floats else target_name, "low": low, "fill": start}
         steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=fill_type))
         given = {"input": "input", "ids": "segment_ids", "output": target_name, "low": low, "high": high, "ids_step": ids_step(layouts)}
-        steps.append(over_rows("scatter_rows", both, ("input", "output"), n, SUMS, given, update=update, value=value.name, index=index))
+        steps.append(
+            over_rows(
+                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, update=update, value=value.name, index=index,
+                **constants(policy),
+            )
+        )  # fmt: skip
     counted = not floats and (op.traits["monoid"] == "mean" or descriptor.counted(op))
     if counted:
         more, room = count(op, descriptor, layouts)

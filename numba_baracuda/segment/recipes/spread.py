@@ -9,18 +9,15 @@ from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS, Gradient
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
-from ..tiling import COPIES, Tiling, elements_launch, spread_shape
-from .common import Rows, check_slots, checks, kernel_spec, only_checks, over_rows, scratch
+from ...core.policy import constants, tuned
+from .. import policy
+from ..tiling import Tiling
+from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .fold import Fold, fold_steps, narrow_share
 from .order import Order, as_given, order_of
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
-
-#: rows of a segment that one is written for where all ids would be read again else
-APART = 16
-#: bytes of a row that are worth a walk in the order of a permutation
-WIDE = 128
 
 
 def rule_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
@@ -67,22 +64,27 @@ def spread(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         more, room = fold_steps(descriptor, target, fold)
         steps += more
         slots += room
-    if rule.guarded and not descriptor.in_order(op) and descriptor.row_size < WIDE:
+    if rule.guarded and not descriptor.in_order(op) and descriptor.row_size < wide_row():
         order = as_given(descriptor, layouts)  # what the fold left is hardly ever looked at
     steps.append(_place(descriptor, layouts, kept, output) if placed else _back(descriptor, layouts, target, rule, order, kept, output))
     return Recipe(tuple(steps), tuple(slots))
 
 
+def wide_row() -> int:
+    """Bytes of a row that are worth a walk in the order of a permutation."""
+    return tuned(policy.GatherRows()).indexed_row_bytes
+
+
 def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rule: Gradient) -> Order:
     """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
-    if rule.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= WIDE):
+    if rule.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= wide_row()):
         return order_of(op, descriptor, layouts, target)
     return as_given(descriptor, layouts)
 
 
 def _places(descriptor: SegmentDescriptor, layouts: dict[str, Layout], rule: Gradient, fold: Fold) -> bool:
     """Whether the few rows that get something are written one by one, over zeros that the fold leaves on its way: ids are not read again."""
-    few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= APART * descriptor.num_segments
+    few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= tuned(policy.SpreadRows()).min_rows_per_segment * descriptor.num_segments
     return rule.places and few and narrow_share(descriptor, fold) > 0 and Rows(descriptor, layouts["d_input"]).side_by_side(0)
 
 
@@ -96,8 +98,11 @@ def _place(descriptor: SegmentDescriptor, layouts: dict[str, Layout], kept: str,
 
 
 def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
-    arguments = {"input": "output", "guard": "guard"}
-    return over_rows("find_special", Rows(descriptor, layout), ("input",), descriptor.num_segments, COPIES, arguments, value=descriptor.element)
+    arguments, plan = {"input": "output", "guard": "guard"}, tuned(policy.FindSpecial())
+    return over_rows(
+        "find_special", Rows(descriptor, layout), ("input",), descriptor.num_segments, plan.items_per_thread, arguments,
+        value=descriptor.element, **constants(plan),
+    )  # fmt: skip
 
 
 def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, rule: Gradient, order: Order, kept: str, output: str) -> Launch:
@@ -113,19 +118,15 @@ def _back(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Tar
         **dict(zip(read, given, strict=True)), "ids": order.ids, "permutation": order.permutation, "kept": kept, "output": output,
         "segments": descriptor.num_segments,
     }  # fmt: skip
-    constants: dict[str, Any] = {"gradient": rule.name, "value": value, "index": order.index}
+    common: dict[str, Any] = {"gradient": rule.name, "value": value, "index": order.index}
     beside = all(rows.side_by_side(k) for k in (*range(len(rule.rows)), last))
     if rows.columns == 1 and order.packed and not order.place and beside:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
-        spec = kernel_spec("spread_elements", **constants)
-        launch = elements_launch(descriptor.num_inputs, max(BY_NAME[value].vector, BY_NAME[order.index].vector))
-        return Launch(spec, launch, arguments)
+        return elements("spread_elements", descriptor.num_inputs, arguments, **common)
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     arguments["ids_step"] = order.step
-    at_once, blocks = spread_shape(rule.operands, rule.divides, BY_NAME[value].itemsize)
-    if rows.dims > 1 or target.capability[0] != 9:
-        blocks = 0  # how many fit without a spill is known of the others alone
+    plan = policy.spread_rows(target, BY_NAME[value].itemsize, rows.dims, rule.operands, rule.divides)
     return over_rows(
-        "spread_rows", rows, (*read, "output"), descriptor.num_inputs, at_once, arguments, blocks, target.multiprocessors,
-        place=order.place, at_once=at_once, **constants,
+        "spread_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
+        place=order.place, at_once=plan.items_per_thread, **common,
     )  # fmt: skip
