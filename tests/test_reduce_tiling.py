@@ -19,6 +19,7 @@ from numba_baracuda.emulator import emulator
 from numba_baracuda.kernels.batch import accessors
 from numba_baracuda.kernels.transpose import first_place, transposed_choice, transposed_fold
 from numba_baracuda.reduce import tiling
+from numba_baracuda.reduce.policy import Block, FoldRows, FoldStagedRows
 
 CARD = Target((9, 0), 132)
 
@@ -84,7 +85,7 @@ def test_long_rows_are_joined_in_a_second_launch_and_small_problems_need_one() -
 def test_rows_are_covered_once() -> None:
     for extent in (1, 2, 1000, 4096, 100_000, 1 << 26, (1 << 31) + 5):
         for blocks in (1, 7, 500):
-            splits, chunk = tiling.splits_for(blocks, extent, 4096, 16 * 132)
+            splits, chunk = tiling.splits_for(FoldRows(), blocks, extent, 4096, 132)
             assert (splits - 1) * chunk < extent <= splits * chunk and (splits == 1 or chunk % 4096 == 0)
 
 
@@ -102,14 +103,14 @@ def test_few_short_rows_are_a_block_s_accesses() -> None:
     found = [(rows, accesses, tiling.few_rows(accesses, rows, 4)) for rows in range(1, 20) for accesses in range(600)]
     assert all((steps > 0) == (128 < accesses <= 256 and rows * accesses <= 1024) for rows, accesses, steps in found)
     assert all((steps - 1) * 32 < accesses <= steps * 32 for _, accesses, steps in found if steps)
-    assert {tiling.few_rows(accesses, 1, tiling.MOST_STEPS) for accesses in range(2000)} == {0}
+    assert {tiling.few_rows(accesses, 1, Block.max_items_per_thread) for accesses in range(2000)} == {0}
 
 
 def test_staged_rows_fit() -> None:
     for row_bytes in range(2, 4000, 2):
         lanes = tiling.staged_lanes(row_bytes)
-        assert lanes == 0 or tiling.THREADS // lanes * row_bytes <= tiling.STAGED_BYTES
-        assert (lanes == 0) == (16 * row_bytes > tiling.STAGED_BYTES)
+        assert lanes == 0 or tiling.THREADS // lanes * row_bytes <= FoldStagedRows.shared_bytes_per_block
+        assert (lanes == 0) == (16 * row_bytes > FoldStagedRows.shared_bytes_per_block)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 8, 32])

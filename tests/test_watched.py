@@ -24,8 +24,9 @@ import numba_baracuda as nb
 from numba_baracuda import OPS
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.loss import geometry
-from numba_baracuda.reduce import tiling as reduce_tiling
+from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
+from numba_baracuda.reduce.policy import FoldColumns, FoldRows
 from numba_baracuda.scan import tiling as scan_tiling
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
@@ -260,11 +261,11 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    passes: int = 4, **options: Any,
+    batches: int = 4, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; a ``moved`` result has its axes otherwise; ``late`` rows begin behind a multiple of 16 bytes.
 
-    Fewer ``passes`` make shorter parts of rows.
+    Fewer ``batches`` make shorter parts of rows.
     """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,8 +276,6 @@ def reduce(
             return np.where(np.random.default_rng(4).random(made.shape) < zeros, 0, made).astype(made.dtype)
 
         monkeypatch.setattr(test_reduce, "values", values)
-        monkeypatch.setattr(reduce_tiling, "PASSES", passes)
-        monkeypatch.setattr(reduce_tiling, "WARP_ROWS", 4)
         axes = reduced_axes(found.name, axis, len(shape))
         given = test_reduce.operands(found, shape, axes, element, **options)
         out = {"out": kind.transpose(kind.array(np.empty(shape[::-1], given["dy"].dtype)), (1, 0))} if moved else {}
@@ -285,7 +284,10 @@ def reduce(
             wide = np.zeros((shape[0], shape[1] + 20 - shape[1] % 4), given["x"].dtype)
             wide[:, 1 : 1 + shape[1]] = given["x"]
             arrays["x"] = kind.array(wide)[:, 1 : 1 + shape[1]]
-        with kind.schedule(SEED):
+        with (
+            kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
+            using(FoldColumns, min_split_batches=batches),
+        ):  # fmt: skip
             got = kind.numpy(test_reduce.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
         test_reduce.assert_close(got, test_reduce.truth(found, given, shape, axes, **more | options), element, found.name)
@@ -300,15 +302,15 @@ for op in ("sum", "var", "logsumexp", "norm2"):
 for op in ("sum", "var"):
     reduce(f"{op} of full short rows", op, (70, 32), 1)
     reduce(f"{op} of staged rows", op, (259, 33), 1)
-    reduce(f"{op} of rows of a block in parts", op, (1, 9100), 1, passes=1)
+    reduce(f"{op} of rows of a block in parts", op, (1, 9100), 1, batches=1)
     reduce(f"{op} of peeled rows", op, (3, 1101), 1)
-    reduce(f"{op} of columns in parts", op, (3000, 3), 0, passes=1)
+    reduce(f"{op} of columns in parts", op, (3000, 3), 0, batches=1)
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
 # lanes and warps that have nothing to join
-reduce("var of columns in parts, the last of one element", "var", (2049, 3), 0, passes=1)
-reduce("var of rows of a block in parts, the last of one element", "var", (1, 8193), 1, passes=1)
+reduce("var of columns in parts, the last of one element", "var", (2049, 3), 0, batches=1)
+reduce("var of rows of a block in parts, the last of one element", "var", (1, 8193), 1, batches=1)
 reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
 reduce("var of nothing", "var", (5, 0), 1)
 reduce("var of single elements", "var", (70, 5), 1, late=True)
@@ -321,11 +323,11 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
 for op in ("var", "prod"):
-    reduce(f"{op} back to rows in parts", f"{op}_backward", (1, 9100), 1, passes=1)
+    reduce(f"{op} back to rows in parts", f"{op}_backward", (1, 9100), 1, batches=1)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to short rows", "prod_backward", (70, 24), 1, zeros=0.01)
 reduce("zeros of products back to columns", "prod_backward", (300, 20), 0, zeros=0.003)
-reduce("zeros of products back to rows in parts", "prod_backward", (1, 9101), 1, zeros=0.0001, passes=1)
+reduce("zeros of products back to rows in parts", "prod_backward", (1, 9101), 1, zeros=0.0001, batches=1)
 for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
     reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
     reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)

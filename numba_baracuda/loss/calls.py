@@ -17,7 +17,7 @@ from . import compact
 from .descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 
 _NAME = "fused_linear_cross_entropy"
-_calls: dict[Any, plan.Plan] = {}
+_calls: dict[Any, plan.Plan] = plan.memo()
 
 
 class FusedLinearCrossEntropyResult(NamedTuple):

@@ -240,7 +240,22 @@ def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int
     bound.run(stream, [view.ptr for view in views], views, None)
 
 
-_plans: dict[Any, Plan] = {}
+_memos: list[dict[Any, Any]] = []
+
+
+def memo() -> dict[Any, Any]:
+    """An empty dictionary for plans by what they were made of, until :func:`forget`."""
+    _memos.append({})
+    return _memos[-1]
+
+
+def forget() -> None:
+    """Empties what :func:`select` and the functions of ops keep of plans."""
+    for each in _memos:
+        each.clear()
+
+
+_plans: dict[Any, Plan] = memo()
 
 
 def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: int | None = None) -> Plan:

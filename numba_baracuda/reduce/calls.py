@@ -17,7 +17,7 @@ from ..plans.binding import Bound
 from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
-_calls: dict[Any, Any] = {}
+_calls: dict[Any, Any] = plan.memo()
 _FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 
@@ -42,7 +42,7 @@ def forward_function(op: Op) -> Callable[..., Any]:
     defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
-    calls: dict[Any, tuple[plan.Plan, Bound]] = {}
+    calls: dict[Any, tuple[plan.Plan, Bound]] = plan.memo()
 
     def planned(view: View, axis: Any, named: dict[str, Any], chosen: Any) -> plan.Plan:
         key = (op.name, view.form, chosen)

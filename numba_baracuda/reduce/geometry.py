@@ -6,20 +6,10 @@ from dataclasses import dataclass
 
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
+from ..core.policy import tuned
+from .policy import FoldColumns, FoldRows, SpreadColumns, SpreadRows
 from .problem import Problem
-from .tiling import (
-    BLOCKS_COLUMNS,
-    BLOCKS_ROWS,
-    GIVEN_COLUMNS,
-    GIVEN_ROWS,
-    THREADS,
-    column_lanes,
-    few_rows,
-    row_lanes,
-    short_row,
-    splits_for,
-    steps_of,
-)
+from .tiling import THREADS, column_lanes, few_rows, row_lanes, short_row, splits_for, steps_of
 
 
 @dataclass(frozen=True)
@@ -38,9 +28,9 @@ class Geometry:
         """For a fold: rows that belong to a warp stay whole, others are split if there are few."""
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
         if not problem.along:
-            return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_COLUMNS))
+            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors))
         if lanes == THREADS:
-            return cls(lanes, blocks, *splits_for(blocks, problem.extent, step, multiprocessors * BLOCKS_ROWS))
+            return cls(lanes, blocks, *splits_for(tuned(FoldRows()), blocks, problem.extent, step, multiprocessors))
         accesses = ceil_div(problem.extent, problem.vector)
         return cls(lanes, blocks, 1, problem.extent, *(() if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))))
 
@@ -56,7 +46,8 @@ class Geometry:
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """Where nothing is folded: small parts, whose loads and stores mix."""
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
-        chunk = step * (GIVEN_ROWS if problem.along else GIVEN_COLUMNS)
+        policy = tuned(SpreadRows()) if problem.along else tuned(SpreadColumns())
+        chunk = step * policy.batches_per_thread
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk)
 
     @property

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from ..core.axes import merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
-from .tiling import PEELED_BYTES, STAGED_BELOW, staged_lanes
+from ..core.policy import tuned
+from .policy import Block, FoldStagedRows
+from .tiling import staged_lanes
 
 Strides = tuple[int, ...]
 
@@ -49,7 +51,7 @@ class Problem:
         element: str,
         ordered: bool = False,
         peel: bool = False,
-        across: int = 16,
+        across: int = Block.vector_bytes,
     ) -> Problem:
         first = full[0]
 
@@ -66,15 +68,16 @@ class Problem:
         nearest = _nearest(shape, reduced[0]), _nearest(kept_shape, full_kept[0])
         along = nearest[0] <= nearest[1]
         size, unit = BY_NAME[element].itemsize, all(strides[-1] == 1 for strides in (reduced if along else full_kept))
-        widest = _widest(full, 16 if along else across, size)
+        policy = tuned(Block())
+        nbytes = policy.vector_bytes if along else min(across, policy.vector_bytes)
+        widest, wanted = _widest(full, nbytes, size), max(1, nbytes // size)
         vector, staged, peeled = _fitting(widest, along, full_kept, reduced, kept_shape, shape) if unit else 1, False, False
         if peel and unit and along and len(shape) == 1:
-            staged = vector * size < STAGED_BELOW and full_kept[0] == shape and staged_lanes(shape[0] * size) > 0
-            peeled = not staged and vector * size < 16 and shape[0] * size > PEELED_BYTES
-            vector = widest if staged else 16 // size if peeled else vector
+            staged = vector * size < tuned(FoldStagedRows()).max_vector_bytes and full_kept[0] == shape and staged_lanes(shape[0] * size) > 0
+            peeled = not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes
+            vector = widest if staged else wanted if peeled else vector
         elif peel and unit and not along and len(kept_shape) == 1:
-            wanted = across // size
-            peeled = vector < wanted and kept_shape[0] * size > PEELED_BYTES and not any(step % wanted for step in reduced[0])
+            peeled = vector < wanted and kept_shape[0] * size > policy.min_peeled_bytes and not any(step % wanted for step in reduced[0])
             vector = wanted if peeled else vector
         return cls(kept_shape, shape, full_kept, reduced, kept_strides, along, vector, peeled, staged)
 
@@ -91,7 +94,7 @@ def _nearest(shape: Strides, strides: Strides) -> float:
 
 def _widest(full: Sequence[Layout], nbytes: int, size: int) -> int:
     """Elements of the widest access, of up to ``nbytes`` bytes, to whose multiples all addresses are aligned."""
-    vector = nbytes // size
+    vector = max(1, nbytes // size)
     while vector > 1 and any(layout.address % (vector * size) for layout in full):
         vector //= 2
     return vector

@@ -9,9 +9,11 @@ from ..algebra.gradients import GRADIENTS, Gradient
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
+from ..core.policy import tuned
 from ..core.spec import KernelSpec
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
+from .policy import Block, FoldColumns
 from .problem import Problem
 from .tiling import THREADS, join_lanes, staged_lanes
 
@@ -104,7 +106,7 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
 
 def _across(monoid: str, value: str) -> int:
     """Bytes of the widest access across rows: sums about a pivot take few rows at a time, but more of each, to move their pivots less often."""
-    return min(8, 2 * BY_NAME[value].itemsize) if monoid_of(monoid).about else 16
+    return min(tuned(FoldColumns()).pivot_vector_bytes, 2 * BY_NAME[value].itemsize) if monoid_of(monoid).about else tuned(Block()).vector_bytes
 
 
 def too_many(op: Op, descriptor: ReduceDescriptor) -> str | None:

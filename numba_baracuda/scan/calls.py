@@ -16,7 +16,7 @@ from ..plans.preference import PlanPreference
 from ..plans.signatures import CALL, NEEDED, function_of
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 
-_calls: dict[Any, plan.Plan] = {}
+_calls: dict[Any, plan.Plan] = plan.memo()
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
 _PLACED = {"return_indices": False, "index_dtype": "int64"}
 _WIDENED = {"dtype": None}

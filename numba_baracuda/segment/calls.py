@@ -15,7 +15,7 @@ from ..plans import plan, signatures
 from ..plans.preference import PlanPreference
 from .descriptor import OrderedIds, SegmentDescriptor, needs_segments
 
-_plans: dict[Any, plan.Plan] = {}
+_plans: dict[Any, plan.Plan] = plan.memo()
 
 
 def _rows(view: View, op: Op) -> tuple[int, int]:

@@ -1,0 +1,29 @@
+"""The hook for measurements: plans made by other tuning policies than the package's own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from ..core.policy import Policy, replaced
+from . import plan
+
+
+@contextlib.contextmanager
+def using(policy: type[Policy], **values: Any) -> Iterator[None]:
+    """Ops that are called inside the block, in any thread, run with these values in the place of the policy's own.
+
+        with using(FoldTiles, threads_per_block=256):
+            segment_sum(x, ids, segments)
+
+    Fields that kernels compile in become constants of their own specs, so that the cache keeps the kernels of all values apart. Plans and launches
+    that functions have made so far are forgotten, before and behind the block; a plan that the caller holds keeps its own. Raises ``InvalidProblem``
+    for a field that the policy does not have, or that no measurement can replace, and for a value that it cannot have.
+    """
+    try:
+        with replaced(policy, **values):
+            plan.forget()
+            yield
+    finally:
+        plan.forget()
