@@ -15,12 +15,13 @@ import numba_baracuda as nb
 from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Clear, Launch, Layout, Target, contiguous
-from numba_baracuda.scan import tiling
+from numba_baracuda.plans.tuning import using
+from numba_baracuda.scan.policy import EMULATED_THREADS, ScanLongColumns, ScanLongRows
 from numba_baracuda.scan.problem import Problem
-from numba_baracuda.scan.tiling import FEW_THREADS, GROUP, WEIGHTS, pieces_of, steps_of, words_of
+from numba_baracuda.scan.tiling import pieces_of, steps_of, words_of
 
 CARD = Target((9, 0), 132)
-FEW = FEW_THREADS * steps_of(WEIGHTS["single"].long_bytes, 4, 4) * 4  #: elements of a tile of a long row in the emulator
+FEW = EMULATED_THREADS * steps_of(ScanLongRows.bytes_per_thread, 4, 4) * 4  #: elements of a tile of a long row in the emulator
 
 
 def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int = 0, pad: int = 0, early: bool = False, **options: Any) -> Any:
@@ -67,7 +68,7 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((1 << 20, 132 * 32), 0, {"name": "cumprod_backward"}, "scan_long_columns", {"lanes": 8}),
         ((1 << 20, 132 * 32 + 4), 0, {}, "scan_columns", {}),
         ((1 << 10, 24), 0, {}, "scan_columns", {}),
-        ((1, 1 << 28), 1, {}, "scan_long_rows", {"group": GROUP, "threads": 256, "peeled": False}),
+        ((1, 1 << 28), 1, {}, "scan_long_rows", {"group": ScanLongRows.group_tiles, "threads": 256, "peeled": False}),
         ((1, 1 << 28), 1, {"early": True}, "scan_long_rows", {"group": 0}),
         ((7, (1 << 25) + 3), 1, {}, "scan_long_rows", {"peeled": True, "vector": 4, "place": "i32"}),
         ((1, 1 << 31), 1, {"name": "cummax_backward"}, "scan_long_rows", {"place": "i64"}),
@@ -219,18 +220,17 @@ def test_what_a_sku_says() -> None:
 
 @pytest.mark.parametrize(("shape", "axis"), [((1, 21 * FEW + 5), 1), ((10_100, 2), 0)])
 @pytest.mark.parametrize("name", ["cumsum", "logcumsumexp"])
-def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_groups(kind: Kind, name: str, shape: tuple[int, ...], axis: int) -> None:
     """Of few tiles each, so that small inputs have several."""
-    for constant, value in {"GROUP": 3, "LEAST_GROUP": 4, "MOST_GROUP": 4}.items():
-        monkeypatch.setattr(tiling, constant, value)
-    check(kind, name, values(name, shape), axis)
+    with using(ScanLongRows, group_tiles=3), using(ScanLongColumns, min_group_tiles=4, max_group_tiles=4):
+        check(kind, name, values(name, shape), axis)
 
 
 @pytest.mark.parametrize("name", ["cummax", "cumprod", "logcumsumexp"])
-def test_gradients_of_several_groups(kind: Kind, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_of_several_groups(kind: Kind, name: str) -> None:
     """Of odd rows, each of which begins elsewhere in a line."""
-    monkeypatch.setattr(tiling, "GROUP", 2)
-    check_gradient(kind, name, (3, 4 * FEW + 31), 1, True)
+    with using(ScanLongRows, group_tiles=2):
+        check_gradient(kind, name, (3, 4 * FEW + 31), 1, True)
 
 
 @pytest.mark.skipif(not arrays.emulating(), reason="schedules are the emulator's")

@@ -6,9 +6,7 @@ Problems are as small as these paths let them be: geometry is that of a device o
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,8 +25,9 @@ from numba_baracuda.loss import geometry
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import FoldColumns, FoldRows
-from numba_baracuda.scan import tiling as scan_tiling
+from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
+from numba_baracuda.segment.policy import FoldRanges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -57,15 +56,15 @@ def fold(
     """``tiles`` are those of a part of a range. Of ``disordered`` ids an op that wants order gives anything, but stays inside of its arrays."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(importlib.import_module("numba_baracuda.segment.recipes.ranges"), "PART_TILES", tiles)
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
-        plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
-        if disordered:
-            given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
-            samples.run(kind, plan, given)
-            return
-        got = samples.run(kind, plan, given, SEED)
+        with using(FoldRanges, min_part_tiles=tiles):
+            plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
+            if disordered:
+                given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
+                samples.run(kind, plan, given)
+                return
+            got = samples.run(kind, plan, given, SEED)
         samples.assert_close(got, samples.truth(op, given, sample.segments, **options), sample.element, op)
 
     _add(name, case)
@@ -350,24 +349,27 @@ places("argmax of rows", (9, 700), 1)
 # ---------------------------------------------------------------- scans
 
 
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles are small, few of them are joined at once, and few rows keep a device busy, so that small problems have several tiles."""
-    for constant, value in {"GROUP": 2, "LEAST_GROUP": 2, "MOST_GROUP": 2, "BUSY_ROWS": 3}.items():
-        monkeypatch.setattr(scan_tiling, constant, value)
-    for each, weight in scan_tiling.WEIGHTS.items():
-        small = replace(weight, row_bytes=32, row_threads=64, long_bytes=32, column_bytes=32)
-        monkeypatch.setitem(scan_tiling.WEIGHTS, each, small)
+@contextlib.contextmanager
+def narrow(threads: int = 64) -> Iterator[None]:
+    """Tiles are small, few of them are joined at once, and few rows keep a device busy, so that small problems have several tiles.
+
+    ``threads`` are those of a block that has a tile of what blocks share out.
+    """
+    with (
+        using(ScanRows, bytes_per_thread=32, threads_per_block=64), using(ScanColumns, bytes_per_thread=32),
+        using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
+        using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2),
+    ):  # fmt: skip
+        yield
 
 
 def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, **options: Any) -> None:
     """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block that has a tile of what blocks share out."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        narrow(monkeypatch)
-        monkeypatch.setattr(scan_tiling, "FEW_THREADS", threads)
         stem = op.removesuffix("_backward")
         x = test_scan.values(stem, shape)
-        with kind.schedule(SEED):
+        with narrow(threads), kind.schedule(SEED):
             (test_scan.check if stem == op else test_scan.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
     _add(name, case)
@@ -377,10 +379,8 @@ def winners(name: str, op: str, shape: tuple[int, ...], axis: int, small: bool =
     """Values and places of the winners so far, of numbers many of which are equal."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        if small:
-            narrow(monkeypatch)
         x = np.random.default_rng(3).integers(0, 9, shape).astype(np.float32)
-        with kind.schedule(SEED):
+        with narrow() if small else contextlib.nullcontext(), kind.schedule(SEED):
             y, places = map(kind.numpy, getattr(nb, op)(kind.array(x), axis, return_indices=True, **options))
         np.testing.assert_array_equal(y, test_scan.truth(op, x, axis, options.get("reverse", False)))
         np.testing.assert_array_equal(np.take_along_axis(x, places, axis), y)
@@ -405,12 +405,11 @@ for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), (
 
 def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of arrays that begin and end inside of an access, beyond which nobody may read or write."""
-    narrow(monkeypatch)
     x = test_scan.values("cumsum", (3, 1101))
     late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
     late[...] = x
     for reverse in (False, True):
-        with kind.schedule(SEED):
+        with narrow(), kind.schedule(SEED):
             nb.cumsum(late, 1, out=out, reverse=reverse)
         np.testing.assert_allclose(kind.numpy(out), test_scan.truth("cumsum", x, 1, reverse), atol=1e-4)
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from ..core.axes import merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
-from .tiling import ACCESS, PEELED_BYTES
+from ..core.policy import tuned
+from .policy import Elements
 
 Strides = tuple[int, ...]
+#: bytes of the widest access that there is
+_ACCESS = 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Problem:
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
     @classmethod
-    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = ACCESS) -> Problem:
+    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = _ACCESS) -> Problem:
         first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
@@ -55,7 +58,7 @@ class Problem:
             return plain
         widest = aligned = max(1, (along_bytes if along else across) // sizes[0])
         for each, size in zip(operands, sizes, strict=True):
-            while aligned > 1 and each.address % min(ACCESS, aligned * size):
+            while aligned > 1 and each.address % min(_ACCESS, aligned * size):
                 aligned //= 2
         steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
         others = steps if along else [*gaps, *(step for step in steps if step != 1)]
@@ -63,8 +66,8 @@ class Problem:
         skew = first.address // sizes[0] % widest
         alike = all(
             (each.address // size - skew) % run == 0 and all((step - other) % run == 0 for step, other in zip(strides, kept[0], strict=True))
-            for each, size, run, strides in zip(operands, sizes, [min(widest, ACCESS // size) for size in sizes], kept, strict=True)
+            for each, size, run, strides in zip(operands, sizes, [min(widest, _ACCESS // size) for size in sizes], kept, strict=True)
         )
-        if along and vector < widest and alike and extent * sizes[0] > PEELED_BYTES:
+        if along and vector < widest and alike and extent * sizes[0] > tuned(Elements()).min_peeled_bytes:
             return cls(shape, kept, gaps, extent, along, widest, True, skew)
         return cls(shape, kept, gaps, extent, along, vector)

@@ -8,8 +8,9 @@ from typing import Any
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
+from ..core.policy import tuned
 from ..core.spec import KernelSpec
-from . import tiling
+from . import policy, tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .problem import Problem
 from .rules import INITIAL, NOTHING, rule_of
@@ -26,10 +27,11 @@ class _Scan:
         unit, wide = BY_NAME[value].itemsize, BY_NAME[result].itemsize
         #: bytes of an element, and of the wider of an element and a result
         self.rule, self.target, self.unit, self.size = rule, target, unit, max(unit, wide)
-        self.weight = tiling.WEIGHTS["runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"]
+        self.states = "runs" if rule.scatters else "affine" if rule.items > 1 else "several" if len(rule.kinds) > 1 else "single"
         names = [*rule.reads, *[rule.reads[0]] * (3 - len(rule.reads)), output, "indices" if index else output]
-        across = unit * ((tiling.HALF_ACCESS if self.size == 2 else self.weight.access_bytes) // self.size)
-        along = unit * min(tiling.ACCESS // unit, tiling.RESULT_ACCESS // wide)
+        common = tuned(policy.Elements())
+        across = unit * (policy.scan_columns(self.states, self.size).vector_bytes // self.size)
+        along = unit * min(common.vector_bytes // unit, common.result_vector_bytes // wide)
         elements = [*[value] * 3, result, index or result]
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
         #: bytes of an element in shared memory
@@ -64,66 +66,65 @@ class _Scan:
 
     def steps(self, nbytes: int) -> int:
         """Accesses of a lane that holds so many bytes of every operand, fewer where that is too much for all of them."""
-        return tiling.steps_of(min(nbytes, tiling.LANE_BYTES * self.size // self.held), self.problem.vector, self.size)
+        most = tuned(policy.Elements()).shared_bytes_per_thread * self.size // self.held
+        return tiling.steps_of(min(nbytes, most), self.problem.vector, self.size)
 
     def columns(self) -> Recipe:
-        problem, weight = self.problem, self.weight
-        beside, steps = weight.half_beside if self.size == 2 else weight.beside_bytes, tiling.steps_of(weight.column_bytes, problem.vector, self.size)
-        lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, beside)
-        blocks, resident = ceil_div(problem.rows, lanes * problem.vector), {2: weight.half_blocks, 4: weight.column_blocks}.get(self.size, 0)
-        return Recipe((self.launch("scan", blocks, {}, resident, lanes=lanes, steps=steps, threads=tiling.COLUMN_THREADS),))
+        problem, plan = self.problem, policy.scan_columns(self.states, self.size)
+        steps = tiling.steps_of(plan.bytes_per_thread, problem.vector, self.size)
+        lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, plan.contiguous_bytes)
+        dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": plan.threads_per_block}
+        blocks = ceil_div(problem.rows, lanes * problem.vector)
+        return Recipe((self.launch("scan", blocks, {}, plan.min_blocks_per_multiprocessor, **dealt),))
 
-    def long_columns(self, group: int) -> Recipe | None:
+    def long_columns(self, ordered: bool) -> Recipe | None:
         """Columns shared out to blocks tile by tile, if they are long and few."""
-        problem, weight = self.problem, self.weight
+        problem, plan = self.problem, policy.scan_long_columns(self.states, self.size, self.target)
         nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
-        lanes, steps = tiling.column_lanes(accesses, nbytes, weight.strip_bytes), tiling.steps_of(weight.column_bytes, problem.vector, self.size)
-        threads = tiling.FEW_THREADS if self.target.emulated else tiling.COLUMN_THREADS
-        times, high = tiling.tall_tile(self.bits, threads // lanes * steps, len(self.rule.reads) * self.size)
+        lanes = tiling.column_lanes(accesses, nbytes, plan.contiguous_bytes)
+        steps, threads = tiling.steps_of(plan.bytes_per_thread, problem.vector, self.size), plan.threads_per_block
+        times, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.rule.reads) * self.size)
         strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)
-        if problem.rows * self.size > tiling.FEW_BYTES * self.target.multiprocessors or problem.extent <= tiling.LONG_TILES * high:
+        wide = problem.rows * self.size > plan.max_row_bytes_per_multiprocessor * self.target.multiprocessors
+        if wide or problem.extent <= plan.min_tiles * high:
             return None
         dealt: dict[str, Any] = {
-            "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": group and tiling.group_of(strips),
-            "again": weight.strip_again,
+            "lanes": lanes, "steps": steps, "threads": threads, "times": times, "group": tiling.group_of(plan, strips) if ordered else 0,
+            "again": plan.cached,
         }  # fmt: skip
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * (tiles - 1)))
-        resident = {4: weight.strip_blocks, 8: tiling.DOUBLE_STRIPS}.get(self.size, 0)
-        launch = self.launch("scan_long", strips * tiles, {"words": words.name, "tiles": tiles, "strips": strips}, resident, **dealt)
+        more = {"words": words.name, "tiles": tiles, "strips": strips}
+        launch = self.launch("scan_long", strips * tiles, more, plan.min_blocks_per_multiprocessor, **dealt)
         return Recipe((Clear(words.name), launch), (words,))
 
     def rows(self) -> Recipe:
-        problem, weight = self.problem, self.weight
-        most = self.steps(weight.row_bytes)
-        lanes, steps, threads = tiling.dealt_row(ceil_div(problem.longest, problem.vector), most, weight.row_threads)
+        problem, plan = self.problem, policy.scan_rows(self.states, self.size, self.problem.vector)
+        lanes, steps, threads = tiling.dealt_row(plan, ceil_div(problem.longest, problem.vector), self.steps(plan.bytes_per_thread))
         dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
-        resident = weight.row_blocks if self.size == 4 and problem.vector > 1 else 0
-        return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes), {"skew": problem.skew}, resident, **dealt),))
+        blocks = ceil_div(problem.rows, threads // lanes)
+        return Recipe((self.launch("scan", blocks, {"skew": problem.skew}, plan.min_blocks_per_multiprocessor, **dealt),))
 
-    def long_rows(self, group: int) -> Recipe | None:
+    def long_rows(self, ordered: bool) -> Recipe | None:
         """Rows shared out to blocks, if they are long and few."""
-        problem, weight = self.problem, self.weight
-        steps = self.steps(weight.long_bytes)
-        threads = tiling.FEW_THREADS if self.target.emulated else weight.long_threads
-        resident = min(weight.long_blocks, weight.long_blocks if group else tiling.EARLY_BLOCKS, tiling.DOUBLE_BLOCKS if self.size == 8 else 32)
+        problem, plan = self.problem, policy.scan_long_rows(self.states, self.size, self.problem.vector, ordered, self.target)
+        steps, threads = self.steps(plan.bytes_per_thread), plan.threads_per_block
         tile = threads * steps * problem.vector
-        resident = min(resident, tiling.SHARED_BYTES // (tile * self.held), resident if problem.vector > 1 else tiling.SINGLE_BLOCKS)
-        resident = max(1, resident - (self.target.capability >= (10, 0)))  # for which compilers take more registers
         longest = problem.extent + (tiling.LINE_BYTES // self.unit - 1 if problem.peeled else 0)
-        if problem.rows >= tiling.BUSY_ROWS * self.target.multiprocessors or longest <= tiling.LONG_TILES * tile:
+        if problem.rows >= plan.busy_rows_per_multiprocessor * self.target.multiprocessors or longest <= plan.min_tiles * tile:
             return None
-        tiles = ceil_div(longest, tile)
-        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": group}
+        tiles, resident = ceil_div(longest, tile), tiling.resident_blocks(plan, tile * self.held)
+        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group": plan.group_tiles if ordered else 0}
         words = Slot("words", "i64", tiling.words_of(self.bits, problem.rows * tiles))
-        more = {"words": words.name, "skew": problem.skew, "tiles": tiles, "ahead": tiling.AHEAD * self.target.multiprocessors}
+        ahead = plan.prefetched_tiles_per_multiprocessor * self.target.multiprocessors
+        more = {"words": words.name, "skew": problem.skew, "tiles": tiles, "ahead": ahead}
         return Recipe((Clear(words.name), self.launch("scan_long", problem.rows * tiles, more, resident, **dealt)), (words,))
 
 
-def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, group: int) -> Recipe:
+def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, ordered: bool) -> Recipe:
     if 0 in descriptor.input_shape:
         return Recipe(())
     made = _Scan(op, descriptor, layouts, target)
-    return made.long_rows(group) or made.rows() if made.problem.along else made.long_columns(group) or made.columns()
+    return made.long_rows(ordered) or made.rows() if made.problem.along else made.long_columns(ordered) or made.columns()
 
 
 def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:
@@ -138,9 +139,9 @@ def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDesc
 
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """One launch, and before it the clearing of a workspace where rows or columns are shared out to blocks."""
-    return _recipe(op, descriptor, layouts, target, tiling.GROUP)
+    return _recipe(op, descriptor, layouts, target, ordered=True)
 
 
 def scan_early(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """``scan``, but that the tiles of long rows and columns are joined in the order in which they are done."""
-    return _recipe(op, descriptor, layouts, target, 0)
+    return _recipe(op, descriptor, layouts, target, ordered=False)
