@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from numba_baracuda import FusedLinearCrossEntropyDescriptor
-from numba_baracuda.loss.chunking import ALIGNMENT, rows_of_chunk, stride_of_slab
+from numba_baracuda.loss.chunking import rows_of_chunk, stride_of_slab
+from numba_baracuda.loss.policy import Chunks
 
 from .checks import slabs
 from .results import RIGHT
@@ -48,7 +49,7 @@ class LossCase:
 
     def tiny(self) -> LossCase:
         """The same with few numbers, which need several chunks where there is a limit, and with as many classes beside whole multiples."""
-        bt, v = max(8, self.bt // 512), ALIGNMENT + self.v % ALIGNMENT
+        bt, v = max(8, self.bt // 512), Chunks.row_elements + self.v % Chunks.row_elements
         return replace(self, bt=bt, h=16, v=v, gib=stride_of_slab(v) * ITEM * bt // 4)
 
     def descriptor(self, chunk: str | int) -> FusedLinearCrossEntropyDescriptor:

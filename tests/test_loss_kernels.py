@@ -17,6 +17,8 @@ from numba_baracuda.emulator import emulator as _emulator
 from numba_baracuda.emulator.emulated import mode
 from numba_baracuda.emulator.memory import Memory, MemoryFault
 from numba_baracuda.loss import geometry
+from numba_baracuda.loss.policy import CrossEntropyRows
+from numba_baracuda.plans.tuning import using
 from numba_baracuda.runtime import jit
 
 
@@ -93,16 +95,14 @@ def test_places_are_waited_for(emulator: Kind, monkeypatch: pytest.MonkeyPatch) 
         rows.cross_entropy_rows.cache_clear()
 
 
-def test_any_number_of_blocks_gives_the_same_bits(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_blocks_gives_the_same_bits(emulator: Kind) -> None:
     """Blocks take one row to five, several at a time or one after the other: none waits for another."""
     x, w, target = problem(5, 3, 1030)
     target[2] = -100
     made = []
     for blocks, resident in ((1, 1), (2, 1), (3, 4), (5, 2)):
-        monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", blocks)
-        own = (1 << 30) + blocks  # a plan of its own
-        with mode(_emulator.Mode(blocks, resident)):
-            result = nb.fused_linear_cross_entropy(x, w, target, reduction="none", grad_input=True, grad_weight=True, max_workspace_bytes=own)
+        with using(CrossEntropyRows, grid_blocks=blocks), mode(_emulator.Mode(blocks, resident)):
+            result = nb.fused_linear_cross_entropy(x, w, target, reduction="none", grad_input=True, grad_weight=True)
         made.append([result.loss, result.grad_input, result.grad_weight])
     for other in made[1:]:
         for a, b in zip(made[0], other, strict=True):
@@ -127,7 +127,7 @@ def test_a_multiprocessor_holds_its_blocks(capability: tuple[int, int], value: s
             threads, resident, held, blocks = deal(100000, classes, value, target)
             assert 1 <= resident <= blocks_limit and resident * threads <= min(threads_limit, (1 << 16) // (128 if value == "f64" else 64))
             if deal is geometry.deal_rows:
-                assert held >= geometry.ROW_ACCESSES // 2 * threads * size.vector and held % (threads * size.vector) == 0
+                assert held >= CrossEntropyRows.min_items_per_thread // 2 * threads * size.vector and held % (threads * size.vector) == 0
                 assert resident * (held * size.itemsize + 1536) <= shared << 10
                 assert blocks == 10 * resident and deal(3, classes, value, target).blocks == 3
             else:

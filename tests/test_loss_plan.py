@@ -15,7 +15,8 @@ import numba_baracuda as nb
 from numba_baracuda import loss
 from numba_baracuda.core.errors import BaracudaError
 from numba_baracuda.core.op import Gemm, Launch, Matrix, Target, contiguous
-from numba_baracuda.loss.chunking import GEMM_BYTES, SLAB_BYTES, stride_of_slab
+from numba_baracuda.loss.chunking import stride_of_slab
+from numba_baracuda.loss.policy import Chunks
 from numba_baracuda.runtime import cublas
 
 OP = nb.OPS["fused_linear_cross_entropy"]
@@ -46,7 +47,7 @@ def test_the_chunks_of_liger(bt: int, h: int, v: int, rows: int) -> None:
 def test_chunks_within_a_budget(bt: int, h: int, v: int, rows: int, lean: int) -> None:
     """A closed form: the same in every process."""
     described = nb.FusedLinearCrossEntropyDescriptor(bt, h, v, "bf16")
-    assert described.chunk_size == rows and rows * stride_of_slab(v) * 2 <= SLAB_BYTES
+    assert described.chunk_size == rows and rows * stride_of_slab(v) * 2 <= Chunks.logits_bytes
     assert nb.FusedLinearCrossEntropyDescriptor(bt, h, v, "bf16", chunk="lean").chunk_size == lean
     assert nb.FusedLinearCrossEntropyDescriptor(bt, h, v, "bf16", chunk=77).chunk_size == min(77, bt)
 
@@ -163,7 +164,7 @@ def test_the_workspace_of_products_is_aligned() -> None:
     for address in (0, 16, 240, 256, (1 << 40) + 128):
         assert cublas.aligned(address) % 256 == 0 and 0 <= cublas.aligned(address) - address <= 240 < cublas.WORKSPACE_ALIGNMENT
     steps = [step for step in _recipe("grad_weight") if isinstance(step, Gemm)]
-    assert {step.workspace for step in steps} == {"gemm"} and GEMM_BYTES - cublas.WORKSPACE_ALIGNMENT == 32 << 20
+    assert {step.workspace for step in steps} == {"gemm"} and Chunks.workspace_bytes - cublas.WORKSPACE_ALIGNMENT == 32 << 20
 
 
 def test_the_algorithm_of_a_product() -> None:

@@ -6,6 +6,7 @@ Problems are as small as these paths let them be: geometry is that of a device o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,6 @@ from samples import Sample
 import numba_baracuda as nb
 from numba_baracuda import OPS
 from numba_baracuda.emulator import emulator as emulation
-from numba_baracuda.loss import geometry
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import FoldColumns, FoldRows
@@ -445,7 +445,6 @@ def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 10
     """Rows of which a part is held, several for each block, some of them left out."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
         with kind.schedule(SEED):
             test_loss.check(kind, *test_loss.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
 
@@ -467,7 +466,6 @@ def all_results(name: str, **options: Any) -> None:
     """Checked and unchecked runs give the same bits, which the tests of losses say are right."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
         x, w, target = map(kind.array, test_loss.problem(11, 3, 70))
         asked = dict.fromkeys(("grad_input", "grad_weight", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), True)
         made = []

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from ..core.axes import ceil_div, power_of_two
-
-#: of logits, where nothing else is said
-SLAB_BYTES = 512 << 20
-#: that cuBLAS may use, wherever they begin
-GEMM_BYTES = (32 << 20) + 256
-#: elements that the distance between rows of logits is a multiple of: products are slow where it is not
-ALIGNMENT = 64
-#: a product of few rows is made in tiles of either of so many rows and columns, so many at a time, on a Hopper card
-_TILES, _AT_A_TIME = ((128, 256), (192, 192)), 132
-#: rows that a chunk has a multiple of, if it has as many
-_ROWS = 128
-#: multiply-adds in the time in which one element of a weight's gradient is read and written once more
-_UPDATE = 100
+from ..core.policy import tuned
+from .policy import Chunks
 
 
 def stride_of_slab(v: int) -> int:
     """Elements from one row of logits to the next."""
-    return ceil_div(v, ALIGNMENT) * ALIGNMENT
+    return ceil_div(v, row_elements()) * row_elements()
+
+
+def row_elements() -> int:
+    """What the distance between rows of logits is a multiple of."""
+    return tuned(Chunks()).row_elements
 
 
 def pick_chunk_size(bt: int, h: int, v: int) -> int:
@@ -39,12 +33,14 @@ def _cost(bt: int, h: int, v: int, rows: int) -> int:
     whole, rest = divmod(bt, rows)
     filled = whole * _filled(rows, h) + (_filled(rest, h) if rest else 0)
     chunks = whole + bool(rest)
-    return 2 * bt * h * v + filled * v + (chunks - 1) * _UPDATE * v * h
+    return 2 * bt * h * v + filled * v + (chunks - 1) * tuned(Chunks()).update_cost * v * h
 
 
 def _filled(rows: int, h: int) -> int:
     """The elements of all tiles of a product that fit in the rounds it takes."""
-    return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), _AT_A_TIME) * _AT_A_TIME * high * wide for high, wide in _TILES)
+    policy = tuned(Chunks())
+    once = policy.concurrent_tiles
+    return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), once) * once * high * wide for high, wide in policy.product_tiles)
 
 
 def rows_of_chunk(bt: int, h: int, v: int, most: int) -> int:
@@ -52,5 +48,6 @@ def rows_of_chunk(bt: int, h: int, v: int, most: int) -> int:
     most = max(most, 1)
     if most >= bt:
         return max(bt, 1)
-    candidates = range(_ROWS, most + 1, _ROWS) if most >= _ROWS else [most]
+    step = tuned(Chunks()).row_multiple
+    candidates = range(step, most + 1, step) if most >= step else [most]
     return min(candidates, key=lambda rows: _cost(bt, h, v, rows))

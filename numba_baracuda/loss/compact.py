@@ -11,13 +11,13 @@ from ..arrays.views import View
 from ..core import registry
 from ..core.axes import ceil_div
 from ..core.op import Launch, Recipe
+from ..core.policy import tuned
 from ..plans import plan
 from ..runtime import driver
 from .geometry import TOTAL_THREADS
 from .launches import kernel_spec
+from .policy import Totals
 
-#: rows are as many as count, rounded up to a multiple of this: few plans serve all counts, and products have even extents
-STEP = 128
 #: what there is for each row, by whether the reduction is "none"
 _ALWAYS, _EACH = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
 
@@ -38,7 +38,8 @@ class Kept:
         plan.queue(op, _launch("compact_rows", 1, arguments, label=target.element), views, stream)
         count = views[-1]
         found = int(count.owner[0]) if count.device < 0 else driver.read_back(count.ptr, 1, stream, count.device, reason="skip_ignored=True")[0]
-        self.op, self.stream, self.rows = op, stream, min(ceil_div(found, STEP) * STEP, rows)
+        step = tuned(Totals()).row_multiple
+        self.op, self.stream, self.rows = op, stream, min(ceil_div(found, step) * step, rows)
         self.order, self.target, self.places = made["order"][: self.rows], made["kept"][: self.rows], made["places"]
 
     def gather(self, each: Any) -> Any:

@@ -10,8 +10,10 @@ from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem
 from ..core.op import Layout, Op, contiguous
 from ..core.options import Described, check_element, flag, held, number, refusal, whole
+from ..core.policy import tuned
 from ..core.vocabulary import LossKind, LossReduction
-from .chunking import GEMM_BYTES, SLAB_BYTES, pick_chunk_size, rows_of_chunk, stride_of_slab
+from .chunking import pick_chunk_size, rows_of_chunk, stride_of_slab
+from .policy import Chunks
 
 #: a target that is left out of the loss
 FLCE_DEFAULT_IGNORE_INDEX = -100
@@ -164,7 +166,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         if self.chunk == "liger":
             return min(pick_chunk_size(self.bt, self.h, self.v), max(self.bt, 1))
         if self.max_workspace_bytes is None:
-            budget, row = SLAB_BYTES, stride_of_slab(self.v) * BY_NAME[self.element].itemsize
+            budget, row = tuned(Chunks()).logits_bytes, stride_of_slab(self.v) * BY_NAME[self.element].itemsize
         else:
             budget, row = self.max_workspace_bytes - self.other_scratch_bytes, self.row_scratch_bytes
         return rows_of_chunk(self.bt, self.h, self.v, (budget // 2 if self.chunk == "lean" else budget) // row)
@@ -183,7 +185,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
     def other_scratch_bytes(self) -> int:
         """At most so many bytes beside chunks: cuBLAS' own, five numbers and a class for each row, and sums of gradients that are kept apart."""
         size, classes = BY_NAME[self.accumulator].itemsize, self.v * (1 + self.h * (self.grad_weight_accum != self.element))
-        return GEMM_BYTES + (5 * size + 8) * self.bt + size * classes + 512
+        return tuned(Chunks()).workspace_bytes + (5 * size + 8) * self.bt + size * classes + 512
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""

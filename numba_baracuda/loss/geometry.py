@@ -7,22 +7,16 @@ from typing import NamedTuple
 from ..core.axes import power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
+from .policy import CrossEntropyRows, Totals, cross_entropy_rows
 
 #: places of ``factors``: what to multiply by the gradient of a row, a loss, a share of all targets, and the square of a logarithm on its own; within
 #: a loss, what to multiply by the square and by all else; and the sum of the classes' weights
 GRADIENT, LOSS, SHARE, SQUARES, SQUARE, PLAIN, WEIGHTS = range(7)
 FACTORS = 7
-#: threads of a block that sums over all rows, and of one that assigns; accesses of a lane that assigns
-TOTAL_THREADS, ASSIGN_THREADS, ASSIGN_STEPS = 1024, 256, 4
-#: accesses of a lane in flight where they go to registers, those on their way to shared memory, and those that it has of a row at least
-ROW_STEPS, ROW_AHEAD, ROW_ACCESSES = 2, 2, 7
+#: threads of a block that sums over all rows
+TOTAL_THREADS = Totals.threads_per_block
 #: a softcap above which the machine's own tanh, off by 2^-22, is not exact enough
 LARGE_CAP = 1024.0
-#: threads whose registers fill a multiprocessor; no card holds fewer at a time
-_RESIDENT = {"f64": 512}
-_MOST_RESIDENT = 1024
-#: rows that a multiprocessor holds whole from which on they are no large ones
-_LARGE = 4
 #: blocks that a multiprocessor holds, and bytes of its shared memory, by capability: CUDA programming guide, "Compute Capabilities"
 _HOLDS = {
     (8, 0): (32, 164 << 10), (8, 6): (16, 100 << 10), (8, 7): (16, 164 << 10), (8, 9): (24, 100 << 10), (9, 0): (32, 228 << 10),
@@ -31,8 +25,8 @@ _HOLDS = {
 _HOLDS_AT_LEAST = 16, 100 << 10
 #: bytes of shared memory that a block takes beside what it holds of a row
 _BESIDE = 3 << 9
-#: in the emulator, so that small rows are already held in part, and few rows already more than one a block
-_EMULATED_SHARED, _EMULATED_BLOCKS = 112 << 10, 2
+#: in the emulator, so that small rows are already held in part
+_EMULATED_SHARED = 112 << 10
 
 
 class Dealt(NamedTuple):
@@ -46,9 +40,10 @@ class Dealt(NamedTuple):
 
 def deal_whole(rows: int, classes: int, value: str, target: Target) -> Dealt:
     """A block for each row, which holds nothing of it."""
-    most = _RESIDENT.get(value, _MOST_RESIDENT)
-    threads = _threads_for(classes, value, most)
-    return Dealt(threads, min(most // threads, _holds(target)[0]), 0, rows)
+    policy = cross_entropy_rows(value, target)
+    most = policy.max_threads_per_multiprocessor
+    threads = _threads_for(policy, classes, value, most)
+    return Dealt(threads, policy.min_blocks_per_multiprocessor or min(most // threads, _holds(target)[0]), 0, rows)
 
 
 def deal_rows(rows: int, classes: int, value: str, target: Target) -> Dealt:
@@ -56,21 +51,23 @@ def deal_rows(rows: int, classes: int, value: str, target: Target) -> Dealt:
 
     None waits for another, and any number makes the same of a row.
     """
-    kind, most, (limit, shared) = BY_NAME[value], _RESIDENT.get(value, _MOST_RESIDENT), _holds(target)
+    kind, policy, (limit, shared) = BY_NAME[value], cross_entropy_rows(value, target), _holds(target)
+    most, large = policy.max_threads_per_multiprocessor, policy.large_rows
     beside = max(shared // (classes * kind.itemsize + _BESIDE), 1)
-    threads = _threads_for(classes, value, most // min(beside, _LARGE))
+    threads = _threads_for(policy, classes, value, most // min(beside, large))
     resident = min(most // threads, limit)
     if not target.emulated:
-        resident = min(resident, max(beside, _LARGE - 1))
+        resident = min(resident, max(beside, large - 1))
+    resident = policy.min_blocks_per_multiprocessor or resident
     once = threads * kind.vector
     held = (shared // resident - _BESIDE) // kind.itemsize // once * once
-    return Dealt(threads, resident, held, min(rows, _EMULATED_BLOCKS if target.emulated else target.multiprocessors * resident))
+    return Dealt(threads, resident, held, min(rows, policy.grid_blocks or target.multiprocessors * resident))
 
 
-def _threads_for(classes: int, value: str, most: int) -> int:
+def _threads_for(policy: CrossEntropyRows, classes: int, value: str, most: int) -> int:
     """The size of the block that takes a row: a power of two, at least 32 and at most ``most``."""
-    lanes = min(classes // BY_NAME[value].vector // ROW_ACCESSES, most)
-    return max(power_of_two(lanes + 1) // 2, 32)
+    lanes = min(classes // BY_NAME[value].vector // policy.min_items_per_thread, most)
+    return policy.threads_per_block or max(power_of_two(lanes + 1) // 2, 32)
 
 
 def _holds(target: Target) -> tuple[int, int]:

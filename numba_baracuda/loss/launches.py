@@ -8,13 +8,14 @@ from typing import Any
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Launch, Layout, Matrix
+from ..core.policy import constants, tuned
 from ..core.spec import KernelSpec
-from .geometry import ASSIGN_STEPS, ASSIGN_THREADS
+from .policy import Assign
 
 
-def kernel_spec(kernel: str, max_threads: int, min_blocks: int = 0, **constants: Any) -> KernelSpec:
+def kernel_spec(kernel: str, max_threads: int, min_blocks: int = 0, **given: Any) -> KernelSpec:
     """A kernel of the family."""
-    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(constants.items()), max_threads, min_blocks)
+    return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(given.items()), max_threads, min_blocks)
 
 
 def _flat(matrix: Matrix) -> Matrix:
@@ -44,22 +45,25 @@ def assign(y: Matrix, number: float = 1.0, x: Matrix | None = None, *, factor: s
     if x is None or x.stride == x.columns:
         y, x = _flat(y), x and _flat(x) if y.stride == y.columns else x
     vector = _vector_of(x or y, y) if gap == 1 else 1
-    parts = ceil_div(y.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
-    spec = kernel_spec("assign", ASSIGN_THREADS, source=x.element if x else "", value=y.element, factor=by, vector=vector, added=added)
+    policy = tuned(Assign())
+    parts = ceil_div(y.columns, policy.threads_per_block * policy.items_per_thread * vector)
+    given = {"source": x.element if x else "", "value": y.element, "factor": by, "vector": vector, "added": added, **constants(policy)}
+    spec = kernel_spec("assign", policy.threads_per_block, **given)
     arguments = {
         "x": x.name if x else NULL, "by": factor or NULL, "y": y.name, "number": number, "columns": y.columns, "parts": parts,
         "x_row": x.stride if x else 0, "y_row": y.stride, "x_column": gap if x and x.name == y.name else 1, "y_column": gap,
     }  # fmt: skip
-    return Launch(spec, (y.rows * parts, ASSIGN_THREADS, 0), arguments)
+    return Launch(spec, (y.rows * parts, policy.threads_per_block, 0), arguments)
 
 
 def keep(x: Matrix, y: Matrix, first: int, target: Layout, ignore: int, classes: int) -> Launch:
     """The launch of ``y = x``, but 0 in rows whose target is left out; the first row has target ``first``."""
-    vector, stride = _vector_of(x, y), target.strides[0]
-    parts = ceil_div(x.columns, ASSIGN_THREADS * ASSIGN_STEPS * vector)
-    spec = kernel_spec("keep_rows", ASSIGN_THREADS, value=x.element, label=target.element or "i64", vector=vector)
+    vector, stride, policy = _vector_of(x, y), target.strides[0], tuned(Assign())
+    parts = ceil_div(x.columns, policy.threads_per_block * policy.items_per_thread * vector)
+    given = {"value": x.element, "label": target.element or "i64", "vector": vector, **constants(policy)}
+    spec = kernel_spec("keep_rows", policy.threads_per_block, **given)
     arguments = {
         "x": x.name, "target": "target", "y": y.name, "columns": x.columns, "parts": parts, "x_first": x.offset, "x_row": x.stride,
         "y_first": y.offset, "y_row": y.stride, "first": first * stride, "stride": stride, "ignore": ignore, "classes": classes,
     }  # fmt: skip
-    return Launch(spec, (x.rows * parts, ASSIGN_THREADS, 0), arguments)
+    return Launch(spec, (x.rows * parts, policy.threads_per_block, 0), arguments)

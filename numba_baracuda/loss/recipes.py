@@ -9,15 +9,14 @@ from ..core.axes import ceil_div, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import NULL, Gemm, Launch, Layout, Matrix, Op, Recipe, Slot, Step, Target
+from ..core.policy import tuned
 from ..core.vocabulary import LossReduction
-from .chunking import ALIGNMENT, GEMM_BYTES, stride_of_slab
+from .chunking import row_elements, stride_of_slab
 from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 from .geometry import (
     FACTORS,
     LARGE_CAP,
     LOSS,
-    ROW_AHEAD,
-    ROW_STEPS,
     SHARE,
     SQUARES,
     TOTAL_THREADS,
@@ -25,6 +24,7 @@ from .geometry import (
     deal_whole,
 )
 from .launches import assign, keep, kernel_spec
+from .policy import Chunks, cross_entropy_rows
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 #: slots: of logits, for cuBLAS, of the input's rows that count, and of the scalars that products read from the device
@@ -55,7 +55,7 @@ class _Forward:
         self.summed = {"grad_weight": "weight_sums", "grad_bias": "bias_sums"}
         if descriptor.grad_weight_accum == self.value:
             del self.summed["grad_weight"]
-        tail = descriptor.v % ALIGNMENT if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents take their slowest way
+        tail = descriptor.v % row_elements() if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents take their slowest way
         self.parts = [(first, count) for first, count in ((0, descriptor.v - tail), (descriptor.v - tail, tail)) if count]
         self._check()
 
@@ -74,7 +74,7 @@ class _Forward:
     @property
     def slots(self) -> tuple[Slot, ...]:
         bt, v, h, chunk = self.problem.bt, self.problem.v, self.problem.h, self.problem.chunk_size
-        made = [Slot(_SLAB, self.value, chunk * self.stride), Slot(_GEMM, "u8", 16 if self.target.emulated else GEMM_BYTES)]
+        made = [Slot(_SLAB, self.value, chunk * self.stride), Slot(_GEMM, "u8", 16 if self.target.emulated else tuned(Chunks()).workspace_bytes)]
         made += [Slot(_KEPT, self.value, chunk * h)] if "grad_weight" in self.gradients and "grad_input" not in self.gradients else []
         made += [Slot("factors", self.wide, FACTORS), Slot("losses", self.wide, bt)]
         made += [Slot(name, self.wide, bt) for name, wanted in (("squares", self.squared), ("hits", self.ranked)) if wanted]
@@ -125,13 +125,15 @@ class _Forward:
     def rows(self, first: int, rows: int) -> Launch:
         """Losses of a chunk, and the gradient of its logits in their place."""
         problem, vector = self.problem, BY_NAME[self.value].vector
+        policy = cross_entropy_rows(self.value, self.target)
         threads, resident, held, blocks = (deal_rows if self.gradients else deal_whole)(rows, problem.v, self.value, self.target)
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
         spec = kernel_spec(
-            "cross_entropy_rows", threads, resident, value=self.value, label=self.label, upstream=upstream, vector=vector, steps=ROW_STEPS,
-            ahead=ROW_AHEAD, threads=threads, held=held, gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared,
-            scaled=problem.logit_scale != 1, capped=problem.softcap is not None, sharp=cap > LARGE_CAP, biased="bias" in self.layouts,
-            weighted="class_weight" in self.layouts, row_weighted="row_weight" in self.layouts, ranked=self.ranked,
+            "cross_entropy_rows", threads, resident, value=self.value, label=self.label, upstream=upstream, vector=vector,
+            steps=policy.items_per_thread, ahead=policy.prefetched_items_per_thread, threads=threads, held=held,
+            gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1,
+            capped=problem.softcap is not None, sharp=cap > LARGE_CAP, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
+            row_weighted="row_weight" in self.layouts, ranked=self.ranked,
         )  # fmt: skip
         strides = tuple(
             self.layouts[name].strides[0] if name in self.layouts and self.layouts[name].strides else 1

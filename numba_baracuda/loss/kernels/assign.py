@@ -9,16 +9,19 @@ from ...device.vector import LOAD, STORE
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
-from ..geometry import ASSIGN_STEPS as STEPS
-from ..geometry import ASSIGN_THREADS as THREADS
+from ..policy import Assign
 
 
 @jit.kernel
-def assign(*, source: str, value: str, factor: str, vector: int, added: bool) -> Any:
+def assign(
+    *, source: str, value: str, factor: str, vector: int, added: bool,
+    threads_per_block: int = Assign.threads_per_block, items_per_thread: int = Assign.items_per_thread,
+) -> Any:  # fmt: skip
     """``y[r, c] = factor · x[r, c]``, with ``added`` plus what y holds; one rounding. x may be y; where ``source`` is "" it is 1.
 
-    The factor is ``number`` times what ``factor``, an element type or "", holds. ``parts`` blocks share a row, ``STEPS`` accesses a lane; rows lie
-    ``x_row`` and ``y_row`` elements apart, columns ``x_column`` and ``y_column``, which are 1 where ``vector`` is more. Bytes: x read, y written.
+    The factor is ``number`` times what ``factor``, an element type or "", holds. ``parts`` blocks share a row, ``items_per_thread`` accesses a lane;
+    rows lie ``x_row`` and ``y_row`` elements apart, columns ``x_column`` and ``y_column``, which are 1 where ``vector`` is more. Bytes: x read, y
+    written.
     """
     wide, (y_widen, narrow) = accumulator_of(value), conversions_of(value)
     x_widen, factor_widen = conversions_of(source or value)[0], conversions_of(factor or value)[0]
@@ -32,12 +35,12 @@ def assign(*, source: str, value: str, factor: str, vector: int, added: bool) ->
         raw, made = cuda.local.array(vector, x_kind), cuda.local.array(vector, y_kind)
         block = int64(cuda.blockIdx.x)
         row = block // parts
-        first = (block - row * parts) * (THREADS * STEPS * vector) + cuda.threadIdx.x * vector
+        first = (block - row * parts) * (threads_per_block * items_per_thread * vector) + cuda.threadIdx.x * vector
         scale = wide(number)
         if held:
             scale *= wide(factor_widen(by[0]))
-        for step in range(STEPS):
-            column = first + step * (THREADS * vector)
+        for step in range(items_per_thread):
+            column = first + step * (threads_per_block * vector)
             if column < columns:
                 if read:
                     load_x(x, row * x_row + column * x_column, raw, 0)
@@ -53,6 +56,6 @@ def assign(*, source: str, value: str, factor: str, vector: int, added: bool) ->
                 store(y, row * y_row + column * y_column, made, 0)
 
     def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
-        return rows * -(-columns // (THREADS * STEPS * vector)), THREADS, 0
+        return rows * -(-columns // (threads_per_block * items_per_thread * vector)), threads_per_block, 0
 
     return assign, launch_config

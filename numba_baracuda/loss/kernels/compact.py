@@ -11,8 +11,8 @@ from ...device.vector import LOAD, STORE
 from ...kernels.elements import accumulator_of, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Ptr
-from ..geometry import ASSIGN_STEPS, ASSIGN_THREADS
 from ..geometry import TOTAL_THREADS as THREADS
+from ..policy import Assign
 
 
 @jit.device
@@ -76,13 +76,16 @@ def take_places() -> Any:
 
 
 @jit.kernel
-def keep_rows(*, value: str, label: str, vector: int) -> Any:
+def keep_rows(
+    *, value: str, label: str, vector: int,
+    threads_per_block: int = Assign.threads_per_block, items_per_thread: int = Assign.items_per_thread,
+) -> Any:  # fmt: skip
     """``y[r] = x[r]`` where a row's target counts, else 0: in a product, a row whose gradient is 0 must not hold NaN or infinities.
 
-    ``parts`` blocks share a row, ``ASSIGN_STEPS`` accesses a lane. Bytes: rows of x that count read, y written.
+    ``parts`` blocks share a row, ``items_per_thread`` accesses a lane. Bytes: rows of x that count read, y written.
     """
     wide, narrow, kind = accumulator_of(value), conversions_of(value)[1], jit.SCALARS[value]
-    load, store, size, gap = LOAD[vector], STORE[vector], ASSIGN_STEPS * vector, ASSIGN_THREADS * vector
+    load, store, size, gap = LOAD[vector], STORE[vector], items_per_thread * vector, threads_per_block * vector
 
     def keep_rows(
         x: Ptr[value], target: Ptr[label], y: Ptr[value],
@@ -92,18 +95,18 @@ def keep_rows(*, value: str, label: str, vector: int) -> Any:
         raw = cuda.local.array(size, kind)
         block = int64(cuda.blockIdx.x)
         row = block // parts
-        column = (block - row * parts) * (ASSIGN_STEPS * gap) + cuda.threadIdx.x * vector
+        column = (block - row * parts) * (items_per_thread * gap) + cuda.threadIdx.x * vector
         for k in range(size):
             raw[k] = narrow(wide(0))
         if class_of(target, first + row * stride, ignore, classes) >= 0:
-            for step in range(ASSIGN_STEPS):
+            for step in range(items_per_thread):
                 if column + step * gap < columns:
                     load(x, x_first + row * x_row + column + step * gap, raw, step * vector)
-        for step in range(ASSIGN_STEPS):
+        for step in range(items_per_thread):
             if column + step * gap < columns:
                 store(y, y_first + row * y_row + column + step * gap, raw, step * vector)
 
     def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
-        return rows * -(-columns // (ASSIGN_STEPS * gap)), ASSIGN_THREADS, 0
+        return rows * -(-columns // (items_per_thread * gap)), threads_per_block, 0
 
     return keep_rows, launch_config

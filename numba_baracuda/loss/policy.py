@@ -1,0 +1,66 @@
+"""The tuning policies of the loss family.
+
+All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). The row kernel fills a multiprocessor with as many threads as any card has
+registers for. The blocks and the shared memory that a multiprocessor has are in ``geometry.py``, by architecture; one that is not there is taken to
+have the least of all. The tiles of products are those of cuBLAS on a Hopper card; on others the chunks are as right, but may not be the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.op import Target
+from ..core.policy import THREADS, Policy, chosen, compiled, fixed, tuned
+
+
+@dataclass(frozen=True)
+class CrossEntropyRows(Policy):
+    """``cross_entropy_rows``: a block for a row of logits, or blocks that take rows in turns."""
+
+    threads_per_block: int = chosen(0, 0, *THREADS)  #: 0: by the classes, so that each thread has ``min_items_per_thread`` accesses
+    min_blocks_per_multiprocessor: int = 0  #: 0: as many as fill a multiprocessor, with parts of rows in shared memory
+    items_per_thread: int = 2  #: accesses in flight of a thread where they go to registers
+    prefetched_items_per_thread: int = 2  #: accesses of a thread that are on their way to shared memory
+    min_items_per_thread: int = 7  #: accesses of a row that a thread has at least
+    max_threads_per_multiprocessor: int = 1024  #: whose registers fill a multiprocessor; no card holds fewer at a time
+    large_rows: int = 4  #: a row is large where a multiprocessor holds fewer in shared memory; of these each block holds its own whole
+    grid_blocks: int = 0  #: at most, of blocks that take turns; 0: as many as the device holds
+
+
+#: in the emulator, so that few rows are already more than one a block
+_EMULATED_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class Totals(Policy):
+    """``total_targets``, ``fold_losses``, ``compact_rows`` and ``take_places``: one block, or a thread for each row."""
+
+    threads_per_block: int = fixed(1024)
+    row_multiple: int = 128  #: rows that count are made a multiple of this: few plans serve all counts, and products have even extents
+
+
+@dataclass(frozen=True)
+class Assign(Policy):
+    """``assign`` and ``keep_rows``: elements of a matrix, one to one."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: accesses
+
+
+@dataclass(frozen=True)
+class Chunks(Policy):
+    """How many rows of logits exist at a time, which decides on the products of cuBLAS."""
+
+    logits_bytes: int = 512 << 20  #: where nothing else is said
+    workspace_bytes: int = (32 << 20) + 256  #: that cuBLAS may use, wherever they begin
+    row_elements: int = 64  #: that the distance between rows of logits is a multiple of: products are slow where it is not
+    row_multiple: int = 128  #: rows of a chunk, if it has as many
+    product_tiles: tuple[tuple[int, int], ...] = fixed(((128, 256), (192, 192)))  #: rows and columns of the tiles of a product of few rows
+    concurrent_tiles: int = 132  #: tiles of a product at a time
+    update_cost: int = 100  #: multiply-adds in the time in which one element of a weight's gradient is read and written once more
+
+
+def cross_entropy_rows(value: str, target: Target) -> CrossEntropyRows:
+    """The policy for logits of an element type: float64 takes twice the registers."""
+    threads = 512 if value == "f64" else CrossEntropyRows.max_threads_per_multiprocessor
+    return tuned(CrossEntropyRows(max_threads_per_multiprocessor=threads, grid_blocks=_EMULATED_BLOCKS if target.emulated else 0))
