@@ -9,6 +9,7 @@ from typing import Any
 
 from numba_baracuda import OPS, ReduceBackwardDescriptor, ReduceDescriptor, select
 from numba_baracuda.core.dtypes import BY_NAME
+from numba_baracuda.plans.plan import Plan
 
 from .case import Arrays, Bind, Spec
 from .checks import Truth
@@ -84,8 +85,12 @@ class ReduceCase:
     def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
         return reduce_truth(xp, self.op, operands)
 
+    def plan(self) -> Plan:
+        """What is run."""
+        return select(self._descriptor)
+
     def prepare(self, xp: Any) -> tuple[str, Bind]:
-        plan = select(self._descriptor)
+        plan = self.plan()
         workspace = xp.empty(plan.workspace_size, xp.uint8) if plan.workspace_size else None
 
         def bind(operands: Mapping[str, Any]) -> Callable[[], None]:

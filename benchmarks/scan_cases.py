@@ -10,6 +10,7 @@ from typing import Any
 import numba_baracuda as nb
 from numba_baracuda import OPS, PlanPreference, select
 from numba_baracuda.core.dtypes import BY_NAME
+from numba_baracuda.plans.plan import Plan
 
 from .case import Arrays, Bind, Spec
 from .checks import Truth
@@ -79,8 +80,12 @@ class ScanCase:
     def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
         return scan_truth(xp, self.op, operands, self.axis, self.reverse)
 
+    def plan(self) -> Plan:
+        """What is run."""
+        return select(self._descriptor, PlanPreference(deterministic=self.deterministic))
+
     def prepare(self, xp: Any) -> tuple[str, Bind]:
-        plan = select(self._descriptor, PlanPreference(deterministic=self.deterministic))
+        plan = self.plan()
         workspace = xp.empty(plan.workspace_size, xp.uint8) if plan.workspace_size else None
 
         def bind(operands: Mapping[str, Any]) -> Callable[[], None]:

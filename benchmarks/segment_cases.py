@@ -118,7 +118,8 @@ class SegmentCase:
         given = {"input": uniform(xp, rng, made["d_output"].shape, self.element), **made, "output": made["d_output"]}
         return cast(xp, segment_truth(xp, self.op.removesuffix("_backward"), given).value, self.element)
 
-    def _plan(self) -> Any:
+    def plan(self) -> Plan:
+        """What is run."""
         indexed = "permuted" if self.indexed else ""
         descriptor = SegmentDescriptor(self.op, self.rows, self.columns, self.segments, self.element, self.index, indexed=indexed)
         if not self.variant:
@@ -132,7 +133,7 @@ class SegmentCase:
         return segment_truth(xp, self.op, operands)
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
-        plan = self._plan()
+        plan = self.plan()
         workspace = xp.empty(plan.workspace_size, xp.uint8) if plan.workspace_size else None
 
         def bind(operands: Mapping[str, Any]) -> Callable[[], None]:

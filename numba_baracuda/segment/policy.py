@@ -33,7 +33,7 @@ class RowWise(Policy):
 
     threads_per_block: int = compiled(256, THREADS)
     vector_bytes: int = chosen(16, *ACCESSES)  #: of the widest access to a row, in all kernels of the family
-    max_group_threads: int = 128  #: threads that share a row
+    max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class FoldTiles(Policy):
     max_tile_rows: int = multiple(192, 16)  #: rows that a group walks at most
     grid_blocks_per_multiprocessor: int = 2  #: full ones; tiles get shorter where there are fewer rows
     min_blocks_per_multiprocessor: int = 0
-    max_group_threads: int = 128  #: threads that share a row
+    max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
     split_bytes: int = 8  #: an access of so many bytes is halved where a row has few: else a warp walks ten tiles, whose runs end at ten times
     split_accesses: int = 4  #: accesses of a row below which it has few
     guarded_columns: int = 4  #: columns of a thread at most in a fold behind a guard: of more the compiler unrolls none, and little of it ever runs
@@ -57,7 +57,7 @@ class FoldNarrow(Policy):
 
     threads_per_block: int = compiled(128, THREADS)
     items_per_thread: int = chosen(8, 8, 16)  #: neighbouring rows that a thread takes at a time, so that 16-byte accesses fit; 0 where rows are wider
-    max_row_bytes: int = 16  #: of rows that are narrow
+    max_row_bytes: int = chosen(16, 2, 4, 8, 16)  #: of rows that are narrow
     long_segment_rows: int = 16  #: rows of a segment in the mean from which on a thread takes 16, as few runs end among them
     long_row_bytes: int = 4  #: of rows of which a thread takes 16 then
     max_state_scalars: int = 8  #: scalars of a row's state at most
@@ -81,7 +81,7 @@ class FoldCarries(Policy):
     items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: carries whose loads a thread issues before it uses the first
     vector_bytes: int = chosen(16, 4, 8, 16)  #: of the states that a thread has; a block of so many threads has few registers
     min_blocks_per_multiprocessor: int = 1
-    max_group_threads: int = 32
+    max_group_threads: int = chosen(32, 8, 16, 32)
     grid_blocks_per_multiprocessor: int = 2  #: where only the device knows how many carries there are
 
 
@@ -108,7 +108,7 @@ class FoldRanges(Policy):
     grid_blocks_per_multiprocessor: int = 8
     max_state_bytes: int = 64 << 10  #: of shared memory for the states of a range
     min_blocks_per_multiprocessor: int = 2
-    max_group_threads: int = 32
+    max_group_threads: int = chosen(32, 8, 16, 32)
     #: From how many rows in all and in a segment leaving bits out of the sort pays, and for rows of how many bytes. It saves 17 to 33 % of the time
     #: of ids drawn uniformly; where most rows are of few segments it takes 3 to 10 % more.
     min_rows: int = 8_000_000
