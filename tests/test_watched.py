@@ -10,12 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import loss_cases
 import numpy as np
 import pytest
+import reduce_cases
 import samples
-import test_loss
-import test_reduce
-import test_scan
+import scan_cases
+import scan_reference
 from kinds import Kind
 from samples import Sample
 
@@ -277,15 +278,15 @@ def reduce(
     """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        found, real = OPS[f"reduce_{op}"], test_reduce.values
+        found, real = OPS[f"reduce_{op}"], reduce_cases.values
 
         def values(*given: Any) -> Any:
             made = real(*given)
             return np.where(np.random.default_rng(4).random(made.shape) < zeros, 0, made).astype(made.dtype)
 
-        monkeypatch.setattr(test_reduce, "values", values)
+        monkeypatch.setattr(reduce_cases, "values", values)
         axes = reduced_axes(found.name, axis, len(shape))
-        given = test_reduce.operands(found, shape, axes, element, **options)
+        given = reduce_cases.operands(found, shape, axes, element, **options)
         out = {"out": kind.transpose(kind.array(np.empty(shape[::-1], given["dy"].dtype)), (1, 0))} if moved else {}
         arrays = {each: kind.array(array) for each, array in given.items()}
         if late:
@@ -296,9 +297,9 @@ def reduce(
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
             using(FoldColumns, min_split_batches=batches),
         ):  # fmt: skip
-            got = kind.numpy(test_reduce.run(found, arrays, shape, axis, **options, **out))
+            got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
-        test_reduce.assert_close(got, test_reduce.truth(found, given, shape, axes, **more | options), element, found.name)
+        reduce_cases.assert_close(got, reduce_cases.truth(found, given, shape, axes, **more | options), element, found.name)
 
     _add(name, case)
 
@@ -377,9 +378,9 @@ def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 6
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         stem = op.removesuffix("_backward")
-        x = test_scan.values(stem, shape)
+        x = scan_cases.values(stem, shape)
         with narrow(threads), kind.schedule(SEED):
-            (test_scan.check if stem == op else test_scan.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
+            (scan_cases.check if stem == op else scan_cases.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
     _add(name, case)
 
@@ -391,7 +392,7 @@ def winners(name: str, op: str, shape: tuple[int, ...], axis: int, small: bool =
         x = np.random.default_rng(3).integers(0, 9, shape).astype(np.float32)
         with narrow() if small else contextlib.nullcontext(), kind.schedule(SEED):
             y, places = map(kind.numpy, getattr(nb, op)(kind.array(x), axis, return_indices=True, **options))
-        np.testing.assert_array_equal(y, test_scan.truth(op, x, axis, options.get("reverse", False)))
+        np.testing.assert_array_equal(y, scan_reference.scanned(op, x, axis, reverse=options.get("reverse", False)))
         np.testing.assert_array_equal(np.take_along_axis(x, places, axis), y)
 
     _add(name, case)
@@ -414,13 +415,13 @@ for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), (
 
 def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of arrays that begin and end inside of an access, beyond which nobody may read or write."""
-    x = test_scan.values("cumsum", (3, 1101))
+    x = scan_cases.values("cumsum", (3, 1101))
     late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
     late[...] = x
     for reverse in (False, True):
         with narrow(), kind.schedule(SEED):
             nb.cumsum(late, 1, out=out, reverse=reverse)
-        np.testing.assert_allclose(kind.numpy(out), test_scan.truth("cumsum", x, 1, reverse), atol=1e-4)
+        np.testing.assert_allclose(kind.numpy(out), scan_reference.scanned("cumsum", x, 1, reverse=reverse), atol=1e-4)
 
 
 _add("cumsum of peeled rows that begin late", late_rows)
@@ -455,7 +456,7 @@ def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 10
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         with kind.schedule(SEED):
-            test_loss.check(kind, *test_loss.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
+            loss_cases.check(kind, *loss_cases.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
 
     _add(name, case)
 
@@ -464,7 +465,7 @@ loss("losses", 11, 70)
 loss("losses side by side", 11, 128)
 loss("losses of odd rows", 11, 127)
 loss("losses of wide rows", 5, 1931)
-loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=test_loss.CLASS_WEIGHTS)
+loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=loss_cases.CLASS_WEIGHTS)
 loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
 loss("losses of halves, summed in float32", 10, 70, "bf16", 4, grad_weight_accum="f32")
 loss("losses, gradient given", 10, 70, dy=np.array([0.375], np.float32))
@@ -475,7 +476,7 @@ def all_results(name: str, **options: Any) -> None:
     """Checked and unchecked runs give the same bits, which the tests of losses say are right."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        x, w, target = map(kind.array, test_loss.problem(11, 3, 70))
+        x, w, target = map(kind.array, loss_cases.problem(11, 3, 70))
         asked = dict.fromkeys(("grad_input", "grad_weight", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), True)
         made = []
         for seed in (None, SEED):
@@ -491,7 +492,7 @@ def all_results(name: str, **options: Any) -> None:
 
 
 def added(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, w, target = map(kind.array, test_loss.problem(10, 3, 70, "bf16"))
+    x, w, target = map(kind.array, loss_cases.problem(10, 3, 70, "bf16"))
     made = []
     for seed in (None, SEED):
         held = kind.array(np.ones(w.shape, w.dtype))
