@@ -6,45 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scan_reference
 from kinds import Kind
+from references import Array
+from scan_cases import EVERY, FORWARD, PLACED, check, check_backward, operands, run, values
+from scan_reference import REFERENCES, scanned
+from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda.core.dtypes import element, numpy_dtype
+from numba_baracuda.core.dtypes import numpy_dtype
 
 F, INF, NAN = np.float32, np.inf, np.nan
-FOLDS = {
-    "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum, "logcumsumexp": np.logaddexp,
-}  # fmt: skip
-BEGINNING = {"cumsum": 0.0, "cumprod": 1.0, "cummax": -INF, "cummin": INF, "logcumsumexp": -INF}
 OPTIONS = ({}, {"reverse": True}, {"exclusive": True}, {"initial": 0.5}, {"exclusive": True, "reverse": True, "initial": 2.0})
-EVERY = pytest.mark.parametrize("name", list(FOLDS))
-
-
-def values(name: str, shape: tuple[int, ...], dtype: str = "f32") -> Any:
-    rng = np.random.default_rng(5)
-    x = rng.uniform(0.9, 1.1, shape) * rng.choice([-1, 1], shape) if name == "cumprod" else rng.standard_normal(shape)
-    return x.astype(numpy_dtype(dtype))
-
-
-def truth(name: str, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any) -> Any:
-    wide = np.moveaxis(x.astype(np.float64), axis, -1)
-    wide = wide[..., ::-1] if reverse else wide
-    start = np.full((*wide.shape[:-1], 1), BEGINNING[name] if initial is None else initial)
-    with np.errstate(invalid="ignore"):
-        made = FOLDS[name].accumulate(np.concatenate([start, wide], -1), axis=-1)
-    made = made[..., :-1] if exclusive else made[..., 1:]
-    return np.moveaxis(made[..., ::-1] if reverse else made, -1, axis)
-
-
-def check(kind: Kind, name: str, x: Any, axis: int, given: Any = None, **options: Any) -> None:
-    got = kind.numpy(getattr(nb, name)(kind.array(x) if given is None else given, axis, **options)).astype(np.float64)
-    wanted = truth(name, x, axis, **options)
-    terms = (
-        FOLDS["cumsum"].accumulate(np.abs(x.astype(np.float64)), axis=axis) if name == "cumsum" else np.abs(np.where(np.isfinite(wanted), wanted, 0))
-    )
-    scale = np.max(terms, initial=0.0) + 1 + abs(options.get("initial") or 0)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=float(element(x.dtype).tolerance(max(1, x.shape[axis])) * scale))
-
 
 SHAPES = [
     ((6, 300), 1), ((300, 10), 0), ((4, 3001), 1), ((5000,), 0), ((900, 3), 0), ((3, 20, 5), 1), ((70, 3), -1), ((1, 1), 1), ((33, 4), 1),
@@ -77,119 +50,60 @@ def test_strides(kind: Kind) -> None:
             check(kind, "cumsum", array, axis, view, reverse=axis == 0)
 
 
-def test_infinities_and_nan(kind: Kind) -> None:
+@EVERY
+def test_infinities_and_nan(kind: Kind, name: str) -> None:
     x = np.array([[NAN, 1, 2, 0], [-INF, 1, -INF, 2], [1, NAN, 2, 3], [1, INF, 2, NAN], [-INF, -INF, INF, 1]], F)
-    for name in ("cummax", "cummin", "logcumsumexp", "cumsum"):
-        for array, axis in ((x, 1), (x.T.copy(), 0)):
-            with np.errstate(invalid="ignore"):
-                np.testing.assert_allclose(kind.numpy(getattr(nb, name)(kind.array(array), axis)), truth(name, array, axis), rtol=1e-6)
+    for array, axis in ((x, 1), (x.T.copy(), 0)):
+        check(kind, name, array, axis)
 
 
-def backward_truth(
-    name: str, dy: Any, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any
-) -> Any:  # fmt: skip
-    """By definition: Σ over i of dy[i] · ∂y[i]/∂x[j], one derivative after the other, in float64."""
-    g, w = (np.moveaxis(each.astype(np.float64), axis, -1)[..., :: -1 if reverse else 1] for each in (dy, x))
-    made, n = np.zeros_like(w), w.shape[-1]
-    begin = BEGINNING[name] if initial is None else initial
-    y = np.moveaxis(truth(name, x, axis, reverse, exclusive, initial), axis, -1)[..., :: -1 if reverse else 1]
-    others, product = np.empty_like(w), np.full(w.shape[:-1], float(begin))  # of what is behind, without each element, and of all
-    for i in range(n):
-        behind = range(i if exclusive else i + 1)
-        if name == "cumprod" and len(behind):
-            last = len(behind) - 1
-            others[..., :last] *= w[..., last : last + 1]
-            others[..., last] = product
-            product = product * w[..., last]
-            made[..., : len(behind)] += g[..., i : i + 1] * others[..., : len(behind)]
-        elif name == "cumsum":
-            made[..., : len(behind)] += g[..., i : i + 1]
-        elif name == "logcumsumexp":
-            with np.errstate(invalid="ignore"):
-                share = np.where(y[..., i : i + 1] == -INF, 0, np.exp(w[..., : len(behind)] - y[..., i : i + 1]))
-            made[..., : len(behind)] += g[..., i : i + 1] * share
-        elif len(behind):
-            seen = w[..., : len(behind)]
-            place = np.where(np.isnan(seen).any(-1), np.isnan(seen).argmax(-1), (seen if name == "cummax" else -seen).argmax(-1))
-            best = np.take_along_axis(seen, place[..., None], -1)
-            beaten = False if initial is None else (best <= begin if name == "cummax" else best >= begin)
-            np.put_along_axis(made, place[..., None], np.take_along_axis(made, place[..., None], -1) + np.where(beaten, 0, g[..., i : i + 1]), -1)
-    return np.moveaxis(made[..., :: -1 if reverse else 1], -1, axis)
+# ---------------------------------------------------------------- the references
 
 
-def factored(dy: Any, x: Any, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any) -> tuple[Any, Any]:
-    """The gradient of cumprod as p · s, p the product before an element and s the sum behind it, where a factor of 0 makes a term 0.
-
-    And where its order decides: s is summed term by term and by Horner's rule, which differ where infinities of both signs meet, and where s nearly
-    cancels the sign of an infinite p · s is anyone's. An exclusive product is the inclusive one of the element before.
-    """
-    g, w = (np.moveaxis(each.astype(np.float64), axis, -1)[..., :: -1 if reverse else 1] for each in (dy, x))
-    before = np.moveaxis(truth("cumprod", x, axis, reverse, True, initial), axis, -1)[..., :: -1 if reverse else 1]
-    if exclusive:
-        g, w, before = g[..., 1:], w[..., :-1], before[..., :-1]
-    terms, nested, summed, sizes = np.zeros_like(w), np.zeros_like(w), np.zeros_like(w), np.zeros_like(w)
-    behind = np.zeros(w.shape[:-1])
-
-    def times(a: Any, b: Any) -> Any:
-        return np.where((a == 0) | (b == 0), 0, a * b)
-
-    for j in range(w.shape[-1] - 1, -1, -1):
-        terms[..., j], nested[..., j] = g[..., j], g[..., j] + behind
-        summed[..., j], sizes[..., j] = terms[..., j:].sum(-1), abs(terms[..., j:]).sum(-1)
-        terms[..., j:], behind = times(terms[..., j:], w[..., j : j + 1]), times(nested[..., j], w[..., j])
-    unsure = (nested != summed) & ~(np.isnan(nested) & np.isnan(summed)) & ~(np.isfinite(nested) & np.isfinite(summed))
-    unsure |= np.isinf(before) & (abs(summed) <= 1e-4 * sizes) & (sizes > 0)
-    made = before * summed
-    if exclusive and x.size:
-        made, unsure = (np.concatenate([each, np.zeros((*each.shape[:-1], 1), each.dtype)], -1) for each in (made, unsure))
-    return tuple(np.moveaxis(each[..., :: -1 if reverse else 1], -1, axis) for each in (made, unsure))
+def test_every_op_has_a_reference() -> None:
+    assert {op.name for op in FORWARD} == set(REFERENCES), "a new row wants a reference in tests/scan_reference.py"
 
 
-def gradient(kind: str, operands: dict[str, Any], axis: int) -> tuple[Any, Any]:
-    """Of long rows, in float64 by a walk along the axis, and what its rounding is measured by."""
-    moved = {name: np.moveaxis(array.astype(np.float64), axis, 0) for name, array in operands.items()}
-    dy, n = moved["dy"], operands["dy"].shape[axis]
-    if kind in ("cummax", "cummin"):
-        x, made, scale = moved["x"], np.zeros_like(dy), np.zeros_like(dy)
-        best, place = x[0].copy(), np.zeros(x.shape[1:], np.int64)
-        columns = np.indices(x.shape[1:])
-        for k in range(n):
-            later = x[k] > best if kind == "cummax" else x[k] < best
-            best, place = np.where(later, x[k], best), np.where(later, k, place)
-            np.add.at(made, (place, *columns), dy[k])
-            np.add.at(scale, (place, *columns), abs(dy[k]))
-        return np.moveaxis(made, 0, axis), np.moveaxis(scale, 0, axis)
-    made, scale = np.empty_like(dy), np.empty_like(dy)
-    behind, size = np.zeros(dy.shape[1:]), np.zeros(dy.shape[1:])
-    for k in range(n - 1, -1, -1):
-        share, weight = np.ones_like(behind), np.ones_like(behind)
-        if kind == "cumprod":
-            share, weight = moved["x"][k], moved["y"][k - 1] if k else np.ones_like(behind)
-        if kind == "logcumsumexp":
-            share = np.exp((moved["y"][k - 1] if k else -np.inf) - moved["y"][k])
-            weight = np.exp(moved["x"][k] - moved["y"][k])
-        made[k], scale[k] = weight * (dy[k] + behind), abs(weight) * (abs(dy[k]) + size)
-        behind, size = share * (dy[k] + behind), abs(share) * (abs(dy[k]) + size)
-    return np.moveaxis(made, 0, axis), np.moveaxis(scale, 0, axis)
+@EVERY
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_gradients_of_references_are_finite_differences(name: str, options: dict[str, Any]) -> None:
+    rng, step = np.random.default_rng(7), 1e-6
+    for shape, axis in (((2, 9), 1), ((4, 1), 1), ((3, 2), 0)):
+        x, dy = rng.permutation(np.linspace(-1.45, 1.4, int(np.prod(shape)))).reshape(shape), rng.standard_normal(shape)
+        found = scan_reference.gradient(name, dy, x, scanned(name, x, axis, **options), axis, **options)
+        for index in np.ndindex(shape):
+            apart = np.zeros(shape)
+            apart[index] = step
+            above, below = (scanned(name, each, axis, **options) for each in (x + apart, x - apart))
+            changed = above != below  # what is before the first element may be infinite
+            slope = (dy[changed] * (above[changed] - below[changed])).sum() / (2 * step)
+            assert found.value[index] == pytest.approx(slope, rel=1e-6, abs=1e-8), (shape, index)
+        assert (found.size >= abs(found.value) * (1 - 1e-12)).all() and not found.free.any()
 
 
-def backward(kind: Kind, name: str, dy: Any, x: Any, axis: int, views: Any = None, **options: Any) -> Any:
-    """The gradient by the library, y as the forward op rounds it."""
-    dy_given, x_given = views or (kind.array(dy), kind.array(x))
-    wanted = nb.OPS[f"{name}_backward"].operands
-    given = {"dy": dy_given, "x": x_given}
-    if any(operand.name == "y" for operand in wanted):
-        given["y"] = kind.array(truth(name, x, axis, **options).astype(x.dtype))
-    return kind.numpy(getattr(nb, f"{name}_backward")(*[given[operand.name] for operand in wanted[:-1]], axis, **options)).astype(np.float64)
+def kept_in(dtype: Any, name: str, x: Array) -> Array:
+    """A scan along the last axis whose state is rounded to the dtype of x after every element."""
+    made = x.copy()
+    for k in range(1, x.shape[-1]):
+        made[..., k] = REFERENCES[name].fold(made[..., k - 1].astype(np.float64), x[..., k].astype(np.float64)).astype(dtype)
+    return made
 
 
-def check_backward(kind: Kind, name: str, x: Any, axis: int, views: Any = None, **options: Any) -> None:
-    dy = np.random.default_rng(8).standard_normal(x.shape).astype(x.dtype)
-    got, wanted = backward(kind, name, dy, x, axis, views and (views(dy), views(x)), **options), backward_truth(name, dy, x, axis, **options)
-    terms = backward_truth(name, np.abs(dy), np.abs(x) if name == "cumprod" else x, axis, **options)
-    scale = np.max(np.abs(terms), initial=0.0) + 1
-    scale *= 4 if name == "logcumsumexp" else 1  # x and y are as far apart as log n, and what is rounded is y
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=float(element(x.dtype).tolerance(max(1, x.shape[axis])) * scale))
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@EVERY
+def test_a_state_that_is_no_wider_than_a_half_is_noticed(name: str, dtype: str) -> None:
+    x = values(name, (6, 150), dtype)
+    wanted, rounded = scan_reference.truth(name, x, 1), kept_in(x.dtype, name, x)
+    assert_close(wanted.value.astype(x.dtype), wanted, dtype, name)
+    assert_close(kept_in(F, name, x.astype(F)).astype(x.dtype), wanted, dtype, name)
+    if (wanted.scale == 0).all():  # nothing is rounded
+        assert_close(rounded, wanted, dtype, name)
+    else:
+        with pytest.raises(AssertionError, match=f"{name}: .* elements are wrong"):
+            assert_close(rounded, wanted, dtype, name)
+
+
+# ---------------------------------------------------------------- gradients
 
 
 @EVERY
@@ -234,29 +148,31 @@ def test_gradients_where_products_leave_the_range(kind: Kind) -> None:
     y = np.where(np.arange(300) < 200, np.minimum(np.cumprod(x.astype(np.float64), 1), 1e30), 0).astype(F)
     got = kind.numpy(nb.cumprod_backward(kind.array(dy), kind.array(x), kind.array(y), 1))
     assert np.isfinite(got).all()
-    np.testing.assert_allclose(got[0, :60], backward_truth("cumprod", dy[:, :60], x[:, :60], 1)[0], rtol=1e-5)
+    np.testing.assert_allclose(got[0, :60], scan_reference.gradient("cumprod", dy[:, :60], x[:, :60], y[:, :60], 1).value[0], rtol=1e-5)
 
 
 def test_logcumsumexp_far_apart(kind: Kind) -> None:
     x = np.tile(np.array([900, -900, 0, 900], F), (2, 40))
     for axis, array in ((1, x), (0, x.T.copy())):
-        np.testing.assert_allclose(kind.numpy(nb.logcumsumexp(kind.array(array), axis)), truth("logcumsumexp", array, axis), rtol=1e-6)
+        check(kind, "logcumsumexp", array, axis)
         check_backward(kind, "logcumsumexp", array, axis)
 
 
 def test_nan_and_infinities_in_gradients(kind: Kind) -> None:
     x = np.array([[NAN, 1, 2, 0], [-INF, 1, -INF, 2], [1, NAN, 2, 3], [1, INF, 2, NAN], [-INF, -INF, INF, 1], [-INF, -INF, -INF, -INF]], F)
     dy = np.arange(1, 25, dtype=F).reshape(6, 4)
-    for name in ("cummax", "cummin"):
-        for array, given, axis in ((x, dy, 1), (x.T.copy(), dy.T.copy(), 0), (np.tile(x, (1, 150)), np.tile(dy, (1, 150)), 1)):
+    for name in PLACED:
+        op = nb.OPS[f"{name}_backward"]
+        for array, upstream, axis in ((x, dy, 1), (x.T.copy(), dy.T.copy(), 0), (np.tile(x, (1, 150)), np.tile(dy, (1, 150)), 1)):
             for options in OPTIONS[:3]:
-                wanted = backward_truth(name, given, array, axis, **options)
-                np.testing.assert_array_equal(backward(kind, name, given, array, axis, **options), wanted)
+                given = operands(op, array, axis, **options) | {"dy": upstream}
+                wanted = scan_reference.gradient(name, upstream, array, array, axis, **options).value
+                np.testing.assert_array_equal(kind.numpy(run(op, {each: kind.array(part) for each, part in given.items()}, axis, **options)), wanted)
     nothing = kind.numpy(nb.logcumsumexp_backward(kind.array(dy[5:]), kind.array(x[5:]), kind.array(x[5:]), 1))
     np.testing.assert_array_equal(nothing, 0)
 
 
-@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("name", PLACED)
 @pytest.mark.parametrize("index_dtype", ["int64", "int32"])
 def test_indices(kind: Kind, name: str, index_dtype: str) -> None:
     rng = np.random.default_rng(3)
@@ -266,7 +182,7 @@ def test_indices(kind: Kind, name: str, index_dtype: str) -> None:
             x[0, 5] = NAN
             for reverse in (False, True):
                 y, places = map(kind.numpy, getattr(nb, name)(kind.array(x), axis, reverse=reverse, return_indices=True, index_dtype=index_dtype))
-                np.testing.assert_array_equal(y.astype(float), truth(name, x, axis, reverse))
+                np.testing.assert_array_equal(y.astype(float), scanned(name, x, axis, reverse=reverse))
                 assert places.dtype == index_dtype
                 np.testing.assert_array_equal(np.take_along_axis(x, places.astype(np.int64), axis).astype(float), y.astype(float))
                 along = np.moveaxis(places, axis, -1)[..., :: -1 if reverse else 1]
@@ -274,10 +190,16 @@ def test_indices(kind: Kind, name: str, index_dtype: str) -> None:
                 np.testing.assert_array_equal(np.diff(along) != 0, (changes != 0) & ~np.isnan(changes) | (np.isnan(changes) & (np.diff(along) != 0)))
                 own = np.arange(x.shape[axis])[:: -1 if reverse else 1]
                 assert ((along == own) | (np.diff(along, prepend=along[..., :1]) == 0)).all()
+
+
+def test_indices_of_what_is_no_element(kind: Kind) -> None:
     x = kind.array(np.array([[1, 3, 2, 5]], F))
     assert kind.numpy(nb.cummax(x, 1, initial=2, return_indices=True)[1]).tolist() == [[-1, 1, 1, 3]]
     assert kind.numpy(nb.cummax(x, 1, exclusive=True, return_indices=True)[1]).tolist() == [[-1, 0, 1, 1]]
     assert kind.numpy(nb.cummin(x, 1, reverse=True, return_indices=True)[1]).tolist() == [[0, 2, 2, 3]]
+
+
+def test_indices_of_signed_zeros(kind: Kind) -> None:
     zeros = kind.array(np.array([[-0.0, 0.0, -0.0]], F))
     for function, signs in ((nb.cummax, [True, False, False]), (nb.cummin, [True, True, True])):
         y, places = function(zeros, 1, return_indices=True)
@@ -310,13 +232,13 @@ def test_wrong_calls(kind: Kind, call: Any, error: type[Exception], says: str) -
         call(kind.array(np.ones((3, 4), F)))
 
 
-@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("name", PLACED)
 def test_results_of_one_memory_are_refused(kind: Kind, name: str) -> None:
     x, function = np.array([[1.0, 3.0, 2.0], [5.0, 4.0, 6.0]]), getattr(nb, name)
     both = kind.array(np.zeros((2, 6)))
-    for values, places in ((both[:, :3], both[:, :3]), (both[:, :3], both[:, 2:5]), (both[:, ::2], both[:, :3])):
+    for best, places in ((both[:, :3], both[:, :3]), (both[:, :3], both[:, 2:5]), (both[:, ::2], both[:, :3])):
         with pytest.raises(nb.InvalidProblem, match=f"{name}: indices overlaps y, wants memory of its own"):
-            function(kind.array(x), out=(values, places.view(np.int64)), return_indices=True)
+            function(kind.array(x), out=(best, places.view(np.int64)), return_indices=True)
     y, indices = function(kind.array(x), out=(both[:, ::2], both.view(np.int64)[:, 1::2]), return_indices=True)
     expected, order = function(kind.array(x), return_indices=True)
     np.testing.assert_array_equal(kind.numpy(y), kind.numpy(expected))
