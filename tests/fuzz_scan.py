@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import test_scan
-import test_scan_integers
+import scan_cases
+import scan_reference
 from fuzz_arrays import drawn_shape, random_values, repeated, sprinkled
 from fuzz_families import Case, NoReference, Problem, drawn_options, met
-from references import Array, Truth, is_whole
+from references import Array, is_whole
 
 import numba_baracuda as nb
 from numba_baracuda.core.dtypes import numpy_dtype
@@ -22,8 +23,8 @@ class Scan:
     """One axis of an array of any rank."""
 
     def check(self, op: Op) -> None:
-        if op.name.removesuffix("_backward") not in test_scan.FOLDS:
-            raise NoReference(f"{op.name}: test_scan.FOLDS has no truth for it")
+        if op.name.removesuffix("_backward") not in scan_reference.REFERENCES:
+            raise NoReference(f"{op.name}: scan_reference.REFERENCES has no truth for it")
 
     def draw(self, rng: np.random.Generator, op: Op, element: str, most: int, habits: np.random.Generator) -> Case:
         rank = int(habits.choice([1, 1, 2, 2, 2, 2, 3, 3, 4, 8]))
@@ -46,18 +47,19 @@ class Scan:
     def problem(self, op: Op, case: Case) -> Problem:
         rng, shape, axis = np.random.default_rng(case.seed), case.shape, case.settings["axis"]
         name, dtype = op.name.removesuffix("_backward"), numpy_dtype(case.element)
+        factors = scan_reference.REFERENCES[name].factors
         asked = {key: each for key, each in case.options.items() if key in ("reverse", "exclusive", "initial")}
         indices = bool(case.options.get("return_indices"))
         x = random_values(rng, shape, case.element)
-        if name == "cumprod":
+        if factors:
             spread = min(0.3, 3 / np.sqrt(shape[axis] + 1))
             x = (rng.choice([-1.0, 1.0], shape) * np.exp(rng.uniform(-spread, spread, shape))).astype(dtype)
-        given = {"x": repeated(sprinkled(rng, x, case.values, name == "cumprod"), case.layouts.get("x"))}
+        given = {"x": repeated(sprinkled(rng, x, case.values, factors), case.layouts.get("x"))}
         if op.backward is None:
             calm = case.values if case.values != "extreme" else "whole"
             given["dy"] = repeated(sprinkled(rng, random_values(rng, shape, case.element), calm), case.layouts.get("dy"))
             with np.errstate(all="ignore"):
-                given["y"] = test_scan.truth(name, given["x"], axis, **asked).astype(dtype)
+                given["y"] = scan_reference.scanned(name, given["x"], axis, **asked).astype(dtype)
         given = {operand.name: given[operand.name] for operand in op.operands[:-1]}
         output = op.operands[-1].name
         whole = dtype.kind in "bi"
@@ -76,40 +78,12 @@ class Scan:
             if indices:
                 np.testing.assert_array_equal(results["indices"], _winners(name, given["x"], axis, **asked))
             if whole:
-                np.testing.assert_array_equal(results[output], test_scan_integers.truth(name, given["x"], axis, made_of, **asked))
+                np.testing.assert_array_equal(results[output], scan_reference.scanned(name, given["x"], axis, made_of, **asked))
                 return
-            with np.errstate(all="ignore"):
-                wanted, scale = (_backward if op.backward is None else _forward)(name, given, axis, asked)
-            truth = Truth(_held(wanted, dtype), np.broadcast_to(scale, shape), np.full(shape, max(1, shape[axis])))
-            met(results[output], truth, case.element, op.name)
+            right = scan_cases.truth(op, given, axis, **asked)
+            met(results[output], replace(right, value=_held(right.value, dtype)), case.element, op.name)
 
         return Problem(given, outputs, call, compare)
-
-
-def _forward(name: str, given: dict[str, Array], axis: int, asked: dict[str, Any]) -> tuple[Array, Array]:
-    """A scan, and what its errors are measured by: all terms along the axis."""
-    wanted = test_scan.truth(name, given["x"], axis, **asked)
-    scale = _most(np.cumsum(abs(given["x"].astype(np.float64)), axis) if name == "cumsum" else wanted, axis) + 1 + abs(asked.get("initial") or 0)
-    return wanted, scale + _most(given["x"].astype(np.float64), axis) if name == "logcumsumexp" else scale
-
-
-def _backward(name: str, given: dict[str, Array], axis: int, asked: dict[str, Any]) -> tuple[Array, Array]:
-    """The same of a gradient. Exponentials are of differences from what was rounded when it was saved."""
-    dy, x = given["dy"], given.get("x", np.zeros(given["dy"].shape))
-    if name == "cumprod":
-        wanted, unsure = test_scan.factored(dy, x, axis, **asked)
-        scale = _most(test_scan.factored(abs(dy), abs(x), axis, **asked)[0], axis) + 1
-        return np.where(unsure, 0.0, wanted), np.where(unsure, np.inf, scale)  # such a scale lets any result pass
-    wanted = test_scan.backward_truth(name, dy, x, axis, **asked)
-    scale = _most(test_scan.backward_truth(name, abs(dy), x, axis, **asked), axis) + 1
-    if name == "logcumsumexp":
-        scale = scale * (4 + _most(given["y"].astype(np.float64), axis) + _most(x.astype(np.float64), axis))
-    return wanted, scale
-
-
-def _most(terms: Array, axis: int) -> Array:
-    """The greatest finite size along an axis."""
-    return np.max(np.where(np.isfinite(terms), abs(terms), 0.0), axis=axis, keepdims=True, initial=0.0)
 
 
 def _held(value: Array, dtype: Any) -> Array:

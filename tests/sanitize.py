@@ -13,9 +13,9 @@ import sys
 import cupy as cp
 import numpy as np
 import samples
+import scan_cases
 import test_loss
 import test_reduce
-import test_scan_gpu
 from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
@@ -104,13 +104,13 @@ def main(share: str = "1/1") -> None:
     for op in test_reduce.OTHER[which - 1 :: shares]:
         for shape, axis in REDUCED:
             test_reduce.function(op)(cp.asarray(test_reduce.values(op, shape, "f32")), axis)
-    for op in test_scan_gpu.SCANS[which - 1 :: shares]:
+    for op in scan_cases.OPS[which - 1 :: shares]:
         for (shape, axis), element in itertools.product(SCANNED, ("f32", "f64", "f16")):
-            given = {name: cp.asarray(array.astype(numpy_dtype(element))) for name, array in test_scan_gpu.given(op, shape, axis).items()}
+            given = {name: cp.asarray(array) for name, array in scan_cases.operands_of(op, shape, axis, element).items()}
             for options in ({}, {"reverse": True}, {"deterministic": False}) if element == "f32" else ({},):
-                test_scan_gpu.run(op, given, axis, **options)
+                scan_cases.run(op, given, axis, **options)
             if op.traits["placed"] and op.backward:
-                test_scan_gpu.run(op, given, axis, return_indices=True)
+                scan_cases.run(op, given, axis, return_indices=True)
     for element in ("f32", "f64", "f16", "bf16")[which - 1 :: shares]:
         for rows, width, classes in ((21, 12, 70), (5, 8, 5003), (3, 16, 20_011)):
             losses(element, rows, width, classes)

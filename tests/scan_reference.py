@@ -1,7 +1,7 @@
 """Scans in float64 NumPy: results and gradients, and what the error of each element is measured by.
 
-``REFERENCES`` has a row for each scan of the op table. The functions of a row take arrays whose last axis is the scan's, in its order: ``w`` holds the
-elements, ``y`` their inclusive scan, ``g`` the gradient of y.
+``REFERENCES`` has a row for each scan of the op table. The functions of a row take arrays whose last axis is the scan's, in its order: ``w`` holds
+the elements, ``y`` their inclusive scan, ``g`` the gradient of y.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INF = np.inf
 
 @dataclass(frozen=True)
 class Gradient:
-    """``value``, the sum of the sizes of its terms, and where the order of the arithmetic decides, so that any value will do."""
+    """``value``, ``size`` = Σ |terms| of each element, and where the order of the arithmetic decides, so that any value will do."""
 
     value: Array
     size: Array
@@ -162,11 +162,12 @@ def scanned(
     return laid_back(made[..., :-1] if exclusive else made[..., 1:], axis, reverse)
 
 
-def _measured(value: Array, size: Array, terms: Array) -> Truth:
-    """The accumulator is off by a share of ``size``, the last rounding by a share of the value."""
+def rounded_last(found: Truth) -> Truth:
+    """The same where the accumulator is off by a share of Σ |terms|, and the last rounding by one of the value alone."""
+    value, size = found.value, found.scale
     scale = np.where((value == 0) | (size == 0), size, abs(value))
     ratio = np.divide(size, scale, out=np.ones_like(scale), where=np.isfinite(scale) & (scale > 0))
-    return Truth(value, np.where(np.isfinite(scale), scale, 0.0), terms * ratio**2)
+    return Truth(value, np.where(np.isfinite(scale), scale, 0.0), found.terms * ratio**2)
 
 
 def truth(name: str, x: Array, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any) -> Truth:
@@ -178,7 +179,7 @@ def truth(name: str, x: Array, axis: int, reverse: bool = False, exclusive: bool
         size, terms = reference.sizes(w, y, np.arange(1.0, y.shape[-1] + 1))
         part = slice(None, -1) if exclusive else slice(1, None)
         parts = (y[..., part], size[..., part], np.broadcast_to(terms, y.shape)[..., part])
-        return _measured(*(laid_back(each, axis, reverse) for each in parts))
+        return Truth(*(laid_back(each, axis, reverse) for each in parts))
 
 
 def gradient(
@@ -200,9 +201,3 @@ def gradient(
     if exclusive and x.size:
         parts = [np.concatenate([each, np.zeros(edge, each.dtype)], -1) for each in parts]
     return Gradient(*(laid_back(each, axis, reverse) for each in parts))
-
-
-def gradient_truth(name: str, dy: Array, x: Array, y: Array, axis: int, **options: Any) -> Truth:
-    """The gradient, each element with its own Σ |terms|."""
-    made = gradient(name, dy, x, y, axis, **options)
-    return _measured(made.value, made.size, np.full(made.value.shape, x.shape[axis] + 1.0))

@@ -11,7 +11,7 @@ import fuzz_families
 import numpy as np
 import pytest
 import references
-import test_scan
+import scan_cases
 from fuzz_arrays import Layout, Placed
 from fuzz_families import Case
 from kinds import KINDS, Kind
@@ -123,8 +123,8 @@ def test_other_faults_are_found(emulator: Kind, monkeypatch: pytest.MonkeyPatch,
 def test_a_wrong_gradient_of_a_scan_is_found(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("cumsum_backward", "f32", (4, 5), {"axis": 1}, {"reverse": True})
     assert fuzz.failure_of(case) is None
-    right = test_scan.backward_truth
-    monkeypatch.setattr(test_scan, "backward_truth", lambda *given, **options: right(*given))
+    right = scan_cases.truth
+    monkeypatch.setattr(scan_cases, "truth", lambda *given, **options: right(*given))
     assert isinstance(fuzz.failure_of(case), AssertionError)
 
 

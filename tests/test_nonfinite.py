@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_scan
 from kinds import Kind
+from scan_cases import EVERY as EVERY_SCAN
+from scan_reference import REFERENCES, gradient, scanned
 
 import numba_baracuda as nb
 
@@ -175,65 +176,20 @@ def test_too_few_rows_for_the_correction(kind: Kind) -> None:
 # ---------------------------------------------------------------- scans
 
 
-def _scan_sum(g: Array, x: Array, y: Array) -> Array:
-    return g[:, ::-1].cumsum(axis=1)[:, ::-1]
-
-
-def _scan_prod(g: Array, x: Array, y: Array) -> Array:
-    made, unsure = test_scan.factored(g, x, 1)
-    return np.where(unsure, AMBIGUOUS, made)
-
-
-def _scan_extreme(sign: int) -> Callable[[Array, Array, Array], Array]:
-    def gradient(g: Array, x: Array, y: Array) -> Array:
-        found, winner, rows = np.zeros_like(x), np.zeros(len(x), int), np.arange(len(x))
-        for i in range(x.shape[1]):
-            best = x[rows, winner]
-            winner = np.where((sign * x[:, i] > sign * best) | (np.isnan(x[:, i]) & ~np.isnan(best)), i, winner)
-            found[rows, winner] += g[:, i]
-        return found
-
-    return gradient
-
-
-def _scan_logsumexp(g: Array, x: Array, y: Array) -> Array:
-    found = np.zeros_like(x)
-    for i in range(x.shape[1]):
-        at = y[:, i : i + 1]
-        found[:, : i + 1] += np.where(at == -INF, 0, g[:, i : i + 1] * np.exp(x[:, : i + 1] - at))
-    return found
-
-
-SCANS: dict[str, tuple[Callable[[Array], Array], Callable[[Array, Array, Array], Array]]] = {
-    "cumsum": (lambda x: x.cumsum(axis=1), _scan_sum),
-    "cumprod": (lambda x: x.cumprod(axis=1), _scan_prod),
-    "cummax": (lambda x: np.maximum.accumulate(x, axis=1), _scan_extreme(1)),
-    "cummin": (lambda x: np.minimum.accumulate(x, axis=1), _scan_extreme(-1)),
-    "logcumsumexp": (lambda x: np.logaddexp.accumulate(x, axis=1), _scan_logsumexp),
-}
-
-
 @EVERY_LENGTH
 @pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("name", SCANS)
+@EVERY_SCAN
 def test_scans(kind: Kind, name: str, exclusive: bool, length: str) -> None:
-    """An exclusive result is the inclusive one of the element before, and nothing depends on the last element."""
-    x = SLICES[length]()
-    g = np.resize([2.0, -3.0, 0.5, 4.0, -1.0], x.size).reshape(x.shape)
-    if name in ("cumsum", "cumprod", "cummax", "cummin"):
+    x, op = SLICES[length](), nb.OPS[f"{name}_backward"]
+    g = np.resize([2.0, -3.0, 0.5, 4.0, -1.0], x.shape)
+    if name != "logcumsumexp":
         g[::5, 1], g[1::5, 0], g[2::5, 2] = INF, NAN, -INF
-    if name == "cumprod":
+    if REFERENCES[name].factors:
         g[3::5, 1] = 0
-    with np.errstate(all="ignore"):
-        y = SCANS[name][0](x)
-        if exclusive:
-            wanted = np.zeros_like(x)
-            wanted[:, :-1] = SCANS[name][1](g[:, 1:], x[:, :-1], y[:, :-1])
-            y = np.hstack([np.full_like(y[:, :1], test_scan.BEGINNING[name]), y[:, :-1]])
-        else:
-            wanted = SCANS[name][1](g, x, y)
+    y = scanned(name, x, 1, exclusive=exclusive)
+    right = gradient(name, g, x, y, 1, exclusive=exclusive)
+    wanted = np.where(right.free, AMBIGUOUS, right.value)
     known = {"dy": g.astype(np.float32), "x": x.astype(np.float32), "y": y.astype(np.float32)}
-    op = nb.OPS[f"{name}_backward"]
     names = [operand.name for operand in op.operands[:-1]]
     for axis in (1, 0):
         given = [kind.array(known[each] if axis else known[each].T.copy()) for each in names]

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scan_reference
 from kinds import Kind
+from scan_cases import EVERY_INTEGER, FORWARD, PLACED, check_integers, numbers
+from scan_reference import REFERENCES
 
 import numba_baracuda as nb
 from numba_baracuda import ElementKind, ScanBackwardDescriptor, ScanDescriptor
 from numba_baracuda.core.dtypes import numpy_dtype
 
-FOLDS = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 OPTIONS: tuple[dict[str, Any], ...] = ({}, {"reverse": True}, {"exclusive": True, "initial": -7}, {"exclusive": True, "reverse": True})
 #: rows of some lanes, of a warp, of a block, odd ones, rows and columns that blocks share out, columns in the middle
 SHAPES = [
@@ -21,56 +23,28 @@ SHAPES = [
 ]  # fmt: skip
 
 
-def numbers(name: str, shape: tuple[int, ...], dtype: str) -> Any:
-    """All of the range; sums and products of these wrap around."""
-    rng = np.random.default_rng(5)
-    if dtype == "bool":
-        return rng.random(shape) < 0.97
-    limits = np.iinfo(numpy_dtype(dtype))
-    x = rng.integers(limits.min, limits.max, shape, endpoint=True, dtype=numpy_dtype(dtype))
-    return x | 1 if name == "cumprod" else x
-
-
-def start_of(name: str, dtype: Any) -> int:
-    return {"cumsum": 0, "cumprod": 1, "cummax": int(np.iinfo(dtype).min), "cummin": int(np.iinfo(dtype).max)}[name]
-
-
-def truth(name: str, x: Any, axis: int, dtype: Any, reverse: bool = False, exclusive: bool = False, initial: int | None = None) -> Any:
-    wide = np.moveaxis(x.astype(dtype), axis, -1)[..., :: -1 if reverse else 1]
-    start = np.full((*wide.shape[:-1], 1), start_of(name, dtype) if initial is None else initial, dtype)
-    made = FOLDS[name].accumulate(np.concatenate([start, wide], -1), axis=-1, dtype=dtype)
-    return np.moveaxis((made[..., :-1] if exclusive else made[..., 1:])[..., :: -1 if reverse else 1], -1, axis)
-
-
-def check(kind: Kind, name: str, x: Any, axis: int, given: Any = None, dtype: str | None = None, **options: Any) -> None:
-    asked = {} if dtype is None else {"dtype": dtype}
-    got = kind.numpy(getattr(nb, name)(kind.array(x) if given is None else given, axis, **asked, **options))
-    wanted = np.dtype(dtype or ("int64" if name in ("cumsum", "cumprod") else x.dtype))
-    assert got.dtype == wanted
-    np.testing.assert_array_equal(got, truth(name, x, axis, wanted, **options))
-
-
-@pytest.mark.parametrize("name", list(FOLDS))
-@pytest.mark.parametrize("dtype", ["i32", "i64", "bool"])
+@EVERY_INTEGER
 def test_values(kind: Kind, name: str, dtype: str) -> None:
-    if dtype == "bool" and name in ("cummax", "cummin"):
-        with pytest.raises(nb.Unsupported, match=f"{name}: element is bool, wants one of f16"):
-            getattr(nb, name)(kind.array(np.ones((3, 4), bool)))
-        return
     for shape, axis in ((5, 300), 1), ((40, 12), 0):
         for options in OPTIONS:
-            check(kind, name, numbers(name, shape, dtype), axis, **options)
+            check_integers(kind, name, numbers(name, shape, dtype), axis, **options)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(op.name, each) for op in FORWARD for each in ("i32", "i64", "bool") if each not in op.elements])
+def test_dtypes_that_a_scan_has_not(kind: Kind, name: str, dtype: str) -> None:
+    with pytest.raises(nb.Unsupported, match=f"{name}: element is {dtype}, wants one of f16"):
+        getattr(nb, name)(kind.array(np.ones((3, 4), numpy_dtype(dtype))))
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 @pytest.mark.parametrize("dtype", ["i32", "bool"])
 def test_shapes_and_axes(kind: Kind, shape: tuple[int, ...], axis: int, dtype: str) -> None:
     x = numbers("cumsum", shape, dtype)
-    check(kind, "cumsum", x, axis)
+    check_integers(kind, "cumsum", x, axis)
     if dtype == "i32":
-        check(kind, "cumsum", x, axis, dtype="int32", reverse=True)
+        check_integers(kind, "cumsum", x, axis, dtype="int32", reverse=True)
         got = kind.numpy(nb.cumsum(kind.array(x), axis, deterministic=False))  # sums of integers are the same in any order
-        np.testing.assert_array_equal(got, truth("cumsum", x, axis, np.int64))
+        np.testing.assert_array_equal(got, scan_reference.scanned("cumsum", x, axis, np.int64))
 
 
 def test_layouts_and_places_in_memory(kind: Kind) -> None:
@@ -79,7 +53,7 @@ def test_layouts_and_places_in_memory(kind: Kind) -> None:
     made = kind.array(x)
     for view, array in ((made[:, 1:], x[:, 1:]), (made[:, 3:], x[:, 3:]), (made[::2], x[::2]), (made[:, ::-1], x[:, ::-1]), (made.T, x.T)):
         for axis in (0, 1):
-            check(kind, "cumsum", array, axis, view, reverse=axis == 0)
+            check_integers(kind, "cumsum", array, axis, view, reverse=axis == 0)
     for skip in range(4):
         out = kind.poisoned((1204,), np.int64)
         nb.cumsum(made[0, skip : skip + 1200], 0, out=out[1:1201])
@@ -97,7 +71,7 @@ def test_offsets_of_csr(kind: Kind) -> None:
     assert kind.numpy(nb.cumsum(kind.array(counts), 0, exclusive=True, dtype=np.int32)).dtype == np.int32
 
 
-@pytest.mark.parametrize("name", ["cummax", "cummin"])
+@pytest.mark.parametrize("name", PLACED)
 @pytest.mark.parametrize("dtype", ["i32", "i64"])
 def test_indices(kind: Kind, name: str, dtype: str) -> None:
     """Of the first winner; neighbours of 2⁵³ and the limits of the type are told apart."""
@@ -109,9 +83,9 @@ def test_indices(kind: Kind, name: str, dtype: str) -> None:
         x.swapaxes(axis, -1)[..., :4] = 0
         for reverse in (False, True):
             y, places = map(kind.numpy, getattr(nb, name)(kind.array(x), axis, reverse=reverse, return_indices=True))
-            np.testing.assert_array_equal(y, truth(name, x, axis, x.dtype, reverse))
+            np.testing.assert_array_equal(y, scan_reference.scanned(name, x, axis, x.dtype, reverse))
             along = np.moveaxis(x, axis, -1)[..., :: -1 if reverse else 1]
-            best = FOLDS[name].accumulate(along, axis=-1)
+            best = REFERENCES[name].fold.accumulate(along, axis=-1)
             changes = np.concatenate([np.ones_like(best[..., :1], bool), best[..., 1:] != best[..., :-1]], -1)
             first = np.maximum.accumulate(np.where(changes, np.arange(along.shape[-1]), 0), -1)
             wanted = along.shape[-1] - 1 - first if reverse else first

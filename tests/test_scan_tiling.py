@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from test_scan import EVERY, check, gradient, truth, values
+from scan_cases import EVERY, check, check_backward, values
 
 import numba_baracuda as nb
 from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor
@@ -142,14 +142,7 @@ def test_long_rows_that_begin_near_the_end_of_a_line(kind: Kind, name: str) -> N
 
 
 def check_gradient(kind: Kind, name: str, shape: tuple[int, ...], axis: int, deterministic: bool) -> None:
-    rng = np.random.default_rng(6)
-    x = rng.choice([-1, 1], shape) * np.exp(rng.uniform(-0.02, 0.02, shape)) if name == "cumprod" else rng.standard_normal(shape)
-    x = x.astype(np.float32)
-    given = {"dy": rng.standard_normal(shape).astype(np.float32), "x": x, "y": truth(name, x, axis).astype(np.float32)}
-    wanted, scale = gradient(name, given, axis)
-    operands = [kind.array(given[operand.name]) for operand in OPS[f"{name}_backward"].operands[:-1]]
-    got = kind.numpy(getattr(nb, f"{name}_backward")(*operands, axis, deterministic=deterministic))
-    assert (abs(got - wanted) <= 4e-7 * shape[axis] ** 0.5 * (4 if name == "logcumsumexp" else 1) * (scale + 1e-30)).all()
+    check_backward(kind, name, values(name, shape, spread=0.02), axis, deterministic=deterministic)
 
 
 @EVERY

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import samples
+import scan_cases
+import scan_reference
 import test_loss
 import test_reduce
-import test_scan
 from kinds import Kind
 from samples import Sample
 
@@ -364,9 +365,9 @@ def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 6
         narrow(monkeypatch)
         monkeypatch.setattr(scan_tiling, "FEW_THREADS", threads)
         stem = op.removesuffix("_backward")
-        x = test_scan.values(stem, shape)
+        x = scan_cases.values(stem, shape)
         with kind.schedule(SEED):
-            (test_scan.check if stem == op else test_scan.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
+            (scan_cases.check if stem == op else scan_cases.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
     _add(name, case)
 
@@ -380,7 +381,7 @@ def winners(name: str, op: str, shape: tuple[int, ...], axis: int, small: bool =
         x = np.random.default_rng(3).integers(0, 9, shape).astype(np.float32)
         with kind.schedule(SEED):
             y, places = map(kind.numpy, getattr(nb, op)(kind.array(x), axis, return_indices=True, **options))
-        np.testing.assert_array_equal(y, test_scan.truth(op, x, axis, options.get("reverse", False)))
+        np.testing.assert_array_equal(y, scan_reference.scanned(op, x, axis, reverse=options.get("reverse", False)))
         np.testing.assert_array_equal(np.take_along_axis(x, places, axis), y)
 
     _add(name, case)
@@ -404,13 +405,13 @@ for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), (
 def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of arrays that begin and end inside of an access, beyond which nobody may read or write."""
     narrow(monkeypatch)
-    x = test_scan.values("cumsum", (3, 1101))
+    x = scan_cases.values("cumsum", (3, 1101))
     late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
     late[...] = x
     for reverse in (False, True):
         with kind.schedule(SEED):
             nb.cumsum(late, 1, out=out, reverse=reverse)
-        np.testing.assert_allclose(kind.numpy(out), test_scan.truth("cumsum", x, 1, reverse), atol=1e-4)
+        np.testing.assert_allclose(kind.numpy(out), scan_reference.scanned("cumsum", x, 1, reverse=reverse), atol=1e-4)
 
 
 _add("cumsum of peeled rows that begin late", late_rows)
