@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,3 +104,35 @@ def check_everywhere(*cases: Case) -> None:
                 listing = "\n".join(re.findall(r"/\*[0-9a-f]{4}\*/\s+(.*?);", text))
                 assert all(re.search(pattern, text) for pattern in case.wanted), f"wants {case.wanted} in\n{listing}"
                 assert not any(re.search(pattern, text) for pattern in case.unwanted), f"wants no {case.unwanted} in\n{listing}"
+
+
+def same(got: Any, wanted: Any) -> None:
+    """Equal bits; NaNs equal any NaN."""
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    if got.dtype.kind in "fV":
+        nan = np.isnan(wanted)
+        np.testing.assert_array_equal(np.isnan(got), nan)
+        got, wanted = got[~nan], wanted[~nan]
+    np.testing.assert_array_equal(got.view(f"u{got.itemsize}"), wanted.view(f"u{wanted.itemsize}"))
+
+
+def nearest(value: Fraction, kind: str) -> float:
+    """An exact number rounded to nearest even, in integers; zero comes out positive."""
+    digits, least, largest = (11, -24, 16) if kind == "f16" else (8, -133, 128)
+    if value == 0:
+        return 0.0
+    magnitude = abs(value)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    exponent += magnitude >= Fraction(2) ** exponent
+    step = Fraction(2) ** max(exponent - digits, least)
+    whole, rest = divmod(magnitude, step)
+    whole += rest * 2 > step or (rest * 2 == step and whole % 2 == 1)
+    rounded = whole * step
+    return math.copysign(math.inf if rounded >= Fraction(2) ** largest else float(rounded), value)
+
+
+def chosen(operation: str, a: float, b: float) -> float:
+    """The greater or the lesser of two numbers: NaN wins, and −0 is less than +0."""
+    if a != a or b != b:
+        return math.nan
+    return sorted((a, b), key=lambda x: (x, math.copysign(1, x)))[operation == "max"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import reduce_cases
 import references
 import samples
-import test_reduce
 import tolerance
 from fuzz_arrays import Layout, drawn_shape, picked, random_values, repeated, sprinkled
 from references import Array, Truth, is_whole
@@ -212,8 +212,8 @@ class Reduce:
     """Any axes of an array of any rank."""
 
     def check(self, op: Op) -> None:
-        kind = test_reduce.kind_of(op)
-        if op in test_reduce.OTHER:
+        kind = reduce_cases.kind_of(op)
+        if op in reduce_cases.OTHER:
             if not hasattr(np, kind):
                 raise NoReference(f"{op.name}: NumPy has no {kind}")
         elif f"segment_{op.name.removeprefix('reduce_')}" not in references.REFERENCES:
@@ -231,22 +231,22 @@ class Reduce:
 
     def problem(self, op: Op, case: Case) -> Problem:
         rng, shape = np.random.default_rng(case.seed), case.shape
-        axes = tuple(sorted(test_reduce.reduced_axes(op.name, case.settings["axis"], len(shape))))
+        axes = tuple(sorted(reduce_cases.reduced_axes(op.name, case.settings["axis"], len(shape))))
         kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
         less = tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
-        other, asked = op in test_reduce.OTHER, {name: each for name, each in case.options.items() if name in ("ties", "correction")}
+        other, asked = op in reduce_cases.OTHER, {name: each for name, each in case.options.items() if name in ("ties", "correction")}
         factors = "prod" in op.name
         if other or is_whole(numpy_dtype(case.element)):
             given = {"x": random_values(rng, shape, case.element)}
         else:
-            given = test_reduce.operands(op, shape, axes, case.element, **asked)
+            given = reduce_cases.operands(op, shape, axes, case.element, **asked)
         for name in [name for name in given if name != "y"]:
             given[name] = repeated(sprinkled(rng, given[name], case.values, factors), case.layouts.get(name))
         if "y" in given:
-            forward = next(each for each in test_reduce.FORWARD if each.backward == op.name)
+            forward = next(each for each in reduce_cases.FORWARD if each.backward == op.name)
             chosen = {name: each for name, each in asked.items() if name == "correction"}
             with np.errstate(all="ignore"):
-                given["y"] = test_reduce.truth(forward, {"x": given["x"]}, shape, axes, **chosen).value.astype(given["x"].dtype)
+                given["y"] = reduce_cases.truth(forward, {"x": given["x"]}, shape, axes, **chosen).value.astype(given["x"].dtype)
         output = op.operands[-1]
         squeezed = bool(op.backward or other) and case.options.get("keepdims") is False
         made = shape if not (op.backward or other) else less if squeezed else kept
@@ -256,23 +256,23 @@ class Reduce:
             keywords = keywords | ({"out": out[output.name]} if out else {})
             axis = case.settings["axis"]
             if op.backward or other:
-                return {output.name: test_reduce.function(op)(arrays["x"], axis, **keywords)}
+                return {output.name: reduce_cases.function(op)(arrays["x"], axis, **keywords)}
             named = dict(arrays) if "x" in arrays else {**arrays, "input_shape": shape}
-            return {output.name: test_reduce.function(op)(**named, axis=axis, **keywords)}
+            return {output.name: reduce_cases.function(op)(**named, axis=axis, **keywords)}
 
         def compare(results: dict[str, Array]) -> None:
             got = results[output.name]
             assert got.shape == made, f"the result has shape {got.shape}, wants {made}"
             whole = got.reshape(shape if not (op.backward or other) else kept)
             if other:
-                lines = test_reduce.lined_up(given["x"], axes)
+                lines = reduce_cases.lined_up(given["x"], axes)
                 lines = lines if is_whole(lines.dtype) or lines.dtype == bool else lines.astype(np.float64)
-                wanted = np.asarray(getattr(np, test_reduce.kind_of(op))(lines, axis=0)).reshape(kept)
+                wanted = np.asarray(getattr(np, reduce_cases.kind_of(op))(lines, axis=0)).reshape(kept)
                 np.testing.assert_array_equal(whole, wanted)
                 assert got.dtype == kind, f"the result is {got.dtype}, wants {kind}"
                 return
             ties = {"ties": "all"} if "ties" in op.traits["keywords"] else {}
-            met(whole, test_reduce.truth(op, given, shape, axes, **(ties | asked)), case.element, op.name)
+            met(whole, reduce_cases.truth(op, given, shape, axes, **(ties | asked)), case.element, op.name)
 
         nothing = op.name in ("reduce_argmax", "reduce_argmin") and not all(shape[axis] for axis in axes)
         return Problem(given, {output.name: (made, kind, None)}, call, compare, "wants at least one element" if nothing else None)

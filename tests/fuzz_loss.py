@@ -10,6 +10,7 @@ import loss_reference
 import numpy as np
 from fuzz_arrays import picked, repeated, sprinkled
 from fuzz_families import CALLS, Case, NoReference, Problem
+from loss_cases import GRADIENTS, INPUTS, RETURNED
 from references import Array
 
 import numba_baracuda as nb
@@ -27,9 +28,7 @@ WAYS: dict[str, tuple[Any, ...]] = {
     "chunk": (1, 4, 16, 1000, "lean", "liger"), "grad_weight_accum": ("wide",), "skip_ignored": (True,), "max_workspace_bytes": (1 << 28,),
     "accumulate_grad_weight": (True,),
 }  # fmt: skip
-GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
-RETURNED = ("lse", "z_loss", "accuracy", "predicted")
-_KNOWN = {"input", "weight", "target", "out", "stream", "workspace", *NUMBERS, *ARRAYS, *WAYS, *GRADIENTS, *[f"return_{name}" for name in RETURNED]}
+_KNOWN = {*INPUTS, "out", "stream", "workspace", *NUMBERS, *ARRAYS, *WAYS, *GRADIENTS, *[f"return_{name}" for name in RETURNED]}
 
 
 class Loss:
@@ -41,7 +40,7 @@ class Loss:
     def check(self, op: Op) -> None:
         import inspect
 
-        if op.name not in (self.NAME, f"{self.NAME}_backward"):
+        if op.name not in loss_reference.REFERENCES:
             raise NoReference(f"{op.name}: loss_reference has no truth for it")
         unknown = set(inspect.signature(nb.fused_linear_cross_entropy).parameters) - _KNOWN
         if unknown:

@@ -74,12 +74,19 @@ def stale(found: list[Site]) -> list[str]:
     ]
 
 
+def path_to(name: str) -> str:
+    """The path of a test file, perhaps with a test's name behind it."""
+    file, *test = name.split("::", 1)
+    (path,) = TESTS.rglob(file)
+    return "::".join((str(path), *test))
+
+
 def arguments_of(file: str) -> list[str]:
     """What pytest is told to run for a file, by its name in the tables."""
     import test_watched
 
     named = [
-        [str(TESTS / each)] if ".py" in each else [f"{TESTS / WATCHED}::test_case[{case}]" for case in fnmatch.filter(test_watched.CASES, each)]
+        [path_to(each)] if ".py" in each else [f"{path_to(WATCHED)}::test_case[{case}]" for case in fnmatch.filter(test_watched.CASES, each)]
         for each in mutants.TESTS[file]
     ]
     return list(dict.fromkeys(each for some in named for each in some))
@@ -272,7 +279,7 @@ def judge_all(chosen: list[tuple[int, Site]], seconds: float, known: bool) -> in
 
 def watched_arguments(paths: list[str]) -> list[str]:
     """The watched tests that the rows of these files name; all of them if a file has no row."""
-    watched, names = [str(TESTS / each) for each in mutants.WATCHED], [mutations.name_of(path) for path in paths]
+    watched, names = [path_to(each) for each in mutants.WATCHED], [mutations.name_of(path) for path in paths]
     if any(name not in mutants.TESTS for name in names):
         return watched
     return list(dict.fromkeys(each for name in names for each in arguments_of(name) if each.partition("::")[0] in watched))

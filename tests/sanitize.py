@@ -11,11 +11,11 @@ import itertools
 import sys
 
 import cupy as cp
+import loss_cases
 import numpy as np
+import reduce_cases
 import samples
 import scan_cases
-import test_loss
-import test_reduce
 from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
@@ -62,9 +62,9 @@ def run(op: samples.Op, variant: samples.Variant, sample: Sample, **options: obj
 
 def losses(element: str, rows: int, width: int, classes: int) -> None:
     """Training and inference, plain and with all options, in chunks of which the last is short."""
-    x, w, target = test_loss.problem(rows, width, classes, element)
+    x, w, target = loss_cases.problem(rows, width, classes, element)
     wide, rng = numpy_dtype(BY_NAME[element].accumulator), np.random.default_rng(2)
-    options = {name: each for name, each in test_loss.EVERYTHING.items() if not isinstance(each, np.ndarray)}
+    options = {name: each for name, each in loss_cases.EVERYTHING.items() if not isinstance(each, np.ndarray)}
     options |= {"bias": cp.asarray(rng.standard_normal(classes).astype(x.dtype)), "class_weight": cp.asarray(rng.uniform(1, 2, classes).astype(wide))}
     options |= {"row_weight": cp.asarray(rng.uniform(1, 2, rows).astype(wide))}
     given, gradients = [*map(cp.asarray, (x, w, target))], {"grad_input": True, "grad_weight": True}
@@ -95,15 +95,15 @@ def main(share: str = "1/1") -> None:
         for op in list(OPS.values())[which - 1 :: shares]:
             given = samples.operands(op, Sample("indexed", 450, (6,), 20, near))
             samples.call(op, [order if name == "segment_ids" else cp.asarray(array) for name, array in given.items()], 20)
-    for op in test_reduce.OPS[which - 1 :: shares]:
+    for op in reduce_cases.OPS[which - 1 :: shares]:
         for (shape, axis), element in itertools.product(REDUCED, [element for element in op.elements if element != "bf16"]):
-            given = test_reduce.operands(op, shape, reduced_axes(op.name, axis, len(shape)), element)
+            given = reduce_cases.operands(op, shape, reduced_axes(op.name, axis, len(shape)), element)
             for ties in ("all", "first", "even") if "ties" in op.traits["keywords"] else ("",):
                 inputs = {name: cp.asarray(array) for name, array in given.items()}
-                test_reduce.run(op, inputs, shape, axis, **({"ties": ties} if ties else {}))
-    for op in test_reduce.OTHER[which - 1 :: shares]:
+                reduce_cases.run(op, inputs, shape, axis, **({"ties": ties} if ties else {}))
+    for op in reduce_cases.OTHER[which - 1 :: shares]:
         for shape, axis in REDUCED:
-            test_reduce.function(op)(cp.asarray(test_reduce.values(op, shape, "f32")), axis)
+            reduce_cases.function(op)(cp.asarray(reduce_cases.values(op, shape, "f32")), axis)
     for op in scan_cases.OPS[which - 1 :: shares]:
         for (shape, axis), element in itertools.product(SCANNED, ("f32", "f64", "f16")):
             given = {name: cp.asarray(array) for name, array in scan_cases.operands_of(op, shape, axis, element).items()}

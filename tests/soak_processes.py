@@ -21,7 +21,6 @@ from numba_baracuda.arrays import arrays
 from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.runtime import cache
 
-HERE = Path(__file__).parent
 CHILD_SECONDS = 150.0
 
 
@@ -40,7 +39,7 @@ def child(go: str) -> None:
 
 
 def _start(code: str, folder: Path) -> subprocess.Popen[str]:
-    paths = f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
+    paths = f"import sys; sys.path[:0] = {sys.path!r}\n"
     env = {**os.environ, "NUMBA_BARACUDA_CACHE_DIR": str(folder), "PYTHONWARNINGS": "default"}
     return subprocess.Popen([sys.executable, "-c", paths + code], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 

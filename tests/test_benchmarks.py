@@ -381,7 +381,9 @@ def test_distributions() -> None:
 
 
 def test_ids_are_sorted_where_the_op_wants_them() -> None:
-    for case in cases.matching("*segment_sum", "uniform-2Mx128-*"):
+    found = cases.matching("*segment_sum", "uniform-2Mx128-*")
+    assert {case.op for case in found} == {"segment_sum", "unsorted_segment_sum"}
+    for case in found:
         ids = case.tiny().make(np)["segment_ids"]
         assert bool((np.diff(ids) >= 0).all()) == (case.op == "segment_sum")
 

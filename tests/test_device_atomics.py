@@ -11,12 +11,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from device_cases import Case, check_everywhere, code_of, emulated, everywhere
+from device_cases import Case, check_everywhere, chosen, code_of, emulated, everywhere, nearest, same
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda import types
 from numba.cuda.types import CPointer, bfloat16, float16, float32, float64, int64, uint32, uint64
-from test_device_bits import chosen, nearest, same
 
 from numba_baracuda import device as d
 from numba_baracuda.emulator.memory import MemoryFault

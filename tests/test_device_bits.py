@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from device_cases import Case, check_everywhere, emulated, everywhere
+from device_cases import Case, check_everywhere, chosen, emulated, everywhere, nearest, same
 from numba import cuda
 from numba.core.errors import NumbaError
 from numba.cuda.types import CPointer, bfloat16, float16, float32, float64, int32, int64, uint8, uint16, uint32, uint64
@@ -20,16 +20,6 @@ from numba_baracuda.runtime import jit
 
 PATTERNS = np.arange(1 << 16, dtype=np.uint16)
 HALVES = {"f16": (np.dtype(np.float16), float16), "bf16": (np.dtype(ml_dtypes.bfloat16), bfloat16)}
-
-
-def same(got: Any, wanted: Any) -> None:
-    """Equal bits; NaNs equal any NaN."""
-    assert got.dtype == wanted.dtype and got.shape == wanted.shape
-    if got.dtype.kind in "fV":
-        nan = np.isnan(wanted)
-        np.testing.assert_array_equal(np.isnan(got), nan)
-        got, wanted = got[~nan], wanted[~nan]
-    np.testing.assert_array_equal(got.view(f"u{got.itemsize}"), wanted.view(f"u{wanted.itemsize}"))
 
 
 def over_elements(function: Any, count: int) -> Callable[..., None]:
@@ -183,21 +173,6 @@ EDGES = {
 }
 
 
-def nearest(value: Fraction, kind: str) -> float:
-    """An exact number rounded to nearest even, in integers; zero comes out positive."""
-    digits, least, largest = (11, -24, 16) if kind == "f16" else (8, -133, 128)
-    if value == 0:
-        return 0.0
-    magnitude = abs(value)
-    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    exponent += magnitude >= Fraction(2) ** exponent
-    step = Fraction(2) ** max(exponent - digits, least)
-    whole, rest = divmod(magnitude, step)
-    whole += rest * 2 > step or (rest * 2 == step and whole % 2 == 1)
-    rounded = whole * step
-    return math.copysign(math.inf if rounded >= Fraction(2) ** largest else float(rounded), value)
-
-
 def exactly(operation: str, kind: str, *values: float) -> float:
     """a + b, a · b or a · b + c with one rounding. Doubles settle what is not a rational number: NaN, infinities and the sign of a zero."""
     a, b, c = values[0], values[1], values[-1]
@@ -207,12 +182,6 @@ def exactly(operation: str, kind: str, *values: float) -> float:
     x, y, z = (Fraction(value) for value in (a, b, c))
     exact = {"add": x + y, "mul": x * y, "fma": x * y + z}[operation]
     return nearest(exact, kind) if exact else loose
-
-
-def chosen(operation: str, a: float, b: float) -> float:
-    if a != a or b != b:
-        return math.nan
-    return sorted((a, b), key=lambda x: (x, math.copysign(1, x)))[operation == "max"]
 
 
 def operands(kind: str, count: int) -> list[Any]:

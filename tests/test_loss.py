@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 from kinds import Kind
-from loss_reference import assert_close, wanted
+from loss_cases import CLASS_WEIGHTS, EVERYTHING, INPUTS, OP, OPTIONS, OUTPUTS, RETURNED, ROW_WEIGHTS, WAYS, check, problem
+from loss_reference import MEANING, REFERENCES, Wanted, assert_close, scaled, wanted
 
 import numba_baracuda as nb
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 
-GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 
-
-def problem(rows: int = 21, width: int = 12, classes: int = 70, kind: str = "f32", *, odd: bool = True) -> tuple[Any, Any, Any]:
-    """Input, weight and targets, some of which are ignored or no class."""
-    rng = np.random.default_rng(rows + classes)
-    x, w = rng.standard_normal((rows, width)), rng.standard_normal((classes, width)) / np.sqrt(width) * 2
-    target = rng.integers(0, classes, rows)
-    if odd and rows > 8:
-        target[[2, 5, 7]] = -100, classes, -3
-    return x.astype(numpy_dtype(kind)), w.astype(numpy_dtype(kind)), target
-
-
-def check(kind: Kind, x: Any, w: Any, target: Any, value: str = "f32", **options: Any) -> Any:
-    """The loss and both gradients, and of the bias if there is one."""
-    given = {name: kind.array(each) if isinstance(each, np.ndarray) else each for name, each in options.items()}
-    fixed = {name: given.pop(name) for name in ("chunk", "grad_weight_accum") if name in given}
-    gradients = dict.fromkeys(GRADIENTS[: 3 if "bias" in given else 2], True)
-    got = nb.fused_linear_cross_entropy(kind.array(x), kind.array(w), kind.array(target), **given, **fixed, **gradients)
-    right = wanted(x, w, target, **{name: each for name, each in options.items() if name not in fixed})
-    wide = numpy_dtype(BY_NAME[value].accumulator)
-    assert kind.numpy(got.loss).dtype == wide
-    assert_close(kind.numpy(got.loss), right, "out", value, x.shape[1])
-    for name in gradients:
-        made = kind.numpy(getattr(got, name))
-        assert made.dtype == x.dtype
-        assert_close(made, right, name, value, max(x.shape[0], w.shape[0]))
-    return got
-
-
-@pytest.mark.parametrize("value", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("value", OP.elements)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_elements_and_reductions(kind: Kind, value: str, reduction: str) -> None:
     check(kind, *problem(kind=value), value, reduction=reduction, chunk=8)
@@ -67,30 +41,22 @@ def test_extents(kind: Kind, rows: int, width: int, classes: int, chunk: Any, va
     check(kind, *problem(rows, width, classes, value), value, chunk=chunk)
 
 
-rng = np.random.default_rng(11)
-CLASS_WEIGHTS, ROW_WEIGHTS = rng.uniform(0.2, 2, 70).astype(np.float32), rng.uniform(-1, 2, 21).astype(np.float32)
-OPTIONS: dict[str, dict[str, Any]] = {
-    "bias": {"bias": rng.standard_normal(70).astype(np.float32)},
-    "label_smoothing": {"label_smoothing": 0.1},
-    "all of it smoothed": {"label_smoothing": 1.0},
-    "lse_square_scale": {"lse_square_scale": 0.03},
-    "softcap": {"softcap": 1.5},
-    "logit_scale": {"logit_scale": 0.25},
-    "negative logit_scale": {"logit_scale": -0.5},
-    "softcap after logit_scale": {"logit_scale": 3.0, "softcap": 2.0},
-    "class_weight": {"class_weight": CLASS_WEIGHTS},
-    "negative class_weight": {"class_weight": -CLASS_WEIGHTS},
-    "row_weight": {"row_weight": ROW_WEIGHTS},
-    "smoothed with weights": {"class_weight": CLASS_WEIGHTS, "label_smoothing": 0.2},
-    "squared with weights": {"class_weight": CLASS_WEIGHTS, "lse_square_scale": 0.01, "row_weight": ROW_WEIGHTS},
-    "a class is ignored": {"ignore_index": 4},
-    "dy": {"dy": np.float32(-2.5)},
-    "dy in memory": {"dy": np.array([0.375], np.float32)},
-}
-EVERYTHING: dict[str, Any] = {
-    "bias": OPTIONS["bias"]["bias"], "label_smoothing": 0.1, "lse_square_scale": 1e-3, "softcap": 3.0, "logit_scale": 1.25,
-    "class_weight": CLASS_WEIGHTS, "row_weight": ROW_WEIGHTS, "ignore_index": 42, "dy": 0.5,
-}  # fmt: skip
+def test_every_op_option_and_output_is_known() -> None:
+    """A new one wants a reference in tests/loss_reference.py, and values in tests/loss_cases.py."""
+    assert {op.name for op in nb.OPS.values() if op.family == "loss"} == set(REFERENCES)
+    assert set(OUTPUTS) == {field.name for field in dataclasses.fields(Wanted)} - {"scales"}
+    tried = {name for each in OPTIONS.values() for name in each}
+    assert tried | {"reduction"} == set(MEANING)
+    requests = {*[name for name in OUTPUTS if name != "out"]} - {*RETURNED} | {f"return_{name}" for name in RETURNED}
+    known = {*INPUTS, *MEANING, *WAYS, *requests, "accumulate_grad_weight", "out", "stream", "workspace"}
+    assert set(inspect.signature(getattr(nb, OP.name)).parameters) == known
+    assert {operand.name for operand in OP.operands} <= known | {*RETURNED}
+
+
+@pytest.mark.parametrize(("way", "value"), [(way, value) for way, values in WAYS.items() for value in values])
+def test_ways(kind: Kind, way: str, value: Any) -> None:
+    """How the loss is computed does not change what it is."""
+    check(kind, *problem(), **{"row_weight": ROW_WEIGHTS, way: value})
 
 
 @pytest.mark.parametrize("name", list(OPTIONS))
@@ -142,14 +108,11 @@ def test_what_else_is_returned(kind: Kind) -> None:
     x[4], target[4] = 3 * w[3], 3
     for reduction in ("mean", "sum", "none"):
         options: dict[str, Any] = {"reduction": reduction, "lse_square_scale": 0.02}
-        got = nb.fused_linear_cross_entropy(
-            *map(kind.array, (x, w, target)), **options, return_lse=True, return_z_loss=True, return_accuracy=True, return_predicted=True
-        )
+        got = nb.fused_linear_cross_entropy(*map(kind.array, (x, w, target)), **options, **{f"return_{name}": True for name in RETURNED})
         right = wanted(x, w, target, **options)
         assert got.grad_input is None and got.grad_weight is None
-        np.testing.assert_array_equal(kind.numpy(got.predicted), right.predicted)
         assert kind.numpy(got.predicted)[4] == 3 and kind.numpy(got.predicted)[2] == -1
-        for name in ("lse", "z_loss", "accuracy"):
+        for name in RETURNED:
             np.testing.assert_allclose(kind.numpy(getattr(got, name)), getattr(right, name), rtol=1e-5, atol=1e-7)
 
 
@@ -283,7 +246,7 @@ def test_out(kind: Kind) -> None:
 # ---------------------------------------------------------------- the upstream gradient afterwards
 
 
-@pytest.mark.parametrize("value", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("value", OP.elements)
 def test_backward(kind: Kind, value: str) -> None:
     rng, dtype = np.random.default_rng(3), numpy_dtype(value)
     x, w, b = (rng.standard_normal(shape).astype(dtype) for shape in ((5, 300), (7, 300), (7,)))
@@ -292,7 +255,7 @@ def test_backward(kind: Kind, value: str) -> None:
         arrays = [kind.array(each) for each in (x, w, b)]
         assert nb.fused_linear_cross_entropy_backward(given, *arrays[:2], grad_bias=arrays[2]) is None
         for array, before in zip(arrays, (x, w, b), strict=True):
-            np.testing.assert_array_equal(kind.numpy(array), (before.astype(np.float64) * float(np.asarray(scalar).reshape(()))).astype(dtype))
+            np.testing.assert_array_equal(kind.numpy(array), scaled(before, scalar))
 
 
 def test_backward_of_views_and_odd_numbers(kind: Kind) -> None:

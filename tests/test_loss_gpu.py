@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import KINDS, Kind, Numba
+from loss_cases import EVERYTHING, problem
 from loss_reference import wanted
-from test_loss import EVERYTHING, problem
 
 import numba_baracuda as nb
 from numba_baracuda.arrays import arrays

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
+from loss_cases import problem
 from numba import cuda
 from numba.cuda.types import CPointer, float32, int64
-from test_loss import problem
 
 import numba_baracuda as nb
 from numba_baracuda.core.op import Target

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import sass
 from kinds import Kind
+from loss_cases import problem
 from loss_reference import assert_close, wanted
-from test_loss import problem
 
 import numba_baracuda as nb
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype

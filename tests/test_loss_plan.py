@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
+from loss_cases import problem
 from loss_reference import assert_close, wanted
-from test_loss import problem
 
 import numba_baracuda as nb
 from numba_baracuda import loss

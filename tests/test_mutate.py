@@ -149,7 +149,7 @@ def test_tables_name_what_is_there() -> None:
     assert mutate.stale(mutate.sites()) == []
     named = {each for names in mutants.TESTS.values() for each in names}
     assert all(fnmatch.filter(test_watched.CASES, each) for each in named if ".py" not in each)
-    assert all((mutate.TESTS / each.partition("::")[0]).exists() for each in (*named, *mutants.WATCHED) if ".py" in each)
+    assert all(Path(mutate.path_to(each).partition("::")[0]).is_file() for each in (*named, *mutants.WATCHED) if ".py" in each)
     reasons = [*mutants.UNWATCHED.values(), *(reason for keys in mutants.KNOWN.values() for reason in keys.values())]
     assert all(len(reason) > 20 for reason in reasons)
 
@@ -180,6 +180,6 @@ def test_a_pattern_that_matches_nothing_is_an_error(capsys: pytest.CaptureFixtur
 
 def test_lines_of_some_kernels_run_their_watched_tests() -> None:
     compact, pull = "numba_baracuda/loss/kernels/compact.py", "numba_baracuda/segment/kernels/pull.py"
-    assert mutate.watched_arguments([compact]) == [f"{mutate.TESTS / mutate.WATCHED}::test_case[losses without ignored rows]"]
-    everything = [str(mutate.TESTS / each) for each in mutants.WATCHED]
+    assert mutate.watched_arguments([compact]) == [f"{mutate.path_to(mutate.WATCHED)}::test_case[losses without ignored rows]"]
+    everything = [mutate.path_to(each) for each in mutants.WATCHED]
     assert mutate.watched_arguments([compact, pull]) == mutate.watched_arguments(mutate.with_device_functions()) == everything

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from kinds import KINDS, Kind, Numba
 from on_device import check_graph, check_only_the_result_is_written
+from reduce_cases import OPS, operands, run, truth
 from samples import name_of
-from test_reduce import OPS, operands, run, truth
 from tolerance import assert_close
 
 import numba_baracuda as nb

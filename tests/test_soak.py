@@ -18,8 +18,6 @@ from soak_scenarios import SCENARIOS, Scenario, Worker
 
 import numba_baracuda as nb
 
-HERE = Path(__file__).parent
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -93,7 +91,7 @@ def test_growing_memory_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_hang_ends_the_process_with_all_stacks() -> None:
     code = f"""
         import sys, time
-        sys.path.insert(0, {str(HERE)!r})
+        sys.path[:0] = {sys.path!r}
         from watchdog import Watchdog
         with Watchdog(0.5) as dog:
             dog.pat("is done", "thread 1")

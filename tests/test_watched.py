@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import loss_cases
 import numpy as np
 import pytest
+import reduce_cases
 import samples
 import scan_cases
 import scan_reference
-import test_loss
-import test_reduce
 from kinds import Kind
 from samples import Sample
 
@@ -269,17 +269,17 @@ def reduce(
     """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        found, real = OPS[f"reduce_{op}"], test_reduce.values
+        found, real = OPS[f"reduce_{op}"], reduce_cases.values
 
         def values(*given: Any) -> Any:
             made = real(*given)
             return np.where(np.random.default_rng(4).random(made.shape) < zeros, 0, made).astype(made.dtype)
 
-        monkeypatch.setattr(test_reduce, "values", values)
+        monkeypatch.setattr(reduce_cases, "values", values)
         monkeypatch.setattr(reduce_tiling, "PASSES", passes)
         monkeypatch.setattr(reduce_tiling, "WARP_ROWS", 4)
         axes = reduced_axes(found.name, axis, len(shape))
-        given = test_reduce.operands(found, shape, axes, element, **options)
+        given = reduce_cases.operands(found, shape, axes, element, **options)
         out = {"out": kind.transpose(kind.array(np.empty(shape[::-1], given["dy"].dtype)), (1, 0))} if moved else {}
         arrays = {each: kind.array(array) for each, array in given.items()}
         if late:
@@ -287,9 +287,9 @@ def reduce(
             wide[:, 1 : 1 + shape[1]] = given["x"]
             arrays["x"] = kind.array(wide)[:, 1 : 1 + shape[1]]
         with kind.schedule(SEED):
-            got = kind.numpy(test_reduce.run(found, arrays, shape, axis, **options, **out))
+            got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
-        test_reduce.assert_close(got, test_reduce.truth(found, given, shape, axes, **more | options), element, found.name)
+        reduce_cases.assert_close(got, reduce_cases.truth(found, given, shape, axes, **more | options), element, found.name)
 
     _add(name, case)
 
@@ -447,7 +447,7 @@ def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 10
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
         with kind.schedule(SEED):
-            test_loss.check(kind, *test_loss.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
+            loss_cases.check(kind, *loss_cases.problem(rows, 3, classes, value), value, chunk=min(chunk, rows), **options)
 
     _add(name, case)
 
@@ -456,7 +456,7 @@ loss("losses", 11, 70)
 loss("losses side by side", 11, 128)
 loss("losses of odd rows", 11, 127)
 loss("losses of wide rows", 5, 1931)
-loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=test_loss.CLASS_WEIGHTS)
+loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=loss_cases.CLASS_WEIGHTS)
 loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
 loss("losses of halves, summed in float32", 10, 70, "bf16", 4, grad_weight_accum="f32")
 loss("losses, gradient given", 10, 70, dy=np.array([0.375], np.float32))
@@ -468,7 +468,7 @@ def all_results(name: str, **options: Any) -> None:
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(geometry, "_EMULATED_BLOCKS", 2)
-        x, w, target = map(kind.array, test_loss.problem(11, 3, 70))
+        x, w, target = map(kind.array, loss_cases.problem(11, 3, 70))
         asked = dict.fromkeys(("grad_input", "grad_weight", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), True)
         made = []
         for seed in (None, SEED):
@@ -484,7 +484,7 @@ def all_results(name: str, **options: Any) -> None:
 
 
 def added(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, w, target = map(kind.array, test_loss.problem(10, 3, 70, "bf16"))
+    x, w, target = map(kind.array, loss_cases.problem(10, 3, 70, "bf16"))
     made = []
     for seed in (None, SEED):
         held = kind.array(np.ones(w.shape, w.dtype))

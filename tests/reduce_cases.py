@@ -1,0 +1,96 @@
+"""What the tests of reductions share: the ops of the table, operands for each, and runs that are compared with a segment op of one segment."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import references
+from kinds import Kind
+from references import Array, Truth
+from samples import name_of
+from tolerance import assert_close
+
+import numba_baracuda as nb
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.core.op import Op
+from numba_baracuda.reduce.descriptor import reduced_axes
+
+FORWARD, BACKWARD, OTHER = (
+    [op for op in nb.OPS.values() if op.family == "reduce" and select(op)]
+    for select in (lambda op: op.backward, lambda op: op.traits["backward"], lambda op: not (op.backward or op.traits["backward"]))
+)
+OPS = FORWARD + BACKWARD
+EVERY = pytest.mark.parametrize("op", OPS, ids=name_of)
+NOTHING = {"mean": np.nan, "max": -np.inf, "min": np.inf, "prod": 1.0, "logsumexp": -np.inf}
+
+
+def kind_of(op: Op) -> str:
+    """What an op computes: sum, mean, …"""
+    return op.name.removeprefix("reduce_").removesuffix("_backward")
+
+
+def function(op: Op) -> Any:
+    return getattr(nb, op.name)
+
+
+def lined_up(array: Array, axes: tuple[int, ...]) -> Array:
+    """What is folded together in columns."""
+    moved = np.moveaxis(array, axes, range(len(axes)))
+    extent = int(np.prod([array.shape[axis] for axis in axes], dtype=int))
+    return moved.reshape(extent, -1) if array.size else np.zeros((extent, int(np.prod(moved.shape[len(axes) :], dtype=int))), array.dtype)
+
+
+def truth(op: Op, given: dict[str, Array], shape: tuple[int, ...], axes: tuple[int, ...], **options: Any) -> Truth:
+    """That of the segment op with one segment."""
+    extent = int(np.prod([shape[axis] for axis in axes], dtype=int))
+    named = {"dy": "d_output", "x": "input", "y": "output"}
+    unused = "y" if kind_of(op) in ("max", "min", "var") else ""
+    lines = {named[name]: lined_up(given[name], axes) for name in named if name in given and name != unused}
+    empty = None if extent or not op.backward else NOTHING.get(kind_of(op), 0.0)
+    lines["segment_ids"] = np.zeros(extent, np.int64)
+    found = references.truth(f"segment_{op.name.removeprefix('reduce_')}", lines, 1, empty, **options)
+    moved = (*[1 if op.backward else shape[axis] for axis in axes], *[each for axis, each in enumerate(shape) if axis not in axes])
+
+    def back(array: Array) -> Array:
+        whole = array.reshape(-1, *[1] * (found.value.ndim - array.ndim)) if 0 < array.ndim < found.value.ndim else array
+        return np.moveaxis(np.broadcast_to(whole, found.value.shape).reshape(moved), range(len(axes)), axes)
+
+    return Truth(back(found.value), back(found.scale), back(np.asarray(found.terms)))
+
+
+def values(op: Op, shape: tuple[int, ...], element: str, seed: int = 0) -> Array:
+    rng = np.random.default_rng([seed, zlib.crc32(op.name.encode())])
+    if kind_of(op) == "prod":
+        return (rng.uniform(0.8, 1.2, shape) * rng.choice([-1, 1], shape)).astype(numpy_dtype(element))
+    return rng.standard_normal(shape).astype(numpy_dtype(element))
+
+
+def operands(op: Op, shape: tuple[int, ...], axes: tuple[int, ...], element: str = "f32", **options: Any) -> dict[str, Array]:
+    """The inputs of an op by name; a saved y is as precise as the element."""
+    x = values(op, shape, element)
+    if op.backward:
+        return {"x": x}
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    given = {"dy": values(op, kept, element, 1)}
+    if len(op.operands) > 2:
+        forward = next(each for each in FORWARD if each.backward == op.name)
+        chosen = {name: option for name, option in options.items() if name == "correction"}
+        with np.errstate(all="ignore"):
+            given |= {"x": x, "y": truth(forward, {"x": x}, shape, axes, **chosen).value.astype(x.dtype)}
+    return given
+
+
+def run(op: Op, given: dict[str, Any], shape: tuple[int, ...], axis: Any, **options: Any) -> Any:
+    if op.backward:
+        return function(op)(given["x"], axis, **options)
+    return function(op)(*given.values(), axis=axis, **({} if "x" in given else {"input_shape": shape}), **options)
+
+
+def check(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str = "f32", **options: Any) -> None:
+    axes = reduced_axes(op.name, axis, len(shape))
+    given = operands(op, shape, axes, element, **options)
+    got = kind.numpy(run(op, {name: kind.array(array) for name, array in given.items()}, shape, axis, **options))
+    assert_close(got, truth(op, given, shape, axes, **({"ties": "all"} if "ties" in op.traits["keywords"] else {}) | options), element, op.name)
