@@ -64,7 +64,8 @@ def _of_product(g: Array, w: Array, y: Array) -> Gradient:
     infinite p · s has where s nearly cancels.
     """
     before = np.multiply.accumulate(np.concatenate([np.ones((*w.shape[:-1], 1)), w[..., :-1]], -1), axis=-1)
-    nested, size = (_behind(given, lambda k, w=factors: w[..., k + 1], _times) for given, factors in ((g, w), (abs(g), abs(w))))
+    factors = np.stack((w, abs(w)))
+    nested, size = _behind(np.stack((g, abs(g))), lambda k: factors[..., k + 1], _times)
     free = np.zeros(w.shape, bool)
     if not (np.isfinite(before) & np.isfinite(size)).all():
         summed, terms = np.zeros_like(w), np.zeros_like(w)
@@ -78,18 +79,16 @@ def _of_product(g: Array, w: Array, y: Array) -> Gradient:
     return Gradient(before * nested, abs(before) * size, free)
 
 
-def _of_extreme(better: Callable[[Array, Array], Array]) -> Callable[[Array, Array, Array], Gradient]:
+def _of_extreme(fold: np.ufunc, better: np.ufunc) -> Callable[[Array, Array, Array], Gradient]:
     """The gradient goes to the first that holds the extreme so far, where that is NaN to the first NaN."""
 
     def gradient(g: Array, w: Array, y: Array) -> Gradient:
-        value, size, lines = np.zeros_like(w), np.zeros_like(w), tuple(np.indices(w.shape[:-1]))
-        winner = np.zeros(w.shape[:-1], np.int64)
-        best = w[..., 0]
-        for k in range(w.shape[-1]):
-            wins = better(w[..., k], best) | (np.isnan(w[..., k]) & ~np.isnan(best))
-            winner, best = np.where(wins, k, winner), np.where(wins, w[..., k], best)
-            value[(*lines, winner)] += g[..., k]
-            size[(*lines, winner)] += abs(g[..., k])
+        best, wins = fold.accumulate(w, axis=-1), np.zeros(w.shape, bool)
+        wins[..., 1:] = better(w[..., 1:], best[..., :-1]) | (np.isnan(w[..., 1:]) & ~np.isnan(best[..., :-1]))
+        winner = np.maximum.accumulate(np.where(wins, np.arange(w.shape[-1]), 0), -1)
+        value, size = np.zeros_like(w), np.zeros_like(w)
+        for made, given in ((value, g), (size, abs(g))):
+            np.add.at(made, (*np.indices(w.shape)[:-1], winner), given)
         return Gradient(value, size, np.zeros(w.shape, bool))
 
     return gradient
@@ -99,7 +98,7 @@ def _of_exponentials(g: Array, w: Array, y: Array) -> Gradient:
     """Terms shrink by exp(y[k] − y[k + 1]) from one element to the one before; an exponential is off by as many ulp as its exponent is large."""
     apart = y[..., :-1] - y[..., 1:]
     shrunk = np.exp(np.where(y[..., :-1] == y[..., 1:], 0, apart))
-    value, size = (_behind(each, lambda k: shrunk[..., k], np.multiply) for each in (g, abs(g)))
+    value, size = _behind(np.stack((g, abs(g))), lambda k: shrunk[..., k], np.multiply)
     share = np.where(y == -INF, 0, np.exp(w - y))
     return Gradient(share * value, share * size * (1 + np.where(np.isfinite(w - y), abs(w - y), 0)), np.zeros(w.shape, bool))
 
@@ -120,8 +119,8 @@ def _exact(w: Array, y: Array, count: Array) -> tuple[Array, Array]:
 REFERENCES: dict[str, Reference] = {
     "cumsum": Reference(np.add, 0.0, lambda w, y, count: (np.cumsum(abs(w), -1), count), _of_sum),
     "cumprod": Reference(np.multiply, 1.0, lambda w, y, count: (abs(y), count), _of_product, factors=True),
-    "cummax": Reference(np.maximum, -INF, _exact, _of_extreme(np.greater)),
-    "cummin": Reference(np.minimum, INF, _exact, _of_extreme(np.less)),
+    "cummax": Reference(np.maximum, -INF, _exact, _of_extreme(np.maximum, np.greater)),
+    "cummin": Reference(np.minimum, INF, _exact, _of_extreme(np.minimum, np.less)),
     "logcumsumexp": Reference(np.logaddexp, -INF, _sizes_of_exponentials, _of_exponentials),
 }
 
