@@ -21,10 +21,7 @@ class ByType(str):
 
 @dataclass(frozen=True)
 class Given:
-    """What a user gave, a function as a rule. ``adapter`` names what makes a kernel's function of it.
-
-    The adapter is called with what was given, the state's type and the ``width`` of a state.
-    """
+    """What a user gave, as a rule a function. ``adapter`` names what makes a function for kernels of it, of the state's type and its ``width``."""
 
     adapter: str
     function: Any
@@ -61,15 +58,15 @@ class Monoid:
 
     ``kind``, ``"f32"``, ``"f64"``, ``"i32"`` or ``"i64"``, is the type of the scalars of a state and of ``x``; by default that in which sums of the
     elements are kept. An infinity in the identity of integers stands for the least or the greatest of them. With ``commutes=True`` elements are
-    folded in an order that is faster to read, still the same in every run. ``lift``, ``finish``, ``kind`` and ``commutes`` are for these functions
-    alone. See ``docs/monoids.md``.
+    folded in an order that is faster to read, still the same in every run. The collectives look at ``identity`` and
+    ``combine`` alone. See ``docs/monoids.md``.
     """
 
     name: str
     identity: tuple[float, ...]
     combine: Callable[[Any, Any], Any] | str
-    lift: Callable[..., Any] | Given | str | None = None
-    finish: Callable[..., Any] | Given | str | None = None
+    lift: Callable[..., Any] | None = None
+    finish: Callable[..., Any] | None = None
     kind: str = field(default="", kw_only=True)
     commutes: bool = field(default=False, kw_only=True)
 
@@ -111,8 +108,8 @@ class KernelMonoid(Monoid):
     * ``subtracts_origin``: the mean in a state is less the row's origin, which is its first element, or 0 if that is not finite
     """
 
-    lift: Callable[[Any, Any, Any], Any] | Given | str = _element
-    finish: Callable[[Any, Any, Any], Any] | Given | str = _state
+    lift: Any = _element
+    finish: Any = _state
     commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
     choose_pivot: Callable[[Any, Any], Any] | None = None

@@ -19,7 +19,11 @@ TIES = ("first", "all", "even")
 _NAMES = {ReduceKind.LOG_SUM_EXP: "logsumexp"}
 _ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 #: result dtypes of kinds whose result is no element of the input; the first is the default
-RESULTS = dict.fromkeys(_ARG, ("i64", "i32")) | {ReduceKind.ANY: ("bool",), ReduceKind.ALL: ("bool",), ReduceKind.COUNT_NONZERO: ("i64",)}
+RESULTS: dict[Any, tuple[str, ...]] = dict.fromkeys(_ARG, ("i64", "i32")) | {
+    ReduceKind.ANY: ("bool",),
+    ReduceKind.ALL: ("bool",),
+    ReduceKind.COUNT_NONZERO: ("i64",),
+}
 
 
 def op_name(kind: Any) -> str:
@@ -62,7 +66,7 @@ class ReduceDescriptor(Described):
             raise InvalidProblem(f"{name}: input_shape is {list(self.input_shape)}, wants extents of 0 or more")
         set_field(self, "element", element(self.element, name).name)
         usual = self.result is None or (isinstance(self.result, str) and not self.result)
-        set_field(self, "result", RESULTS.get(ReduceKind.parse(self.kind), ("",))[0] if usual else element(self.result, name, "dtype").name)
+        set_field(self, "result", RESULTS.get(self.kind, ("",))[0] if usual else element(self.result, name, "dtype").name)
         set_field(self, "correction", correction(name, self.correction))
 
     @property
