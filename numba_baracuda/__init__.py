@@ -152,7 +152,8 @@ _HOMES = {
         + [f"reduce_{kind}" for kind in ("argmax", "argmin", "any", "all", "axis", "count_nonzero")]
     ),
     "reduce.descriptor": "ReduceBackwardDescriptor ReduceDescriptor",
-    "scan": "scan_axis " + " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
+    "scan": "scan_axis "
+    + " ".join(f"{kind}{way}" for kind in ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"] for way in ("", "_backward")),
     "scan.descriptor": "ScanBackwardDescriptor ScanDescriptor",
     "segment": "segment_reduce "
     + " ".join(

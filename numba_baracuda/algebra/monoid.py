@@ -19,7 +19,7 @@ class ByType(str):
 
 @dataclass(frozen=True)
 class Given:
-    """What a user gave, a function as a rule. ``adapter`` names what makes one for kernels: it is called with that, the state's type and its ``width``."""
+    """What a user gave, as a rule a function. ``adapter`` names what makes a function for kernels of it, of the state's type and its ``width``."""
 
     adapter: str
     function: Any
@@ -56,15 +56,15 @@ class Monoid:
 
     ``kind``, ``"f32"``, ``"f64"``, ``"i32"`` or ``"i64"``, is the type of the scalars of a state and of ``x``; by default that in which sums of the
     elements are kept. An infinity in the identity of integers stands for the least or the greatest of them. With ``commutes=True`` elements are
-    folded in an order that is faster to read, still the same in every run. ``lift``, ``finish``, ``kind`` and ``commutes`` are for the three functions
-    alone. See ``docs/monoids.md``.
+    folded in an order that is faster to read, still the same in every run. The collectives look at ``identity`` and
+    ``combine`` alone. See ``docs/monoids.md``.
     """
 
     name: str
     identity: tuple[float, ...]
     combine: Callable[[Any, Any], Any] | str
-    lift: Callable[..., Any] | Given | str | None = None
-    finish: Callable[..., Any] | Given | str | None = None
+    lift: Callable[..., Any] | None = None
+    finish: Callable[..., Any] | None = None
     kind: str = field(default="", kw_only=True)
     commutes: bool = field(default=False, kw_only=True)
 
@@ -79,7 +79,7 @@ class KernelMonoid(Monoid):
     """A fold as kernels take it.
 
     Without ``lift`` an element is a state; without ``finish`` the state is the result. An infinity in the identity stands for the least or greatest
-    integer where states are integers. What needs numba is named as ``"package.module:function"``, or :class:`ByType`. ``lift`` is
+    integer where states are integers. What needs numba is named as ``"package.module:function"``, :class:`ByType` or :class:`Given`. ``lift`` is
     given as ``other`` with ``pairs`` the element of a second array, and where states hold ``places`` the element's position (of floats the one with
     its bits, so that they compare as positions do). Such monoids have ``append(state, x, position)``, which folds in an element that lies behind all
     of the state's; a run of elements begins with the identity, its last scalar replaced by the position of the first of them. ``finish`` is given
@@ -97,8 +97,8 @@ class KernelMonoid(Monoid):
     state is taken less one of them.
     """
 
-    lift: Callable[[Any, Any, Any], Any] | Given | str = _element
-    finish: Callable[[Any, Any, Any], Any] | Given | str = _state
+    lift: Any = _element
+    finish: Any = _state
     commutes: bool = field(default=True, kw_only=True)
     append: Callable[[Any, Any, Any], Any] | None = None
     pivot: Callable[[Any, Any], Any] | None = None

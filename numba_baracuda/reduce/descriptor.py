@@ -19,7 +19,11 @@ TIES = ("first", "all", "even")
 _NAMES = {ReduceKind.LOG_SUM_EXP: "logsumexp"}
 _ARG = (ReduceKind.ARGMAX, ReduceKind.ARGMIN)
 #: dtypes of the results of kinds that do not give an element, the first by default
-RESULTS = dict.fromkeys(_ARG, ("i64", "i32")) | {ReduceKind.ANY: ("bool",), ReduceKind.ALL: ("bool",), ReduceKind.COUNT_NONZERO: ("i64",)}
+RESULTS: dict[Any, tuple[str, ...]] = dict.fromkeys(_ARG, ("i64", "i32")) | {
+    ReduceKind.ANY: ("bool",),
+    ReduceKind.ALL: ("bool",),
+    ReduceKind.COUNT_NONZERO: ("i64",),
+}
 
 
 def op_name(kind: Any) -> str:

@@ -76,7 +76,7 @@ def reduce_axis(
     by default that of x. The order of every fold is fixed by shape and strides. ``out=`` takes the result, ``stream=`` a stream or its handle,
     ``workspace=`` device bytes; calls never wait.
 
-    Raises ``InvalidProblem`` for arguments that contradict each other, ``Unsupported`` for dtypes that are not served, more than 8 axes, and functions
-    that Numba cannot compile.
+    Raises ``InvalidProblem`` for arguments that contradict each other, ``Unsupported`` for dtypes that are not served, more than 8 axes, and
+    functions that Numba cannot compile.
     """
     return _function_of(expected(_OP.name, monoid))(x, axis, keepdims, dtype=dtype, out=out, stream=stream, workspace=workspace)

@@ -64,7 +64,7 @@ def forward_function(op: Op, describe: Callable[..., ScanDescriptor] = ScanDescr
         made.execute([view, *views], stream, options["workspace"])
         return given if given is not None else out if index else out[0]
 
-    options = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
+    options: dict[str, Any] = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
     options |= (_PLACED if op.traits["placed"] else {}) | (_WIDENED if op.traits["widened"] else {})
     return function_of(op, call, {"x": NEEDED, "axis": -1}, options | CALL, _doc(op, _FORWARD))
 

@@ -85,12 +85,12 @@ def scan_axis(
 
     over the elements up to the i-th along ``axis``, or with ``reverse=True`` from the last back to the i-th, in this order; ``exclusive=True`` leaves
     the i-th out, so that the first result is that of the identity. ``monoid`` is a :class:`~numba_baracuda.Monoid`; its ``finish`` is given the count
-    of the elements up to there. ``x`` [any shape] may be a strided view of up to 8 axes; the result has its shape. Values: float16, bfloat16, float32,
-    float64, int32, int64; the result is of ``dtype``, one of these, by default that of x. The order of every fold is fixed by shape and strides.
-    ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
+    of the elements up to there. ``x`` [any shape] may be a strided view of up to 8 axes; the result has its shape. Values: float16, bfloat16,
+    float32, float64, int32, int64; the result is of ``dtype``, one of these, by default that of x. The order of every fold is fixed by shape and
+    strides. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
 
-    Raises ``InvalidProblem`` for arguments that contradict each other, ``Unsupported`` for dtypes that are not served, more than 8 axes, and functions
-    that Numba cannot compile.
+    Raises ``InvalidProblem`` for arguments that contradict each other, ``Unsupported`` for dtypes that are not served, more than 8 axes, and
+    functions that Numba cannot compile.
     """
     function = _function_of(expected(_OP.name, monoid))
     return function(x, axis, reverse=reverse, exclusive=exclusive, dtype=dtype, out=out, stream=stream, workspace=workspace)

@@ -2,8 +2,8 @@
 
 A scan walks its elements in an order of its own and keeps the fold of those behind it. ``prepare(a, b, c, near, one)`` makes (p, q, r) of what is
 read for an element, ``lift(p, q, place, one)`` a state of p and q, ``emit(before, after, p, r, place, one)`` the result of the states before and
-after the element, and ``begin(initial, place, one)`` the state before the first. As in a ``KernelMonoid`` there are no other literals, and what needs numba
-is named as ``"package.module:function"``.
+after the element, and ``begin(initial, place, one)`` the state before the first. As in a ``KernelMonoid`` there are no other literals, and what needs
+numba is named as ``"package.module:function"``.
 """
 
 from __future__ import annotations
@@ -208,9 +208,7 @@ def _rule_of_a_user(monoid: KernelMonoid, exclusive: bool) -> Rule:
         return Given(f"numba_baracuda.scan.kernels.given:{name}", getattr(function, "function", function), monoid.width)
 
     emit = ("before" if exclusive else "after") + ("_counted" if monoid.counts else "")
-    return Rule(
-        monoid, given("lift", monoid.lift), given("begin", monoid.identity), given(emit, monoid.finish), kinds="a" * monoid.width
-    )
+    return Rule(monoid, given("lift", monoid.lift), given("begin", monoid.identity), given(emit, monoid.finish), kinds="a" * monoid.width)
 
 
 @functools.cache

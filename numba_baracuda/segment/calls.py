@@ -66,9 +66,7 @@ def _describe(
     return describe(op.name, rows, columns, segments, first.element, ids.element, **named)
 
 
-def call(
-    op: Op, describe: Describe, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any
-) -> Any:
+def call(op: Op, describe: Describe, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
     """Views, plan, output, run. ``chosen`` is a key of the options."""
     index = given[-1] if isinstance(given[-1], OrderedIds) else None
     views = [arrays.read(array, at) for array, at in zip(given[:-1], places, strict=False)]

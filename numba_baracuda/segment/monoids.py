@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..algebra import Monoid
+from ..algebra import KernelMonoid, Monoid
 from ..algebra.given import adopted, expected
 from ..core.dtypes import BY_NAME, NUMBERS
 from ..core.errors import InvalidProblem, Unsupported
-from ..core.op import Op
+from ..core.op import Op, Variant
 from ..core.options import flag, refusal
 from ..core.vocabulary import MonoidKind, OpCategory
 from ..plans.signatures import guarded
@@ -39,8 +39,12 @@ _UNSORTED = (SORTED, replace(BINS, refuses=unless_any_order(_in_order_only, many
 def _op_of(monoid: str, ordered: bool) -> Op:
     """The op of a monoid that kernels know by this name, over sorted ids or any."""
     variants = (SORTED, PERMUTED) if ordered else _UNSORTED
-    named = [replace(each, named=lambda op, descriptor, target, name=each.name: f"{name}:{monoid}") for each in variants]
-    return replace(_OP, variants=tuple(named), traits=_TRAITS | {"monoid": monoid, "ordered": ordered})
+    return replace(_OP, variants=tuple(_named(each, monoid) for each in variants), traits=_TRAITS | {"monoid": monoid, "ordered": ordered})
+
+
+def _named(variant: Variant, monoid: str) -> Variant:
+    """A variant whose name says what it folds by."""
+    return replace(variant, named=lambda op, descriptor, target: f"{variant.name}:{monoid}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,7 @@ class SegmentReduceDescriptor(SegmentDescriptor):
         return self._adopted.kind
 
     @property
-    def _adopted(self) -> Any:
+    def _adopted(self) -> KernelMonoid:
         return adopted(_OP.name, self.fold_by, self.element)
 
     def empty_value(self, op: Op) -> float:

@@ -46,8 +46,9 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     """``fold_rows`` where x is not contiguous along the rows: here they are called columns.
 
     A block has ``lanes`` lanes beside each other, ``vector`` columns each, and THREADS // lanes below each other, which walk down ``chunk`` places,
-    several accesses in flight, every ``depth``-th place or, if the monoid does not commute, neighbouring ones; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
-    accesses are aligned, and the lanes at either end take what columns there are one by one. Bytes and order as ``fold_rows``.
+    several accesses in flight; those of a column meet in shared memory, joined as a tree. A lane takes every ``depth``-th place, or neighbouring ones
+    of a monoid that does not commute. ``peeled`` lines of columns begin and end anywhere: accesses are aligned, and the lanes at either end take what
+    columns there are one by one. Bytes and order as ``fold_rows``.
     """
     element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
     depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind

@@ -68,8 +68,9 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
 
     A group of ``lanes`` lanes, which is a block where there are more than 32, takes ``chunk`` places of a row, several accesses of ``vector``
     elements in flight a lane; elements are folded in registers, then over lanes. ``peeled`` rows begin and end anywhere: the ends are taken one by
-    one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Places lie over ``dims`` axes, rows over ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the
-    geometry. Bytes: rows · extent · value read, rows · result written.
+    one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Places lie over ``dims`` axes, rows over
+    ``kept``. With ``guarded`` nothing is done unless ``guard[0]`` is set. The order is fixed by the geometry. Bytes: rows · extent · value read,
+    rows · result written.
     """
     wide, first_of, shifts = accumulator_of(value), origin_of(value), monoid_of(monoid).shifts
     tally, groups, row_of, (write, keep) = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result)

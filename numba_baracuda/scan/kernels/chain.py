@@ -50,12 +50,10 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
             bits |= to_0(state[0]) << shift_0
         if piece == piece_1:
             bits |= to_1(state[1]) << shift_1
-        if width > 2:
-            if piece == piece_2:
-                bits |= to_2(state[2]) << shift_2
-        if width > 3:
-            if piece == piece_3:
-                bits |= to_3(state[3]) << shift_3
+        if width > 2 and piece == piece_2:
+            bits |= to_2(state[2]) << shift_2
+        if width > 3 and piece == piece_3:
+            bits |= to_3(state[3]) << shift_3
         return bits
 
     @jit.device
