@@ -142,6 +142,10 @@ def fold_tiles(
                                 following = index_type(0)
                                 for u in range(unroll):
                                     following |= batch_ids[u] & -index_type(u == begin)
+                            if input_positions:
+                                source = int64(0)
+                                for u in range(unroll):
+                                    source |= int64(places[u]) & -int64(u == begin)
                             count = int32(position + begin - begun)
                             if edge == leading:
                                 park_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
@@ -151,7 +155,7 @@ def fold_tiles(
                             if not adjoin(current, following):
                                 fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, empty)
                             current, begun = following, int32(position + begin)
-                            begin_run(states, int64(permutation[first + begun]) if input_positions else first + begun)
+                            begin_run(states, source if input_positions else first + begun)
                         end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
                         if end == begin:
                             end = valid
