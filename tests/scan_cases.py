@@ -20,7 +20,7 @@ OPS = [op for op in nb.OPS.values() if op.family == "scan"]
 FORWARD = [op for op in OPS if op.backward]
 #: every scan by its name, those that tell which element won, and every scan with each of its dtypes
 EVERY = pytest.mark.parametrize("name", [op.name for op in FORWARD])
-PLACED = [op.name for op in FORWARD if op.traits["placed"]]
+PLACED = [op.name for op in FORWARD if op.traits["has_indices"]]
 EVERY_FLOAT, EVERY_INTEGER = (
     pytest.mark.parametrize(("name", "dtype"), [(op.name, each) for op in FORWARD for each in op.elements if element(each).whole == whole])
     for whole in (False, True)

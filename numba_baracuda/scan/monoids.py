@@ -21,7 +21,7 @@ from .ops import FORWARD, X, Y
 
 _OP = Op(
     "scan_axis", MonoidKind.SCAN_AXIS, OpCategory.SCAN, "scan", "y[i] = finish(⊕ lift(x[j]))", (X, Y), (), NUMBERS,
-    traits={"notes": "", "backward": False, "placed": False, "widened": True, "keywords": ("reverse", "exclusive")},
+    traits={"notes": "", "backward": False, "has_indices": False, "widened": True, "keywords": ("reverse", "exclusive")},
 )  # fmt: skip
 
 
