@@ -152,12 +152,18 @@ def _begun(name: str, x: Array, axis: int, reverse: bool, initial: float | None,
     return np.concatenate([np.full((*rows.shape[:-1], 1), start, dtype), rows], -1)
 
 
+def _accumulated(fold: np.ufunc, w: Array) -> Array:
+    """In the dtype of w, floats with more digits on the way: one element after the other is a long way."""
+    wide = np.longdouble if w.dtype.kind == "f" else w.dtype
+    return fold.accumulate(w, axis=-1, dtype=wide).astype(w.dtype)
+
+
 def scanned(
     name: str, x: Array, axis: int, dtype: Any = np.float64, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any
 ) -> Array:  # fmt: skip
     """The result, in float64 or in a dtype of integers, which wrap around; other options change nothing."""
     with np.errstate(all="ignore"):
-        made = REFERENCES[name].fold.accumulate(_begun(name, x, axis, reverse, initial, dtype), axis=-1, dtype=dtype)
+        made = _accumulated(REFERENCES[name].fold, _begun(name, x, axis, reverse, initial, dtype))
     return laid_back(made[..., :-1] if exclusive else made[..., 1:], axis, reverse)
 
 
@@ -174,7 +180,7 @@ def truth(name: str, x: Array, axis: int, reverse: bool = False, exclusive: bool
     w = _begun(name, x, axis, reverse, initial, np.float64)
     reference = REFERENCES[name]
     with np.errstate(all="ignore"):
-        y = reference.fold.accumulate(w, axis=-1)
+        y = _accumulated(reference.fold, w)
         size, terms = reference.sizes(w, y, np.arange(1.0, y.shape[-1] + 1))
         part = slice(None, -1) if exclusive else slice(1, None)
         parts = (y[..., part], size[..., part], np.broadcast_to(terms, y.shape)[..., part])
@@ -185,6 +191,8 @@ def gradient(
     name: str, dy: Array, x: Array, y: Array, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any
 ) -> Gradient:  # fmt: skip
     """That of x, by the result y as it was saved. An exclusive result is the inclusive one of the element before."""
+    if not x.size:
+        return Gradient(np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, bool))
     g, w, saved = (lined_up(each.astype(np.float64), axis, reverse) for each in (dy, x, y))
     edge = (*w.shape[:-1], 1)
     if exclusive:
@@ -197,6 +205,6 @@ def gradient(
     with np.errstate(all="ignore"):
         made = REFERENCES[name].gradient(g, w, saved) if w.size else Gradient(g, g, g.astype(bool))
     parts = [each[..., 0 if initial is None else 1 :] for each in (made.value, made.size, made.free)]
-    if exclusive and x.size:
+    if exclusive:
         parts = [np.concatenate([each, np.zeros(edge, each.dtype)], -1) for each in parts]
     return Gradient(*(laid_back(each, axis, reverse) for each in parts))
