@@ -15,7 +15,8 @@ from kinds import Kind
 from rich.console import Console
 
 import numba_baracuda as nb
-from numba_baracuda import arrays, cli
+from numba_baracuda import cli
+from numba_baracuda.arrays import arrays
 from numba_baracuda.demo import attention, inequality, next_byte, segments, sizes
 from numba_baracuda.demo.attention import FEATURES, HEADS, SLOPE, Layer, attend, attend_float64, draw_layer
 from numba_baracuda.demo.imports import ImportGraph, build_graph, find_modules, resolve, standard_library
