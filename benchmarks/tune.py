@@ -20,9 +20,10 @@ from rich.text import Text
 
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.errors import BaracudaError, InvalidProblem
-from numba_baracuda.core.op import Launch
+from numba_baracuda.core.op import Launch, Target
 from numba_baracuda.core.policy import Policy, of_family, reading
 from numba_baracuda.core.registry import find
+from numba_baracuda.plans.plan import target_of
 from numba_baracuda.plans.tuning import using
 
 from . import report
@@ -60,10 +61,10 @@ def applied(alternative: Alternative) -> Iterator[None]:
         yield
 
 
-def chosen_policies(problem: Problem) -> tuple[list[Launch], Read]:
+def chosen_policies(problem: Problem, target: Target) -> tuple[list[Launch], Read]:
     """The launches by the package's own policies, and the policies that they were read from."""
     with reading() as found:
-        return launches_of(problem), found
+        return launches_of(problem, target), found
 
 
 def changes_of(text: str, family: str, read: Read) -> list[Change]:
@@ -120,16 +121,16 @@ def neighbours(read: Read) -> list[Alternative]:
     return found
 
 
-def alternatives(problem: Problem, fields: Sequence[str]) -> tuple[list[Launch], list[tuple[Alternative, list[Launch] | str]]]:
+def alternatives(problem: Problem, fields: Sequence[str], target: Target = CARD) -> tuple[list[Launch], list[tuple[Alternative, list[Launch] | str]]]:
     """The chosen launches, and each alternative with its own, or why it has none; one that changes nothing is left out unless its policy is named."""
-    chosen, read = chosen_policies(problem)
+    chosen, read = chosen_policies(problem, target)
     family, named = find(problem.op).family, len(fields) > 0 and all("." in text.partition("=")[0] for text in fields)
     wanted = list(itertools.product(*[changes_of(text, family, read) for text in fields])) if fields else neighbours(read)
     found: list[tuple[Alternative, list[Launch] | str]] = []
     for alternative in wanted:
         try:
             with applied(alternative):
-                made: list[Launch] | str = launches_of(problem)
+                made: list[Launch] | str = launches_of(problem, target)
         except BaracudaError:
             if fields:
                 raise
@@ -221,7 +222,7 @@ class Measured:
         terms = max(extent for spec in self.problem.specs.values() for extent in spec.shape)
         for name, array in found.items():
             value = wide(xp, self.wanted[name])
-            scale = None if array.dtype.kind in "iub" else xp.full(len(value), float(abs(value).max()))
+            scale = None if array.dtype.kind in "iub" else xp.broadcast_to(abs(value).max(), value.shape)
             wrong = complaint(xp, array, Truth(value, scale, terms))
             if wrong:
                 return f"WRONG: {name}: {wrong}"
@@ -269,7 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     screen = report.console()
     try:
         problem = problem_of(arguments.op, arguments.shape, arguments.dtype, arguments.index, arguments.axis, arguments.any_order)
-        chosen, others = alternatives(problem, arguments.field)
+        chosen, others = alternatives(problem, arguments.field, CARD if arrays.emulating() else target_of(0))
     except BaracudaError as error:
         screen.print(f"benchmarks.tune: {error}", markup=False)
         return 2

@@ -106,7 +106,7 @@ def _check(policy: type[Policy], name: str, value: Any) -> None:
     """Raises for a field that is unknown or fixed, and for a value that it cannot have."""
     known = {each.name: each for each in fields(policy)}
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InvalidProblem(f"{policy.__name__}: got field {name!r}, wants one of {', '.join(known)}{hint}")
     if known[name].metadata.get("fixed"):
@@ -116,9 +116,10 @@ def _check(policy: type[Policy], name: str, value: Any) -> None:
         raise InvalidProblem(f"{policy.__name__}.{name} is {value!r}, wants one of {', '.join(map(str, choices))}")
     kind: type[Any] = float if isinstance(usual, float) else type(usual)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = number and value >= 0 if kind is float else type(value) is kind and (kind is bool or value >= (usual == 0))
+    least = 0 if not usual or name == "min_blocks_per_multiprocessor" else 1
+    fits = number and value >= 0 if kind is float else type(value) is kind and (kind is bool or value >= least)
     if not fits:
-        wants = {bool: "True or False", float: "a number of 0 or more"}.get(kind, f"a whole number of {int(usual != 0)} or more")
+        wants = {bool: "True or False", float: "a number of 0 or more"}.get(kind, f"a whole number of {least} or more")
         raise InvalidProblem(f"{policy.__name__}.{name} is {value!r}, wants {wants}")
     step = known[name].metadata.get("multiple", 1)
     if step > 1 and value % step:
