@@ -109,7 +109,7 @@ def test_few_short_rows_are_a_block_s_accesses() -> None:
 def test_staged_rows_fit() -> None:
     for row_bytes in range(2, 4000, 2):
         lanes = tiling.staged_lanes(row_bytes)
-        assert lanes == 0 or tiling.THREADS // lanes * row_bytes <= FoldStagedRows.shared_bytes_per_block
+        assert lanes == 0 or Block.threads_per_block // lanes * row_bytes <= FoldStagedRows.shared_bytes_per_block
         assert (lanes == 0) == (16 * row_bytes > FoldStagedRows.shared_bytes_per_block)
 
 

@@ -135,6 +135,13 @@ CHANGES = [
     ("segment_prod_backward", [300, 12, 20], {}, "FindSpecial.items_per_thread=2"),
     ("segment_prod_backward", [300, 12, 20], {}, "SpreadRows.items_per_thread=4"),
     ("segment_prod_backward", [300, 12, 20], {}, "RowWise.threads_per_block=128"),
+    ("reduce_sum", [3, 9000], {}, "Block.threads_per_block=64,512"),
+    ("reduce_var", [300, 20], {"axis": 0}, "Block.threads_per_block=128"),
+    ("reduce_max", [40, 37], {}, "Block.threads_per_block=128"),
+    ("reduce_max", [4000, 16], {}, "Block.threads_per_block=128"),
+    ("reduce_prod_backward", [9, 700], {}, "Block.threads_per_block=64"),
+    ("reduce_prod_backward", [300, 20], {"axis": 0}, "Block.threads_per_block=512"),
+    ("reduce_norm2_backward", [9, 700], {}, "Block.threads_per_block=64"),
     ("reduce_sum", [3, 9000], {}, "FoldRows.min_split_batches=1"),
     ("reduce_max", [40, 37], {}, "FoldStagedRows.shared_bytes_per_block=1024"),
     ("cumsum", [3, 9000], {}, "ScanLongRows.threads_per_block=128"),
@@ -147,7 +154,10 @@ CHANGES = [
 
 
 #: what plain ``pytest`` runs of these: one of each family, and kernels that share a keyword
-FEW = ("FoldTiles.threads_per_block", "FoldCarries.items_per_thread", "GatherRows", "FoldRows", "ScanLongRows", "Assign.threads_per_block")
+FEW = (
+    "FoldTiles.threads_per_block", "FoldCarries.items_per_thread", "GatherRows", "Block.threads_per_block=64,512", "ScanLongRows",
+    "Assign.threads_per_block",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from .policy import FoldColumns, FoldRows, SpreadColumns, SpreadRows
 from .problem import Problem
-from .tiling import THREADS, column_lanes, few_rows, row_lanes, short_row, splits_for, steps_of
+from .tiling import block_threads, column_lanes, few_rows, row_lanes, short_row, splits_for, steps_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Geometry:
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
         if not problem.along:
             return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors))
-        if lanes == THREADS:
+        if lanes == block_threads():
             return cls(lanes, blocks, *splits_for(tuned(FoldRows()), blocks, problem.extent, step, multiprocessors))
         accesses = ceil_div(problem.extent, problem.vector)
         return cls(lanes, blocks, 1, problem.extent, *(() if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))))
@@ -52,15 +52,15 @@ class Geometry:
 
     @property
     def launch(self) -> tuple[int, int, int]:
-        return self.blocks * self.splits, THREADS, 0
+        return self.blocks * self.splits, block_threads(), 0
 
 
 def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, int, int]:
     """(lanes, blocks for all rows, places that a block takes at a time)."""
-    vector, steps = problem.vector, steps_of(value, problem.vector)
+    vector, steps, threads = problem.vector, steps_of(value, problem.vector), block_threads()
     if problem.along:
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
-        return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
+        return lanes, ceil_div(problem.rows, threads // lanes), lanes * steps * vector
     lanes = column_lanes(problem.contiguous, vector * BY_NAME[value].itemsize, problem.extent, steps)
     columns = problem.rows + (vector - 1) * problem.peeled  #: the first access may begin before the first column
-    return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps
+    return lanes, ceil_div(columns, lanes * vector), threads // lanes * steps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.policy import Policy, chosen, fixed
+from ..core.policy import THREADS, Policy, chosen, compiled, fixed
 
 #: bytes of an access that a kernel may be built for
 ACCESSES = (1, 2, 4, 8, 16)
@@ -18,7 +18,7 @@ ACCESSES = (1, 2, 4, 8, 16)
 class Block(Policy):
     """What all kernels of the family have in common."""
 
-    threads_per_block: int = fixed(256)
+    threads_per_block: int = compiled(256, THREADS)
     vector_bytes: int = chosen(16, *ACCESSES)  #: of the widest access
     bytes_in_flight: int = fixed(64)  #: bytes whose loads a thread issues before it uses the first
     max_items_per_thread: int = fixed(16)  #: vectors for them at most

@@ -9,20 +9,22 @@ from ..algebra.gradients import GRADIENTS, Gradient
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
-from ..core.policy import tuned
+from ..core.policy import constants, tuned
 from ..core.spec import KernelSpec
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .policy import Block, FoldColumns
 from .problem import Problem
-from .tiling import THREADS, join_lanes, staged_lanes
+from .tiling import block_threads, join_lanes, staged_lanes
 
 #: what kernels read and write truth values as
 _BYTES = {"bool": "u8"}
 
 
-def _spec(kernel: str, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, 0)
+def _spec(kernel: str, **given: int | str | bool) -> KernelSpec:
+    policy = tuned(Block())
+    given |= constants(policy)
+    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(given.items())), policy.threads_per_block, 0)
 
 
 def _form(problem: Problem) -> str:
@@ -38,7 +40,7 @@ def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | b
     """The kernel that folds, its constants, how many blocks, and its extents."""
     constants: dict[str, int | bool] = {"dims": len(problem.shape), "vector": problem.vector, "lanes": geometry.lanes}
     if geometry.height:
-        blocks = ceil_div(problem.rows, THREADS // geometry.lanes * geometry.height)
+        blocks = ceil_div(problem.rows, block_threads() // geometry.lanes * geometry.height)
         full = problem.extent == geometry.steps * geometry.lanes * problem.vector
         constants |= {"steps": geometry.steps, "height": geometry.height, "full": full}
         return "fold_short_rows", constants, blocks, {"rows": problem.rows, "extent": problem.extent}
@@ -67,11 +69,11 @@ def fold_steps(
         "x": source, "guard": guard, "y": output, "parts": parts, **extents, "left": left, "kept_shape": problem.kept_shape,
         **_along(_form(problem), x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
-    steps: list[Step] = [Launch(_spec(kernel, **constants, **dealt), (blocks, THREADS, 0), arguments)]
+    steps: list[Step] = [Launch(_spec(kernel, **constants, **dealt), (blocks, block_threads(), 0), arguments)]
     if not parts:
         return steps, []
     lanes = join_lanes(geometry.splits)
-    spec, launch = _spec("join_parts", **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
+    spec, launch = _spec("join_parts", **constants, lanes=lanes), (ceil_div(problem.rows, block_threads() // lanes), block_threads(), 0)
     arguments = {
         "guard": guard, "parts": parts, "y": output, "rows": problem.rows, "splits": geometry.splits, "left": left,
         "kept_shape": problem.kept_shape, "y_rows": y_kept,
@@ -84,9 +86,9 @@ def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[st
     """The launch for rows without gaps that go through shared memory."""
     row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
-    rows = THREADS // lanes
+    rows = block_threads() // lanes
     spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes)
-    launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
+    launch = ceil_div(problem.rows, rows), block_threads(), ceil_div(rows * row_bytes, 16) * 16
     arguments |= {"parts": NULL, "rows": problem.rows, "extent": problem.extent}
     return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_rows": problem.kept_strides[0]})
 
@@ -152,7 +154,7 @@ def _find_special(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launc
     problem = Problem.of((), [layout], [], descriptor.element)
     spec = _spec("find_special", value=descriptor.element, kept=len(problem.kept_shape))
     arguments = {"y": "y", "guard": "guard", "elements": problem.rows, "shape": problem.kept_shape, "strides": problem.full_kept[0]}
-    return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), arguments)
+    return Launch(spec, (ceil_div(problem.rows, block_threads()), block_threads(), 0), arguments)
 
 
 def _back(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, rule: Gradient, kept: str, monoid: str = "") -> Launch:

@@ -7,10 +7,13 @@ from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from .policy import Block, FoldColumns, FoldRows, FoldStagedRows, JoinParts
 
-#: threads in a block whose groups are no wider than a warp, and in one that walks down columns
-THREADS = Block.threads_per_block
 #: elements that a lane takes from shared memory at a time
 STAGED_STEPS = FoldStagedRows.items_per_thread
+
+
+def block_threads() -> int:
+    """Threads of a block."""
+    return tuned(Block()).threads_per_block
 
 
 def steps_of(value: str, vector: int) -> int:
@@ -22,7 +25,7 @@ def row_lanes(accesses: int, steps: int, rows: int, multiprocessors: int) -> int
     """Lanes that share out a row of so many accesses: some of a warp, or a block where a warp would take long and other warps have no rows."""
     policy = tuned(FoldRows())
     alone = accesses <= 32 * steps or (accesses <= policy.max_warp_vectors and rows >= policy.warp_rows_per_multiprocessor * multiprocessors)
-    return min(32, power_of_two(accesses)) if alone else THREADS
+    return min(32, power_of_two(accesses)) if alone else block_threads()
 
 
 def short_row(accesses: int, lanes: int, most: int) -> tuple[int, int]:
@@ -40,15 +43,15 @@ def few_rows(accesses: int, rows: int, steps: int) -> int:
     It does where all rows together are no more than a block has in flight.
     """
     own, most = ceil_div(accesses, 32), min(tuned(FoldRows()).few_rows_items * steps, Block.max_items_per_thread)
-    return own if steps < own <= most and rows * accesses <= THREADS * steps else 0
+    return own if steps < own <= most and rows * accesses <= block_threads() * steps else 0
 
 
 def staged_lanes(row_bytes: int) -> int:
     """Lanes that share out a row of so many bytes from shared memory; 0 where a block would keep few rows."""
-    lanes, policy = 1, tuned(FoldStagedRows())
-    while THREADS // lanes * row_bytes > policy.shared_bytes_per_block:
+    lanes, threads, policy = 1, block_threads(), tuned(FoldStagedRows())
+    while threads // lanes * row_bytes > policy.shared_bytes_per_block:
         lanes *= 2
-    return lanes if lanes <= THREADS // policy.min_rows_per_block else 0
+    return lanes if lanes <= threads // policy.min_rows_per_block else 0
 
 
 def join_lanes(splits: int) -> int:
@@ -62,8 +65,9 @@ def column_lanes(accesses: int, nbytes: int, extent: int, steps: int) -> int:
 
     At least as many as lie beside each other in the bytes of the policy; and so many that each lane has ``steps`` places.
     """
-    lanes = min(max(32, tuned(FoldColumns()).contiguous_bytes // nbytes), power_of_two(accesses), THREADS)
-    while lanes < THREADS and THREADS // lanes * steps > extent:
+    threads = block_threads()
+    lanes = min(max(32, tuned(FoldColumns()).contiguous_bytes // nbytes), power_of_two(accesses), threads)
+    while lanes < threads and threads // lanes * steps > extent:
         lanes *= 2
     return lanes
 

@@ -13,21 +13,25 @@ from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS, steps_of
+from ..policy import Block
+from ..tiling import steps_of
 from .access import accesses_of, edges_of, lane_of_group, part_of_block
 from .results import results_of
 
 
 @jit.kernel
-def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
+def fold_columns(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int,
+    threads_per_block: int = Block.threads_per_block,
+) -> Any:  # fmt: skip
     """``fold_rows`` where x is not contiguous along the rows: here they are called columns.
 
-    A block has ``lanes`` lanes beside each other, ``vector`` columns each, and THREADS // lanes below each other, which walk down ``chunk`` places,
-    several accesses in flight; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
+    A block has ``lanes`` lanes beside each other, ``vector`` columns each, and others below them, which walk down ``chunk`` places, several accesses
+    in flight; those of a column meet in shared memory, joined as a tree. ``peeled`` lines of columns begin and end anywhere:
     accesses are aligned, and the lanes at either end take what columns there are one by one. Bytes and order as ``fold_rows``.
     """
     element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
-    depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
+    depth, steps, shifts, kind = threads_per_block // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
     width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
     (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
     take, (write, keep), column_of = tally.beside(steps, vector, depth), results_of(monoid, value, result), place_of(kept)
@@ -38,7 +42,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
         width * vector,
         kept_width * vector,
     )
-    shared, levels = THREADS * scalars if depth > 1 else 1, depth.bit_length() - 1
+    shared, levels = threads_per_block * scalars if depth > 1 else 1, depth.bit_length() - 1
 
     def fold_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], parts: Ptr[state_kind(monoid, value)],
@@ -88,11 +92,11 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
             half = depth >> (level + 1)
             if half <= below < 2 * half:
                 for k in range(scalars):
-                    met[k * THREADS + thread] = state[k]
+                    met[k * threads_per_block + thread] = state[k]
             cuda.syncthreads()
             if below < half:
                 for v in range(vector):
-                    other = get(met, v * width * THREADS + thread + half * lanes, THREADS)
+                    other = get(met, v * width * threads_per_block + thread + half * lanes, threads_per_block)
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if below == 0 and column < columns:
             for v in range(vector):
@@ -103,4 +107,4 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
                 else:
                     write(y, column_of(column + v, kept_shape, y_columns), get(state, v * width, 1), left)
 
-    return fold_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)
+    return fold_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, threads_per_block, 0)

@@ -13,7 +13,7 @@ from ...kernels.elements import conversions_of, place_of
 from ...kernels.tally import over_lanes
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS
+from ..policy import Block
 from .access import lane_of_group
 
 
@@ -50,11 +50,13 @@ def results_of(monoid: str, value: str, result: str) -> tuple[Any, Any]:
 
 
 @jit.kernel
-def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int) -> Any:
+def join_parts(
+    *, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int, threads_per_block: int = Block.threads_per_block
+) -> Any:  # fmt: skip
     """Joins the ``splits`` parts of each row, ``lanes`` lanes a row: lane by lane, then over the lanes. Bytes: parts read, rows · result written."""
     states, width = states_on(monoid, value), monoid_on(monoid, value).width
     identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, lanes), accessors(width)
-    groups, (write, _), row_of = THREADS // lanes, results_of(monoid, value, result), place_of(kept)
+    groups, (write, _), row_of = threads_per_block // lanes, results_of(monoid, value, result), place_of(kept)
 
     def join_parts(
         guard: Ptr[int32], parts: Ptr[state_kind(monoid, value)], y: Ptr[result],
@@ -73,4 +75,4 @@ def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: boo
         if lane == 0 and row < rows:
             write(y, row_of(row, kept_shape, y_rows), state, left)
 
-    return join_parts, lambda rows: (-(-rows // groups), THREADS, 0)
+    return join_parts, lambda rows: (-(-rows // groups), threads_per_block, 0)

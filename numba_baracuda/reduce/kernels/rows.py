@@ -14,7 +14,8 @@ from ...kernels.elements import accumulator_of, origin_of, place_of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS, steps_of
+from ..policy import Block
+from ..tiling import steps_of
 from .access import accesses_of, lane_of_group, part_of_block
 from .results import results_of
 
@@ -62,7 +63,10 @@ def lane_of_row(monoid: str, value: str, vector: int, lanes: int, peeled: bool, 
 
 
 @jit.kernel
-def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
+def fold_rows(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int,
+    threads_per_block: int = Block.threads_per_block,
+) -> Any:  # fmt: skip
     """``y[o] = finish(⊕ lift(x[o, r]))`` over the places r of row o; of rows in several parts, ``splits``, the state of each part goes to ``parts``.
 
     A group of ``lanes`` lanes, which is a block where there are more than 32, takes ``chunk`` places of a row, several accesses of ``vector``
@@ -71,7 +75,7 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
     geometry. Bytes: rows · extent · value read, rows · result written.
     """
     wide, first_of, shifts = accumulator_of(value), origin_of(value), monoid_of(monoid).shifts
-    tally, groups, row_of, (write, keep) = tally_of(monoid, value), THREADS // lanes, place_of(kept), results_of(monoid, value, result)
+    tally, groups, row_of, (write, keep) = tally_of(monoid, value), threads_per_block // lanes, place_of(kept), results_of(monoid, value, result)
     nothing, fold_lane, fold = tally.nothing, lane_of_row(monoid, value, vector, lanes, peeled, dims), tally.over(lanes)
 
     def fold_rows(
@@ -98,4 +102,4 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
             else:
                 write(y, row_of(row, kept_shape, y_rows), state, left)
 
-    return fold_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
+    return fold_rows, lambda rows, splits: (-(-rows // groups) * splits, threads_per_block, 0)

@@ -13,7 +13,8 @@ from ...kernels.tallies import tally_of
 from ...kernels.transpose import first_place
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import STAGED_STEPS, THREADS, steps_of
+from ..policy import Block
+from ..tiling import STAGED_STEPS, steps_of
 from .access import accesses_of, lane_of_group
 from .results import results_of
 
@@ -28,14 +29,15 @@ def below_of(kept: int) -> Any:
 
 @jit.kernel
 def fold_short_rows(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, height: int, full: bool, guarded: bool, kept: int, dims: int
-) -> Any:
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, height: int, full: bool, guarded: bool, kept: int, dims: int,
+    threads_per_block: int = Block.threads_per_block,
+) -> Any:  # fmt: skip
     """``fold_rows`` for rows that a group of up to 32 lanes takes at once, ``steps`` accesses a lane: ``height`` of them at a time, all loads first.
 
     No row is empty; ``full`` rows are ``steps · lanes`` accesses long. The fold over lanes leaves each lane other rows. Bytes and order as
     ``fold_rows``.
     """
-    element, tally, groups, stride, row_size = jit.SCALARS[value], tally_of(monoid, value), THREADS // lanes, lanes * vector, steps * vector
+    element, tally, groups, stride, row_size = jit.SCALARS[value], tally_of(monoid, value), threads_per_block // lanes, lanes * vector, steps * vector
     fold, (write, _), row_of, below = (
         tally.rows(steps, vector, stride, lanes, height),
         results_of(monoid, value, result),
@@ -78,17 +80,19 @@ def fold_short_rows(
                 if group + h * groups < here:
                     write(y, below(base, first + group, h * groups, kept_shape, y_rows), get(states, h * width, 1), left)
 
-    return fold_short_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
+    return fold_short_rows, lambda rows: (-(-rows // rows_a_block), threads_per_block, 0)
 
 
 @jit.kernel
-def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, guarded: bool, kept: int) -> Any:
+def fold_staged_rows(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, guarded: bool, kept: int, threads_per_block: int = Block.threads_per_block
+) -> Any:  # fmt: skip
     """``fold_rows`` for rows of any length that follow one another without a gap, as many as fit in shared memory at a time.
 
     Accesses of ``vector`` elements pay no heed to where rows begin; ``lanes`` lanes then share out a row from shared memory. Bytes as ``fold_rows``.
     """
     element, wide, first_of, tally = jit.SCALARS[value], accumulator_of(value), origin_of(value), tally_of(monoid, value)
-    shifts, rows_a_block, stride, steps = monoid_of(monoid).shifts, THREADS // lanes, THREADS * vector, steps_of(value, vector)
+    shifts, rows_a_block, stride, steps = monoid_of(monoid).shifts, threads_per_block // lanes, threads_per_block * vector, steps_of(value, vector)
     load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
     take, fold, nothing = tally.batch(STAGED_STEPS, 1, 1, lanes), tally.over(lanes), tally.nothing
     (write, _), row_of = results_of(monoid, value, result), place_of(kept)
@@ -144,4 +148,4 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
         if lane == 0 and row < rows:
             write(y, row_of(row, kept_shape, y_rows), state, left)
 
-    return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
+    return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), threads_per_block, 0)

@@ -16,7 +16,8 @@ from ...kernels.elements import accumulator_of, as_number_of, conversions_of, of
 from ...kernels.tallies import tally_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS, steps_of
+from ..policy import Block
+from ..tiling import steps_of
 from .access import accesses_of, lane_of_group, part_of_block
 from .rows import lane_of_row
 
@@ -153,13 +154,15 @@ def _walk(gradient: str, value: str, vector: int, gap: int, dims: int, across: b
 
 
 @jit.kernel
-def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
+def spread_rows(
+    *, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int, threads_per_block: int = Block.threads_per_block
+) -> Any:  # fmt: skip
     """``dx[o, r] = pull(x[o, r], dy[o], y[o], p[o], q[o])``: a group of lanes takes ``chunk`` places of a row, as ``fold_rows`` does.
 
     p and q are the results of a fold, side by side. Bytes: rows · extent · value written, and read where the gradient wants x.
     """
     parts, give = _pull_of(gradient, value), part_of(gradient, value, vector, lanes * vector, dims, False)
-    found, rules_of, groups, row_of, wide = parts.found, parts.rules, THREADS // lanes, place_of(kept), accumulator_of(value)
+    found, rules_of, groups, row_of, wide = parts.found, parts.rules, threads_per_block // lanes, place_of(kept), accumulator_of(value)
 
     def spread_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], held: Ptr[wide], dx: Ptr[value],
@@ -178,11 +181,13 @@ def spread_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int
             last = min((split + 1) * chunk, int64(extent))
             give(x, dx, from_x, to_dx, split * chunk + lane * vector, last, shape, x_strides, dx_strides, share, rules)
 
-    return spread_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
+    return spread_rows, lambda rows, splits: (-(-rows // groups) * splits, threads_per_block, 0)
 
 
 @jit.kernel
-def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
+def fold_and_spread_rows(
+    *, gradient: str, monoid: str, value: str, vector: int, lanes: int, kept: int, dims: int, threads_per_block: int = Block.threads_per_block
+) -> Any:  # fmt: skip
     """``fold_rows`` and ``spread_rows`` in one, for rows that a group folds alone and then reads a second time, where the caches still hold them.
 
     For a guarded gradient the group folds its row only if that, or another row of the block, wants it, and gives ``chunk`` places their gradient.
@@ -193,7 +198,7 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
     widen, shifts, results, ordinary = conversions_of(value)[0], monoid_of(monoid).shifts, monoid_of(monoid).results, ordinary_of(value)
     tally, fold_lane = tally_of(monoid, value), lane_of_row(monoid, value, vector, lanes, False, dims, again=parts.has_x, rarely=guarded)
     nothing, fold, finish, rules_of = tally.nothing, tally.over(lanes), jit.device(monoid_on(monoid, value).finish), parts.rules
-    groups, row_of, first_of = THREADS // lanes, place_of(kept), origin_of(value)
+    groups, row_of, first_of = threads_per_block // lanes, place_of(kept), origin_of(value)
 
     @jit.device
     def fold_whole(x: Any, from_x: Any, there: Any, extent: Any, lane: Any, left: Any, shape: Any, x_strides: Any) -> Any:
@@ -231,13 +236,15 @@ def fold_and_spread_rows(*, gradient: str, monoid: str, value: str, vector: int,
             to_dx, last = row_of(row, kept_shape, dx_rows), min((split + 1) * chunk, int64(extent))
             give(x, dx, from_x, to_dx, split * chunk + lane * vector, last, shape, x_strides, dx_strides, share, rules)
 
-    return fold_and_spread_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
+    return fold_and_spread_rows, lambda rows, splits: (-(-rows // groups) * splits, threads_per_block, 0)
 
 
 @jit.kernel
-def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
+def spread_columns(
+    *, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int, threads_per_block: int = Block.threads_per_block
+) -> Any:  # fmt: skip
     """``spread_rows`` where x is not contiguous along the rows: lanes lie as in ``fold_columns``."""
-    wide, parts, column_of, depth = accumulator_of(value), _pull_of(gradient, value), place_of(kept), THREADS // lanes
+    wide, parts, column_of, depth = accumulator_of(value), _pull_of(gradient, value), place_of(kept), threads_per_block // lanes
     found, rules_of, rule_sets, give = parts.found, parts.rules, RULES * vector, part_of(gradient, value, vector, depth, dims, True)
 
     def spread_columns(
@@ -259,11 +266,13 @@ def spread_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: 
             last = min((split + 1) * chunk, int64(extent))
             give(x, dx, from_x, to_dx, split * chunk + below, last, shape, x_strides, dx_strides, share, rules)
 
-    return spread_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)
+    return spread_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, threads_per_block, 0)
 
 
 @jit.kernel
-def find_special(*, value: str, kept: int) -> Any:
+def find_special(
+    *, value: str, kept: int, threads_per_block: int = Block.threads_per_block
+) -> Any:  # fmt: skip
     """Sets ``guard[0]`` where an element of y is a zero, a subnormal, an infinity or NaN. Bytes: elements · value read."""
     (widen, _), ordinary, place = conversions_of(value), ordinary_of(value), place_of(kept)
 
@@ -272,8 +281,8 @@ def find_special(*, value: str, kept: int) -> Any:
         elements: int64,
         shape: Extents[kept], strides: Extents[kept],
     ) -> None:  # fmt: skip
-        k = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        k = int64(cuda.blockIdx.x) * threads_per_block + cuda.threadIdx.x
         if k < elements and not ordinary(widen(y[place(k, shape, strides)])):
             red_max(guard, 0, int32(1))
 
-    return find_special, lambda elements: (-(-elements // THREADS), THREADS, 0)
+    return find_special, lambda elements: (-(-elements // threads_per_block), threads_per_block, 0)
