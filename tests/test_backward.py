@@ -13,7 +13,7 @@ from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
 from numba_baracuda.core.op import Op, Variant
-from numba_baracuda.segment.recipes.spread import APART
+from numba_baracuda.segment.policy import SpreadRows
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(BACKWARD), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", BACKWARD, ids=name_of)
@@ -91,7 +91,7 @@ def lengths_of(*lengths: int) -> samples.Ids:
 def test_few_rows_of_long_runs_get_something(kind: Kind, lengths: tuple[int, ...], op: str, element: str) -> None:
     """Runs within a tile and across tiles, of values many of which tie; every second segment is empty."""
     sample = Sample(f"runs {lengths}", sum(lengths), (), 2 * len(lengths) - 4, lengths_of(*lengths), element=element)
-    assert sample.rows >= APART * sample.segments
+    assert sample.rows >= SpreadRows.min_rows_per_segment * sample.segments
     check(kind, OPS[op], OPS[op].variants[0], sample, samples.operands(OPS[op], sample))
 
 
