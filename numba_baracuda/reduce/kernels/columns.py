@@ -1,5 +1,6 @@
 """Folds along an axis that is not contiguous in memory: neighbouring lanes have neighbouring columns and walk down them."""
 
+import functools
 from typing import Any
 
 from numba import cuda
@@ -18,29 +19,22 @@ from .loads import lane_of_group, peeled_loads, split_of_block, vector_loads
 from .results import result_stores
 
 
-def walk_down(commutes: bool, depth: int) -> tuple[int, Any, Any]:
-    """How ``depth`` lanes share out a column: places between two that follow one another in a lane, ``stretch`` and ``pair``.
+@functools.cache
+def stretches_of(depth: int) -> Any:
+    """``stretch(first, last, below)``: the neighbouring places that lane ``below`` of ``depth`` takes of those from ``first`` to ``last``.
 
-    ``stretch(first, last, below)`` is where lane ``below`` begins and ends, ``pair(level, below)`` how far apart the lanes are of which one gives its
-    state to the other at a level of the tree, and whether it gives or takes. Where the order counts, a lane has neighbouring places.
+    In the order of the bits in reverse, in which the tree that first joins the upper half of the lanes to the lower one joins them.
     """
-    if commutes:
-        halves = jit.device(
-            lambda level, row_lane: (depth >> (level + 1), depth >> (level + 1) <= row_lane < depth >> level, row_lane < depth >> (level + 1))
-        )
-        return depth, jit.device(lambda begin, end, row_lane: (begin + row_lane, end)), halves
+    levels = depth.bit_length() - 1
 
     @jit.device
     def stretch(begin: Any, end: Any, row_lane: Any) -> Any:
-        share = (max(end - begin, int64(0)) + depth - 1) // depth
-        return begin + row_lane * share, min(begin + (row_lane + 1) * share, end)
+        share, number = (max(end - begin, int64(0)) + depth - 1) // depth, int32(0)
+        for level in range(levels):
+            number |= (row_lane >> level & 1) << (levels - 1 - level)
+        return begin + number * share, min(begin + (number + 1) * share, end)
 
-    @jit.device
-    def neighbours(level: Any, row_lane: Any) -> Any:
-        lane_distance = 1 << level
-        return lane_distance, row_lane & (2 * lane_distance - 1) == lane_distance, row_lane & (2 * lane_distance - 1) == 0
-
-    return 1, stretch, neighbours
+    return stretch
 
 
 @jit.kernel
@@ -49,9 +43,8 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
 
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
     vector every ``THREADS // lanes`` positions of the block's ``chunk``, several before it uses the first; where the monoid does not commute, a lane
-    has neighbouring positions instead. Then the lanes of a column combine their
-    states in shared memory, as a tree. ``peeled``: the columns begin or end inside an aligned vector. Loads are aligned then, and the lanes at either
-    end load the elements of the columns that exist one by one. Order and bytes as ``fold_rows``.
+    has neighbouring positions instead. Then the lanes of a column combine their states in shared memory, as a tree. ``peeled``: the columns begin
+    or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one. Order and bytes as ``fold_rows``.
 
     Constants and parameters as :mod:`.` lists them.
     """
@@ -60,7 +53,8 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     kind, empty, state_of, subtracts_origin = accumulator.kind, accumulator.empty, accumulator.state, monoid_of(monoid).subtracts_origin
     depth, steps, width, accumulator_width = THREADS // lanes, steps_of(value, vector), accumulator.state_width, accumulator.width
     (get, put), (get_accumulator, put_accumulator) = state_accessors(width), state_accessors(accumulator_width)
-    position_stride, stretch_of, pair_of = walk_down(monoid_of(monoid).commutes, depth)
+    ordered, stretch_of = not monoid_of(monoid).commutes, stretches_of(depth)
+    position_stride = 1 if ordered else depth
     (store_result, store_partial), column_offset = result_stores(monoid, value, result), strided_offset_of(kept)
     (fetch, fetch_some), fetch_each = (
         vector_loads(value, vector, position_stride, dims, steps),
@@ -94,7 +88,9 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
         else:
             base = column_offset(min(column, int64(columns - 1)), kept_shape, x_kept_strides)
         end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
-        position, end = stretch_of(begin, end, row_lane)
+        position = begin + row_lane
+        if ordered:
+            position, end = stretch_of(begin, end, row_lane)
         while position + (steps - 1) * position_stride < end:
             if peeled and high - low < vector:
                 fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
@@ -115,14 +111,14 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
             put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):
-            lane_distance, gives, takes = pair_of(level, row_lane)
-            if gives:
+            half = depth >> (level + 1)
+            if half <= row_lane < 2 * half:
                 for k in range(state_scalars):
                     shared_states[k * THREADS + thread] = state[k]
             cuda.syncthreads()
-            if takes:
+            if row_lane < half:
                 for v in range(vector):
-                    other = get(shared_states, v * width * THREADS + thread + lane_distance * lanes, THREADS)
+                    other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
             for v in range(vector):

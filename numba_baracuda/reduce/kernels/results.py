@@ -39,40 +39,18 @@ def result_stores(monoid: str, value: str, result: str) -> tuple[Any, Any]:
     return store_result, jit.device(lambda partials, index, state: put(partials, index * width, 1, state))
 
 
-@functools.cache
-def share_of_partials(monoid: str, value: str, lanes: int) -> Any:
-    """``fold(parts, row, splits, lane)``: the state of a lane's share of a row's parts; of neighbouring ones where the monoid does not commute."""
-    states, width, commutes = state_functions(monoid, value), typed_monoid(monoid, value).width, monoid_of(monoid).commutes
-    identity, combine, (get, _) = states.identity, states.combine, state_accessors(width)
-
-    @jit.device
-    def fold_every(partials: Any, row: Any, splits: Any, lane: Any) -> Any:
-        state = identity()
-        for split in range(lane, splits, lanes):
-            state = combine(state, get(partials, (row * splits + split) * width, 1))
-        return state
-
-    @jit.device
-    def fold_neighbours(partials: Any, row: Any, splits: Any, lane: Any) -> Any:
-        state, share = identity(), (splits + lanes - 1) // lanes
-        for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
-            state = combine(state, get(partials, (row * splits + split) * width, 1))
-        return state
-
-    return fold_every if commutes else fold_neighbours
-
-
 @jit.kernel
 def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int) -> Any:
     """``y[r] = finish(partials[r, 0] ⊕ … ⊕ partials[r, splits - 1])``: the second launch of a fold whose rows are split.
 
-    A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …; then the group reduces the states of its lanes. Order: fixed
-    by the constants. Bytes: the partials are read, rows · result written.
+    A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …, or neighbouring ones where the monoid does
+    not commute; then the group reduces the states of its lanes. Order: fixed by the constants. Bytes: the partials are read, rows · result written.
 
     Constants and parameters as :mod:`.` lists them.
     """
-    identity, reduce_lanes = state_functions(monoid, value).identity, group_reduce(monoid, value, lanes)
-    fold_share, (store_result, _) = share_of_partials(monoid, value, lanes), result_stores(monoid, value, result)
+    states, width, ordered = state_functions(monoid, value), typed_monoid(monoid, value).width, not monoid_of(monoid).commutes
+    identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
+    (get, _), (store_result, _) = state_accessors(width), result_stores(monoid, value, result)
     groups, row_offset = THREADS // lanes, strided_offset_of(kept)
 
     def combine_partials(
@@ -86,7 +64,13 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
         row = int64(cuda.blockIdx.x) * groups + group
         state = identity()
         if row < rows:
-            state = fold_share(partials, row, splits, lane)
+            if ordered:
+                share = (splits + lanes - 1) // lanes
+                for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
+                    state = combine(state, get(partials, (row * splits + split) * width, 1))
+            else:
+                for split in range(lane, splits, lanes):
+                    state = combine(state, get(partials, (row * splits + split) * width, 1))
         state = reduce_lanes(state)
         if lane == 0 and row < rows:
             store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
