@@ -14,7 +14,7 @@ from numba import cuda
 from numba.cuda import types
 
 from numba_baracuda import device
-from numba_baracuda.algebra import MEAN, SUM, Monoid
+from numba_baracuda.algebra import MEAN, SUM, KernelMonoid, Monoid
 from numba_baracuda.core.errors import InvalidProblem
 from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.runtime import jit
@@ -158,7 +158,7 @@ def test_monoids_of_a_user(name: str) -> None:
 
 
 def test_defaults_of_a_monoid() -> None:
-    made = Monoid("some", (0,), combine=max)
+    made = KernelMonoid("some", (0,), combine=max)
     assert (made.lift(3, 0, 1), made.finish((1, 2), 7, 1), made.finishes, made.width) == (3, (1, 2), False, 1)
     assert MEAN.finishes and not SUM.finishes
     assert (MEAN.finish(6, 3, 1), SUM.finish(6, 3, 1), MEAN.lift(2, 0, 1)) == (2, 6, 2)

@@ -1,5 +1,6 @@
 """Reductions along another axis than the one on which neighbours lie side by side: lanes share out the columns, and walk down."""
 
+import functools
 from typing import Any
 
 from numba import cuda
@@ -18,27 +19,22 @@ from .access import accesses_of, edges_of, lane_of_group, part_of_block
 from .results import results_of
 
 
-def walk_down(commutes: bool, depth: int) -> tuple[int, Any, Any]:
-    """How ``depth`` lanes share out a column: places between two that follow one another in a lane, ``stretch`` and ``pair``.
+@functools.cache
+def stretches_of(depth: int) -> Any:
+    """``stretch(first, last, below)``: the neighbouring places that lane ``below`` of ``depth`` takes of those from ``first`` to ``last``.
 
-    ``stretch(first, last, below)`` is where lane ``below`` begins and ends, ``pair(level, below)`` how far apart the lanes are of which one gives its
-    state to the other at a level of the tree, and whether it gives or takes. Where the order counts, a lane has neighbouring places.
+    In the order of the bits in reverse, in which the tree that first joins the upper half of the lanes to the lower one joins them.
     """
-    if commutes:
-        halves = jit.device(lambda level, below: (depth >> (level + 1), depth >> (level + 1) <= below < depth >> level, below < depth >> (level + 1)))
-        return depth, jit.device(lambda first, last, below: (first + below, last)), halves
+    levels = depth.bit_length() - 1
 
     @jit.device
     def stretch(first: Any, last: Any, below: Any) -> Any:
-        share = (max(last - first, int64(0)) + depth - 1) // depth
-        return first + below * share, min(first + (below + 1) * share, last)
+        share, number = (max(last - first, int64(0)) + depth - 1) // depth, int32(0)
+        for level in range(levels):
+            number |= (below >> level & 1) << (levels - 1 - level)
+        return first + number * share, min(first + (number + 1) * share, last)
 
-    @jit.device
-    def neighbours(level: Any, below: Any) -> Any:
-        apart = 1 << level
-        return apart, below & (2 * apart - 1) == apart, below & (2 * apart - 1) == 0
-
-    return 1, stretch, neighbours
+    return stretch
 
 
 @jit.kernel
@@ -54,7 +50,8 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     depth, steps, shifts, kind = THREADS // lanes, steps_of(value, vector), monoid_of(monoid).shifts, tally.kind
     width, kept_width, combine, nothing, state_of = tally.state_width, tally.width, states_on(monoid, value).combine, tally.nothing, tally.state
     (get, put), (get_tally, put_tally) = accessors(width), accessors(kept_width)
-    gap, stretch_of, pair_of = walk_down(monoid_of(monoid).commutes, depth)
+    ordered, stretch_of = not monoid_of(monoid).commutes, stretches_of(depth)
+    gap = 1 if ordered else depth
     take, (write, keep), column_of = tally.beside(steps, vector, gap), results_of(monoid, value, result), place_of(kept)
     fetch_each = edges_of(value, vector, gap, dims, steps)
     (fetch, fetch_some), size, scalars, kept_scalars = (
@@ -89,7 +86,9 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
         else:
             base = column_of(min(column, int64(columns - 1)), kept_shape, x_columns)
         last = min(first + chunk, int64(extent)) if column < columns else int64(0)
-        position, last = stretch_of(first, last, below)
+        position = first + below
+        if ordered:
+            position, last = stretch_of(first, last, below)
         while position + (steps - 1) * gap < last:
             if peeled and high - low < vector:
                 fetch_each(x, base, low, high, position, last, shape, x_strides, batch)
@@ -110,14 +109,14 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
             put(state, v * width, 1, state_of(get_tally(tallies, v * kept_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for level in range(levels):
-            apart, gives, takes = pair_of(level, below)
-            if gives:
+            half = depth >> (level + 1)
+            if half <= below < 2 * half:
                 for k in range(scalars):
                     met[k * THREADS + thread] = state[k]
             cuda.syncthreads()
-            if takes:
+            if below < half:
                 for v in range(vector):
-                    other = get(met, v * width * THREADS + thread + apart * lanes, THREADS)
+                    other = get(met, v * width * THREADS + thread + half * lanes, THREADS)
                     put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if below == 0 and column < columns:
             for v in range(vector):

@@ -50,33 +50,14 @@ def results_of(monoid: str, value: str, result: str) -> tuple[Any, Any]:
     return write, jit.device(lambda parts, part, state: put(parts, part * width, 1, state))
 
 
-@functools.cache
-def share_of_parts(monoid: str, value: str, lanes: int) -> Any:
-    """``fold(parts, row, splits, lane)``: the state of a lane's share of a row's parts; of neighbouring ones where the monoid does not commute."""
-    states, width, commutes = states_on(monoid, value), monoid_on(monoid, value).width, monoid_of(monoid).commutes
-    identity, combine, (get, _) = states.identity, states.combine, accessors(width)
-
-    @jit.device
-    def fold_every(parts: Any, row: Any, splits: Any, lane: Any) -> Any:
-        state = identity()
-        for split in range(lane, splits, lanes):
-            state = combine(state, get(parts, (row * splits + split) * width, 1))
-        return state
-
-    @jit.device
-    def fold_neighbours(parts: Any, row: Any, splits: Any, lane: Any) -> Any:
-        state, share = identity(), (splits + lanes - 1) // lanes
-        for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
-            state = combine(state, get(parts, (row * splits + split) * width, 1))
-        return state
-
-    return fold_every if commutes else fold_neighbours
-
-
 @jit.kernel
 def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int) -> Any:
-    """Joins the ``splits`` parts of each row, ``lanes`` lanes a row: lane by lane, then over the lanes. Bytes: parts read, rows · result written."""
-    identity, fold, fold_share = states_on(monoid, value).identity, over_lanes(monoid, value, lanes), share_of_parts(monoid, value, lanes)
+    """Joins the ``splits`` parts of each row, ``lanes`` lanes a row: lane by lane, then over the lanes. Bytes: parts read, rows · result written.
+
+    A lane takes every ``lanes``-th part, or neighbouring ones of a monoid that does not commute.
+    """
+    states, width, ordered = states_on(monoid, value), monoid_on(monoid, value).width, not monoid_of(monoid).commutes
+    identity, combine, fold, (get, _) = states.identity, states.combine, over_lanes(monoid, value, lanes), accessors(width)
     groups, (write, _), row_of = THREADS // lanes, results_of(monoid, value, result), place_of(kept)
 
     def join_parts(
@@ -90,7 +71,13 @@ def join_parts(*, monoid: str, value: str, result: str, lanes: int, guarded: boo
         row = int64(cuda.blockIdx.x) * groups + group
         state = identity()
         if row < rows:
-            state = fold_share(parts, row, splits, lane)
+            if ordered:
+                share = (splits + lanes - 1) // lanes
+                for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
+                    state = combine(state, get(parts, (row * splits + split) * width, 1))
+            else:
+                for split in range(lane, splits, lanes):
+                    state = combine(state, get(parts, (row * splits + split) * width, 1))
         state = fold(state)
         if lane == 0 and row < rows:
             write(y, row_of(row, kept_shape, y_rows), state, left)
