@@ -151,6 +151,16 @@ def test_names_say_what_a_monoid_is_made_of() -> None:
     assert name(scaled(2.0), "f16") == name(scaled(2.0))
 
 
+def test_redefined_globals_count(kind: Kind) -> None:
+    """The same source again, as a notebook runs a cell again, with another value of a global."""
+    x, scope = kind.array(np.ones((4, 3), np.float32)), {"nb": nb, "SCALE": 2.0}
+    code = compile("made = nb.Monoid('scaled', (0,), lambda a, b: a + b, lambda x: SCALE * x)", "cell", "exec")
+    for scale in (2.0, 3.0):
+        scope["SCALE"] = scale
+        exec(code, scope)
+        assert kind.numpy(nb.reduce_axis(x, scope["made"], 0)).tolist() == [[4 * scale] * 3]
+
+
 #: run twice, in two processes: the helper is a device function that captures a number
 SCRIPT = """
 from numba import cuda

@@ -60,9 +60,9 @@ def adopted(where: str, given: Any, value: str) -> KernelMonoid:
     kind = _kind(at, given.kind, value)
     _check_identity(at, given.identity, kind)
     functions = {
-        "combine": _function(at, "combine", given.combine, (2,), "combine(a, b)"),
-        "lift": _function(at, "lift", _itself if given.lift is None else given.lift, (1,), "lift(x)"),
-        "finish": _function(at, "finish", _itself if given.finish is None else given.finish, (1, 2), "finish(state) or finish(state, count)"),
+        "combine": _checked(at, "combine", given.combine, (2,), "combine(a, b)"),
+        "lift": _checked(at, "lift", _itself if given.lift is None else given.lift, (1,), "lift(x)"),
+        "finish": _checked(at, "finish", _itself if given.finish is None else given.finish, (1, 2), "finish(state) or finish(state, count)"),
     }
     for name in ("lift", "finish"):
         if getattr(given, name) is None and given.width > 1:
@@ -70,10 +70,9 @@ def adopted(where: str, given: Any, value: str) -> KernelMonoid:
     counts, commutes = _arity(functions["finish"]) == 2, flag(at, "commutes", given.commutes)
     made_of = [kind, repr(given.identity), commutes, *[fingerprint(at, name, each) for name, each in functions.items()]]
     name = f"user:{given.name}:{hashlib.sha256(repr(made_of).encode()).hexdigest()[:32]}"
-    lift = Given(f"{_ADAPTERS}:lift", functions["lift"], given.width)
-    finish = Given(f"{_ADAPTERS}:{'finish_counted' if counts else 'finish'}", functions["finish"], given.width)
-    monoid = KernelMonoid(name, given.identity, given.combine, lift, finish, kind=kind, commutes=commutes, counts=counts, divides=True, foreign=True)
-    return register(monoid)
+    adapters = {"combine": "combine", "lift": "lift", "finish": "finish_counted" if counts else "finish"}
+    adapted: dict[str, Any] = {each: Given(f"{_ADAPTERS}:{adapter}", functions[each], given.width) for each, adapter in adapters.items()}
+    return register(KernelMonoid(name, given.identity, **adapted, kind=kind, commutes=commutes, counts=counts, divides=True, foreign=True))
 
 
 def _kind(at: str, given: Any, value: str) -> str:
@@ -97,19 +96,19 @@ def _check_identity(at: str, identity: Any, kind: str) -> None:
             raise refusal(at, "identity", identity, f"numbers that {kind} holds, as the states do, or infinities for its least and greatest")
 
 
-def _function(at: str, name: str, given: Any, arities: tuple[int, ...], form: str) -> Callable[..., Any]:
-    """The Python function that was given, as such or as a device function of numba."""
+def _checked(at: str, name: str, given: Any, arities: tuple[int, ...], form: str) -> Callable[..., Any]:
+    """What was given, a Python function or a device function of numba, if it takes as many arguments as it should."""
     function = getattr(given, "py_func", given)
     if not isinstance(function, FunctionType):
         raise refusal(at, name, given, f"a Python function {form}")
     if _arity(function) not in arities:
         raise InvalidProblem(f"{at}: {name} takes {list(inspect.signature(function).parameters)}, wants {form}")
-    return function
+    return given  # type: ignore[no-any-return]
 
 
 def _arity(function: Callable[..., Any]) -> int:
     """How many arguments a function wants by position; −1 where it wants others, too."""
-    parameters = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+    parameters = [each for each in inspect.signature(getattr(function, "py_func", function)).parameters.values() if each.default is each.empty]
     return len(parameters) if all(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters) else -1
 
 
@@ -154,4 +153,4 @@ def fingerprint(at: str, name: str, function: Callable[..., Any]) -> str:
         wants = "numbers, texts, tuples, NumPy arrays, functions, numba types, or modules of NumPy, numba and the device library"
         raise InvalidProblem(f"{at}: {name} uses {what}, of type {kind.__name__}, wants {wants}")
 
-    return repr(function_of(function))  # type: ignore[arg-type]
+    return repr(text_of(name, function))

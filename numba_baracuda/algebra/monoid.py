@@ -97,6 +97,7 @@ class KernelMonoid(Monoid):
     state is taken less one of them.
     """
 
+    combine: Any
     lift: Any = _element
     finish: Any = _state
     commutes: bool = field(default=True, kw_only=True)

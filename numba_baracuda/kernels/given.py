@@ -25,21 +25,26 @@ def cast_of(kind: Any, width: int) -> Any:
     return jit.device(lambda state: convert(state, 0))
 
 
+def combine(function: Callable[..., Any], kind: Any, width: int) -> Any:
+    """A user's ``combine(a, b)``."""
+    return jit.own_device(function)
+
+
 def lift(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """``lift(x, other, one)`` of a user's ``lift(x)``: element and state are of the state's type."""
-    made, cast = jit.device(function), cast_of(kind, width)
+    made, cast = jit.own_device(function), cast_of(kind, width)
     return jit.device(lambda x, other, one: cast(made(kind(x))))
 
 
 def finish(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """``finish(state, count, one)`` of a user's ``finish(state)``."""
-    made = jit.device(function)
+    made = jit.own_device(function)
     return jit.device(lambda state, count, one: made(state))
 
 
 def finish_counted(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """``finish(state, count, one)`` of a user's ``finish(state, count)``."""
-    made = jit.device(function)
+    made = jit.own_device(function)
     return jit.device(lambda state, count, one: made(state, count))
 
 

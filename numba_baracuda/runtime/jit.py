@@ -117,6 +117,12 @@ def device(function: Callable[..., Any] | str) -> Any:
     return _devices.setdefault((function.__code__, id(function.__globals__), _identity(function.__defaults__), captured), made)
 
 
+@functools.cache
+def own_device(function: Any) -> Any:
+    """A function of a user that kernels call. It is never another one of the same code, for which its globals may have had other values."""
+    return function if hasattr(function, "py_func") else cuda.jit(device=True, forceinline=True)(function)
+
+
 def _identity(value: Any) -> Any:
     """Equal for what numba cannot tell apart: numbers and texts of one type and value, tuples of them, and the very same object."""
     if isinstance(value, bool | int | float | str | None):

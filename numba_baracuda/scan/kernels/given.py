@@ -25,23 +25,23 @@ def begin(identity: tuple[float, ...], kind: Any, width: int) -> Any:
 
 def after(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """``emit(before, after, p, r, place, one)``: a user's ``finish(state)`` of the state with the element."""
-    made = jit.device(function)
+    made = jit.own_device(function)
     return jit.device(lambda before, after, p, r, place, one: made(after))
 
 
 def before(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """The same of the state without the element."""
-    made = jit.device(function)
+    made = jit.own_device(function)
     return jit.device(lambda before, after, p, r, place, one: made(before))
 
 
 def after_counted(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """``emit`` of a user's ``finish(state, count)``."""
-    made = jit.device(function)
+    made = jit.own_device(function)
     return jit.device(lambda before, after, p, r, place, one: made(after, kind(place + 1)))
 
 
 def before_counted(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """The same of the state without the element."""
-    made = jit.device(function)
+    made = jit.own_device(function)
     return jit.device(lambda before, after, p, r, place, one: made(before, kind(place)))
