@@ -44,7 +44,8 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
     vector every ``THREADS // lanes`` positions of the block's ``chunk``, several before it uses the first; where the monoid does not commute, a lane
     has neighbouring positions instead. Then the lanes of a column combine their states in shared memory, as a tree. ``peeled``: the columns begin
-    or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one. Order and bytes as ``fold_rows``.
+    or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
+    Order and bytes as ``fold_rows``.
 
     Constants and parameters as :mod:`.` lists them.
     """
