@@ -107,7 +107,6 @@ def test_everything_that_changes_the_code_changes_the_key(monkeypatch: pytest.Mo
         dataclasses.replace(SPEC, factory=SPEC.factory + "x"),
         dataclasses.replace(SPEC, constants=(("value", "f32"), ("flag", 1))),
         dataclasses.replace(SPEC, constants=(("value", "f64"), ("flag", True))),
-        dataclasses.replace(SPEC, signature="*f32 i32"),
         dataclasses.replace(SPEC, max_threads=128),
         dataclasses.replace(SPEC, min_blocks=2),
     ]
@@ -179,7 +178,7 @@ def test_an_entry_holds_no_code_but_machine_code(compiler: Compiler) -> None:
     raw = entry().read_bytes()
     start = len(entries.MAGIC) + 4
     header = json.loads(raw[start : start + int.from_bytes(raw[start - 4 : start], "little")])
-    assert header["cubin"] == {"entry": "entry", "registers": 32, "spills": 4, "stack": 8, "shared": 1024}
+    assert header["cubin"] == {"entry": "entry", "registers": 32, "spills": 4, "stack": 8, "shared": 1024, "parameters": []}
     assert raw[:-32].endswith(made.image)
 
 
