@@ -1,4 +1,4 @@
-"""What type checkers read, which do not run the tables: ``python -m tests.names`` writes it, and tests/test_imports.py compares.
+"""What type checkers read, which do not run the tables: ``python -m tests.names`` writes it, and tests/core/test_imports.py compares.
 
 It is the block ``if TYPE_CHECKING:`` of the package, and of each family whose functions are made from its table.
 """

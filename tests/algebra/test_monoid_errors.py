@@ -17,7 +17,7 @@ from kinds import Kind
 import numba_baracuda as nb
 from numba_baracuda.algebra.given import adopted
 
-PAGE = Path(__file__).parent.parent / "docs" / "monoids.md"
+PAGE = Path(__file__).parents[2] / "docs" / "monoids.md"
 Array = Any
 LAST = nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a)
 

@@ -21,7 +21,7 @@ from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.policy import Block
 from numba_baracuda.segment.policy import FoldTiles, fold_tiles
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of a source distribution")
 
 from benchmarks import tune
