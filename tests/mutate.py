@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 
 ROOT, TESTS = Path(__file__).parents[1], Path(__file__).parent
 os.environ.setdefault("NUMBA_BARACUDA_EMULATE", "1")
-sys.path[:0] = [str(TESTS), str(ROOT)]
+sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(ROOT)]
 
-import mutants  # noqa: E402 - of this folder, which is on the path by now
+import mutants  # noqa: E402 - of tests/support, which is on the path by now
 import mutations  # noqa: E402
 from mutations import Site  # noqa: E402
 
@@ -83,10 +83,10 @@ def path_to(name: str) -> str:
 
 def arguments_of(file: str) -> list[str]:
     """What pytest is told to run for a file, by its name in the tables."""
-    import test_watched
+    import watched_cases
 
     named = [
-        [path_to(each)] if ".py" in each else [f"{path_to(WATCHED)}::test_case[{case}]" for case in fnmatch.filter(test_watched.CASES, each)]
+        [path_to(each)] if ".py" in each else [f"{path_to(WATCHED)}::test_case[{case}]" for case in fnmatch.filter(watched_cases.CASES, each)]
         for each in mutants.TESTS[file]
     ]
     return list(dict.fromkeys(each for some in named for each in some))

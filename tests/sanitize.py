@@ -9,6 +9,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 import cupy as cp
 import loss_cases

@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path.append(str(Path(__file__).parent))
 
 MB = 1 << 20
 #: what memory may grow by in the second half, in MB: as such, and for each kernel that is built or loaded meanwhile

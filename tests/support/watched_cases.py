@@ -498,12 +498,3 @@ _add("losses, added to a gradient", added)
 all_results("all results of losses", chunk=11)
 all_results("all results of losses in chunks", chunk=4)
 all_results("losses without ignored rows", skip_ignored=True)
-
-
-#: what plain ``pytest`` runs of these: paths on which a barrier would be missed nowhere else
-FEW = ("tiles, long runs", "ranges in parts, carries in turns", "cummax_backward of rows in several tiles", "cumsum of columns in several tiles")
-
-
-@pytest.mark.parametrize("name", [name if name in FEW else pytest.param(name, marks=pytest.mark.full) for name in CASES])
-def test_case(emulator: Kind, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    CASES[name](emulator, monkeypatch)

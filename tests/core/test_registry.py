@@ -42,7 +42,7 @@ def test_kinds_are_used_once() -> None:
 
 
 def test_every_op_has_a_reference() -> None:
-    assert set(OPS) == set(references.REFERENCES), "a new row wants a reference in tests/references.py"
+    assert set(OPS) == set(references.REFERENCES), "a new row wants a reference in tests/support/references.py"
 
 
 def test_gradients_name_each_other() -> None:

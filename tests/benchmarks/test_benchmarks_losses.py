@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from loss_reference import wanted as reference
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of a source distribution")
 
 from benchmarks import loss_cases, loss_contestants, loss_report, losses, report, results

@@ -24,7 +24,7 @@ from numba_baracuda.emulator.emulator import Deadlock
 from numba_baracuda.emulator.races import Race
 from numba_baracuda.runtime import jit
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SEEDS = (None, 0, 1)
 
 

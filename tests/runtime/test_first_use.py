@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 #: The first thing each thread does. A process can do a thing for the first time but once, so each round is a process of its own.
 CALLS = """

@@ -42,7 +42,7 @@ def test_extents(kind: Kind, rows: int, width: int, classes: int, chunk: Any, va
 
 
 def test_every_op_option_and_output_is_known() -> None:
-    """A new one wants a reference in tests/loss_reference.py, and values in tests/loss_cases.py."""
+    """A new one wants a reference in tests/support/loss_reference.py, and values in tests/support/loss_cases.py."""
     assert {op.name for op in nb.OPS.values() if op.family == "loss"} == set(REFERENCES)
     assert set(OUTPUTS) == {field.name for field in dataclasses.fields(Wanted)} - {"scales"}
     tried = {name for each in OPTIONS.values() for name in each}

@@ -60,7 +60,7 @@ def test_infinities_and_nan(kind: Kind, name: str) -> None:
 
 
 def test_every_op_has_a_reference() -> None:
-    assert {op.name for op in FORWARD} == set(REFERENCES), "a new row wants a reference in tests/scan_reference.py"
+    assert {op.name for op in FORWARD} == set(REFERENCES), "a new row wants a reference in tests/support/scan_reference.py"
 
 
 @EVERY

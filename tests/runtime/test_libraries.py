@@ -16,7 +16,7 @@ import pytest
 import numba_baracuda as nb
 from numba_baracuda.runtime import cublas, driver, libraries
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def in_a_clean_environment(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 #: A driver that answers like one that has been forked: ``cuda.bindings`` is CUDA's own, without its library.
 FAKE = """

@@ -15,7 +15,7 @@ from numba_baracuda import device
 from numba_baracuda.plans.launches import KernelLaunch, LibraryStep
 from numba_baracuda.segment.kernels import gather_elements
 
-PAGE = Path(__file__).parent.parent / "docs" / "kernels.md"
+PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 RNG = np.random.default_rng(0)
 ROWS = RNG.random((1000, 8), np.float32)
 IDS = RNG.integers(-1, 21, 1000)

@@ -281,7 +281,7 @@ def test_importing_takes_no_library() -> None:
     code = (
         "import sys, numba_baracuda.runtime.radix; print(sorted({'cuda.compute', 'cuda.core', 'cuda.bindings', 'cupy', 'numba'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120, cwd=Path(__file__).parent.parent)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120, cwd=Path(__file__).parents[2])
     assert done.stdout == "[]\n"
 
 

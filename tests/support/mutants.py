@@ -5,7 +5,7 @@ Files go by their path in the package, without the folder ``kernels`` of a famil
 
 from __future__ import annotations
 
-#: by file: patterns of cases of test_watched.py, or test files, perhaps with a test's name behind them
+#: by file: patterns of cases of watched_cases.py, or test files, perhaps with a test's name behind them
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
     "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, long runs", "ranges in parts*"),

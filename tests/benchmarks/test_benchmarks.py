@@ -16,7 +16,7 @@ import pytest
 from references import Truth as Reference
 from tolerance import allowed
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of a source distribution")
 
 from benchmarks import cases, checks, host, peer, peers, report, results, run, scan_truths, segment_cases, segment_truths, sweep, timing, values

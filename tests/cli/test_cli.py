@@ -18,7 +18,7 @@ import numba_baracuda as nb
 from numba_baracuda import cli
 from numba_baracuda.runtime import libraries
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 HEALTHY = {
     "numba-baracuda": "0.1.0",
     "numba": "0.62.0",

@@ -16,7 +16,7 @@ import mutate
 import mutations
 import numpy as np
 import pytest
-import test_watched
+import watched_cases
 import watched_lines
 from numba.cuda import types as kinds
 
@@ -148,7 +148,7 @@ def test_functions_are_found_beside_proxies_of_what_is_gone(toy: Any) -> None:
 def test_tables_name_what_is_there() -> None:
     assert mutate.stale(mutate.sites()) == []
     named = {each for names in mutants.TESTS.values() for each in names}
-    assert all(fnmatch.filter(test_watched.CASES, each) for each in named if ".py" not in each)
+    assert all(fnmatch.filter(watched_cases.CASES, each) for each in named if ".py" not in each)
     assert all(Path(mutate.path_to(each).partition("::")[0]).is_file() for each in (*named, *mutants.WATCHED) if ".py" in each)
     reasons = [*mutants.UNWATCHED.values(), *(reason for keys in mutants.KNOWN.values() for reason in keys.values())]
     assert all(len(reason) > 20 for reason in reasons)

@@ -21,7 +21,7 @@ from numba_baracuda import cli
 from numba_baracuda.core.spec import Cubin, KernelSpec
 from numba_baracuda.runtime import cache, entries
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SPEC = KernelSpec("numba_baracuda.segment.kernels:fold", (("value", "f32"), ("flag", True)), 256)
 
 #: Put into a folder on PYTHONPATH as sitecustomize.py, this replaces the compiler in every process started from here.

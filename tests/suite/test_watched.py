@@ -1,0 +1,15 @@
+"""The cases of :mod:`watched_cases`, each under the race detector."""
+
+from __future__ import annotations
+
+import pytest
+from kinds import Kind
+from watched_cases import CASES
+
+#: what plain ``pytest`` runs of these: paths on which a barrier would be missed nowhere else
+FEW = ("tiles, long runs", "ranges in parts, carries in turns", "cummax_backward of rows in several tiles", "cumsum of columns in several tiles")
+
+
+@pytest.mark.parametrize("name", [name if name in FEW else pytest.param(name, marks=pytest.mark.full) for name in CASES])
+def test_case(emulator: Kind, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    CASES[name](emulator, monkeypatch)
