@@ -104,7 +104,7 @@ def loosened(got: Array, truth: Truth, element: str) -> Array:
 def met(got: Array, truth: Truth, element: str, op: str) -> None:
     """:func:`tolerance.assert_close`, where the truth can be told."""
     with np.errstate(all="ignore"):
-        whole = Truth(truth.value, np.where(np.isfinite(truth.scale), truth.scale, 0.0), truth.terms)
+        whole = replace(truth, scale=np.where(np.isfinite(truth.scale), truth.scale, 0.0))
     tolerance.assert_close(loosened(got, truth, element), whole, element, op)
 
 
