@@ -95,6 +95,12 @@ def test_functions_use_the_plans_of_select(kind: Kind, monkeypatch: pytest.Monke
         ({"name": "segment_var", "correction": -1}, nb.InvalidProblem, "^segment_var: correction is -1, wants a finite number, 0 or more"),
         ({"name": "segment_std_backward", "correction": "1"}, nb.InvalidProblem, "^segment_std_backward: correction is '1', wants a finite number"),
         ({"name": "segment_max_backward", "ties": "last"}, nb.InvalidProblem, "^segment_max_backward: ties is 'last', wants"),
+        ({"name": "segment_argmax", "result": "f32"}, nb.Unsupported, "^segment_argmax: the dtype of the result is f32, wants one of i64, i32"),
+        ({"result": "f32"}, nb.Unsupported, "^segment_sum: the dtype of the result is f32, wants none"),
+        ({"name": "segment_argmax", "rows": 0x7F800000}, nb.Unsupported, "wants fewer than 2139095040, the rows that f32 and i64 tell apart"),
+        ({"name": "segment_argmin", "element": "f64", "result": "i32", "rows": 1 << 31}, nb.Unsupported, "wants fewer than 2147483647, the rows"),
+        ({"name": "segment_argmax", "empty": "identity"}, nb.InvalidProblem, "empty is 'identity', wants a number or None"),
+        ({"name": "segment_argmax", "empty": 2.5}, nb.InvalidProblem, "empty is 2.5, wants a number that i64 holds"),
         ({"indexed": "maybe"}, nb.InvalidProblem, "^segment_sum: indexed is 'maybe', wants"),
         ({"name": "segment_summ"}, nb.Unsupported, "got 'segment_summ', .* did you mean segment_sum or"),
         ({"name": "xyzzy"}, nb.Unsupported, "wants one of the \\d+ in numba_baracuda.OPS$"),
@@ -167,6 +173,11 @@ def test_skus_are_unique() -> None:
                 skus[made.sku] = made
                 assert made.sku == plans.Plan(op, described(op.name, 99, element=element, index=index), variant, Target(capability, 7), 0).sku
     assert len(skus) == 5 * sum(len(op.variants) * len(op.elements) * len(op.indices) for op in OPS.values())
+
+
+def test_a_sku_tells_the_dtype_of_a_result() -> None:
+    skus = {result: nb.select(described("segment_argmax", result=result)).sku for result in ("", "i64", "i32")}
+    assert skus[""] == skus["i64"] != skus["i32"] and skus["i32"].variant == "ragged_sorted:i32"
 
 
 @EVERY

@@ -147,7 +147,8 @@ class SegmentDescriptor(Described):
         choice(op.name, "indexed", self.indexed, _INDEXED)
         results = op.traits["results"]
         if self.result and self.result not in results:
-            raise Unsupported(f"{op.name}: the dtype of the result is {self.result}, wants one of {', '.join(results) or op.elements}")
+            wants = f"one of {', '.join(results)}" if results else "none, as it is that of the values"
+            raise Unsupported(f"{op.name}: the dtype of the result is {self.result}, wants {wants}")
         most = min(BY_NAME[self.element].places, BY_NAME[self.result_of(op)].places) if results else self.num_inputs + 1
         if self.num_inputs >= most:
             told = f"{self.element} and {self.result_of(op)} tell apart"
