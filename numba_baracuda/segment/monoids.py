@@ -20,7 +20,7 @@ from .descriptor import SegmentDescriptor, unless_any_order
 from .ops import BINS, IDS, INPUT, MOVED, OUTPUT, PERMUTED, SORTED
 from .recipes import many
 
-_TRAITS: dict[str, Any] = {"narrow": {}, "empty": 0, "keywords": (), "notes": "", "backward": False}
+_TRAITS: dict[str, Any] = {"narrow": {}, "results": (), "empty": 0, "keywords": (), "notes": "", "backward": False}
 _OP = Op(
     "segment_reduce", MonoidKind.SEGMENT_REDUCE, OpCategory.SEGMENT_OPS, "segment", "output[s] = finish(⊕ lift(input[n])) over segment_ids[n] = s",
     (INPUT, IDS, OUTPUT), (), NUMBERS, ("i32", "i64"), traits=_TRAITS,

@@ -49,8 +49,9 @@ def test_importing_loads_no_framework(statements: str) -> None:
 
 def test_every_public_name_resolves() -> None:
     assert sorted(nb.__all__) == nb.__all__ and len(set(nb.__all__)) == len(nb.__all__)
+    homes = nb._HOME_OF | {name: op.family for name, op in nb.OPS.items()}
     for name in nb.__all__:
-        home = nb._HOME_OF.get(name)
+        home = homes.get(name)
         assert getattr(nb, name) is (getattr(import_module(f"numba_baracuda.{home}"), name) if home else import_module(f"numba_baracuda.{name}"))
     assert set(nb.__all__) <= set(dir(nb))
     with pytest.raises(AttributeError, match="module 'numba_baracuda' has no attribute 'segment_summ'"):

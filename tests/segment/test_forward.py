@@ -179,7 +179,8 @@ def test_sorted_ops_given_unsorted_ids_stay_inside(kind: Kind, op: Op, seed: int
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((400, 3)).astype(np.float32)
     ids = rng.integers(-50, 400, 400).astype([np.int32, np.int64][seed % 2])
-    whole, given = kind.array(np.full((408, 3), 99, np.float32)), [kind.array(x), kind.array(ids)]
+    output_type = samples.output_type(op, Sample("around", 400, (3,), 400))
+    whole, given = kind.array(np.full((408, 3), 99, output_type)), [kind.array(x), kind.array(ids)]
     samples.call(op, given, 400, out=whole[4:-4])
     around = kind.numpy(whole)
     assert (around[:4] == 99).all() and (around[-4:] == 99).all()

@@ -27,6 +27,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/results": ("sum of columns in splits", "var of rows of a block in splits", "sum of staged rows"),
     "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
     "reduce/short": ("sum of *short rows", "var of *short rows", "* of staged rows*", "* that lie otherwise", "var of nothing"),
+    "reduce/ordered": ("rows of a * in order",),
     "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns"),
     "reduce/vjp": ("* back to *rows", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (

@@ -353,6 +353,23 @@ def places(name: str, shape: tuple[int, ...], axis: int) -> None:
     _add(name, case)
 
 
+
+
+def in_order(name: str, shape: tuple[int, int]) -> None:
+    """The last element of each row that is not 0, which the order decides."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = np.random.default_rng(1).integers(0, 4, shape).astype(np.float32)
+        with kind.schedule(SEED), using(FoldRows, min_split_batches=1, warp_rows_per_multiprocessor=4):
+            got = kind.numpy(nb.reduce_axis(kind.array(x), LAST, 1))
+        np.testing.assert_array_equal(got[:, 0], [row[row != 0][-1] for row in x])
+
+    _add(name, case)
+
+
+LAST = nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a)
+in_order("rows of a warp in order", (9, 700))
+in_order("rows of a block in order", (2, 9101))
 places("argmax of columns", (300, 20), 0)
 places("argmax of rows", (9, 700), 1)
 
