@@ -186,6 +186,9 @@ KNOWN: dict[str, dict[str, str]] = {
         "place_elements.place_elements: guard: place < rows in if 0 <= place < rows:":
             "the fold leaves places of rows, or what is less than 0 where a segment has none",
     },
+    "reduce/ordered": {
+        "lane_in_order.fold: guard: position < end in if position < end:": "behind the end lie elements of the row again, none of which is valid",
+    },
     "reduce/columns": {
         "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (1)":
             "elements taken one by one are the same; whole accesses are faster",

@@ -353,8 +353,6 @@ def places(name: str, shape: tuple[int, ...], axis: int) -> None:
     _add(name, case)
 
 
-
-
 def in_order(name: str, shape: tuple[int, int]) -> None:
     """The last element of each row that is not 0, which the order decides."""
 
