@@ -367,6 +367,7 @@ def in_order(name: str, shape: tuple[int, int]) -> None:
 
 LAST = nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a)
 in_order("rows of a warp in order", (9, 700))
+in_order("whole rows of a warp in order", (9, 4096))
 in_order("rows of a block in order", (2, 9101))
 places("argmax of columns", (300, 20), 0)
 places("argmax of rows", (9, 700), 1)
