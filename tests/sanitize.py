@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
 from pathlib import Path
 
@@ -42,6 +43,15 @@ SCANNED = (
 #: for element types and ops whose algorithm another op shows
 FEW = ((2100, (3,), 90), (300, (128,), 9))
 
+#: of a caller's: one that does not commute, and one of two scalars
+MONOIDS = (
+    nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a),
+    nb.Monoid(
+        "side", (-math.inf, math.inf), lambda a, b: (max(a[0], b[0]), min(a[1], b[1])), lambda x: (x, x), lambda state: state[0] - state[1],
+        commutes=True,
+    ),
+)  # fmt: skip
+
 
 def near(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
     return np.sort(rng.integers(-2, segments + 2, rows))
@@ -54,13 +64,26 @@ def run(op: samples.Op, variant: samples.Variant, sample: Sample, **options: obj
         return
     plan = samples.plan_of(op, variant, described)
     given = {name: cp.asarray(array) for name, array in samples.operands(op, sample).items()}
-    out = cp.empty((getattr(described, op.operands[-1].axes[0]), *sample.trailing), samples.numpy_dtype(sample.element))
+    out = cp.empty((getattr(described, op.operands[-1].axes[0]), *sample.trailing), samples.output_type(op, sample))
     plan.run(**given, **{op.operands[-1].name: out})
     if op.traits["ordered"]:
         given["segment_ids"] = given["segment_ids"][cp.asarray(np.random.default_rng(0).permutation(sample.rows))]
         plan.run(**given, **{op.operands[-1].name: out})
         with contextlib.suppress(nb.InvalidProblem):
             samples.call(op, list(given.values()), sample.segments, check_ids=True)
+
+
+def folds(monoid: nb.Monoid, element: str) -> None:
+    """Segments in every order of ids, reductions and scans by a monoid."""
+    for rows, trailing, segments in SHAPES:
+        given = samples.operands(OPS["segment_sum"], Sample("monoid", rows, trailing, segments, near, element))
+        x, ids = cp.asarray(given["input"]), cp.asarray(given["segment_ids"])
+        for is_sorted, order in ((True, ids), (False, ids[::-1]), (True, nb.SegmentIndex(ids[::-1], segments))):
+            nb.segment_reduce(x, order, segments, monoid, is_sorted=is_sorted, empty=0)
+    for shape, axis in REDUCED:
+        nb.reduce_axis(cp.asarray(np.ones(shape, numpy_dtype(element))), monoid, axis)
+    for shape, axis in SCANNED:
+        nb.scan_axis(cp.asarray(np.ones(shape, numpy_dtype(element))), monoid, axis)
 
 
 def losses(element: str, rows: int, width: int, classes: int) -> None:
@@ -114,6 +137,8 @@ def main(share: str = "1/1") -> None:
                 scan_cases.run(op, given, axis, **options)
             if op.traits["has_indices"] and op.backward:
                 scan_cases.run(op, given, axis, return_indices=True)
+    for monoid, element in list(itertools.product(MONOIDS, ("f32", "f16")))[which - 1 :: shares]:
+        folds(monoid, element)
     for element in ("f32", "f64", "f16", "bf16")[which - 1 :: shares]:
         for rows, width, classes in ((21, 12, 70), (5, 8, 5003), (3, 16, 20_011)):
             losses(element, rows, width, classes)
