@@ -13,6 +13,7 @@ from numba_baracuda import OPS
 
 from .case import Case
 from .kernel_cases import RowSumCase
+from .monoid_cases import MonoidCase
 from .peer import INDEXED
 from .reduce_cases import ReduceCase
 from .scan_cases import ScanCase
@@ -153,12 +154,23 @@ def scan_cases() -> Iterator[Case]:
     yield ScanCase("cumsum", *ROWS, reverse=True)
 
 
+def monoid_cases() -> Iterator[Case]:
+    """Folds by monoids of a caller's, beside the built-in ops of the same bytes."""
+    for op in ("segment_sum", "segment_max", "segment_var", "unsorted_segment_sum"):
+        yield MonoidCase(SegmentCase(op, *WIDE))
+    for op in ("reduce_sum", "reduce_var"):
+        for shape, axes in SQUARE:
+            yield MonoidCase(ReduceCase(op, shape, axes))
+    for shape, axis in (ROWS, COLUMNS, ENDLESS[0]):
+        yield MonoidCase(ScanCase("cumsum", shape, axis))
+
+
 def kernel_cases() -> Iterator[Case]:
     """Kernels that are not ops."""
     yield RowSumCase(16384, 16384)
 
 
-FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, scan_cases, kernel_cases)
+FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, scan_cases, monoid_cases, kernel_cases)
 
 
 def matching(op: str = "*", case: str = "*") -> list[Case]:
