@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,10 @@ from references import stem
 from numba_baracuda import OPS
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Op
+
+# JAX would take three quarters of the card, which the other workers share, and keep what it has taken
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("XLA_PYTHON_CLIENT_ALLOCATOR", "platform")
 
 hypothesis.settings.register_profile(
     "suite",

@@ -49,6 +49,7 @@ WITHOUT: dict[str, tuple[tuple[str, ...], str]] = {
     "*var*": (("extreme",), "squares leave the range of the reference as well"),
     "*std*": (("extreme",), "squares leave the range of the reference as well"),
     "*[!xn]_backward": (("extreme",), "products of the limits leave the range of the reference as well"),
+    "*softmax_backward": (("extreme",), "sums of products of the limits leave the range"),
     "fused_linear_cross_entropy": (("extreme", "special"), "whole products turn infinite or NaN, of which its reference knows no rule"),
 }
 #: what is made of other inputs and so is not repeated by its layout

@@ -1,5 +1,6 @@
 """Small cases of every op for ``compute-sanitizer``: ``compute-sanitizer --tool memcheck python tests/sanitize.py``, likewise racecheck.
 
+``--kernel-name kernel_substring=numba_baracuda`` leaves out the kernels of cuBLAS, in which racecheck reports hazards or fails itself.
 ``--report-api-errors no`` leaves out the driver bindings' look-ups of functions that an older driver lacks. Exits with the sanitizer's verdict only.
 ``python tests/sanitize.py 3/12`` runs the third of twelve shares, so that several can run side by side.
 """

@@ -42,6 +42,7 @@ class Kernel:
         self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
         self.py_func = py_func
         self._launch_config = launch_config
+        self._dispatchers: dict[int, Any] = {}
 
     @functools.cached_property
     def types(self) -> tuple[Any, ...]:
@@ -58,13 +59,15 @@ class Kernel:
         check_names(self.__name__, self.parameters, arguments)
         return tuple(arguments[each.name] for each in self.parameters)
 
-    @functools.cached_property
-    def dispatcher(self) -> Any:
-        """The ``numba.cuda.jit`` dispatcher."""
-        return cuda.jit(self.py_func, lto=False)
+    def dispatcher(self, threads: int) -> Any:
+        """The ``numba.cuda.jit`` dispatcher for blocks of up to so many threads, which bounds the registers of each."""
+        if threads not in self._dispatchers:
+            self._dispatchers[threads] = cuda.jit(self.py_func, lto=False, launch_bounds=threads)
+        return self._dispatchers[threads]
 
     def __getitem__(self, configuration: Any) -> Any:
-        return self.dispatcher[configuration]
+        block = configuration[1]
+        return self.dispatcher(math.prod(block) if isinstance(block, tuple) else int(block))[configuration]
 
     def launch_config(self, *sizes: int) -> tuple[int, int, int]:
         """Blocks, threads a block and bytes of dynamic shared memory for a problem of these sizes."""

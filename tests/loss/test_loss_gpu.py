@@ -166,7 +166,9 @@ for _ in range(10):
 
 
 def test_the_same_bits_in_every_run_and_process() -> None:
-    found = [subprocess.run([sys.executable, "-c", _HASH], capture_output=True, text=True, check=True).stdout.split() for _ in range(2)]
+    runs = [subprocess.run([sys.executable, "-c", _HASH], capture_output=True, text=True) for _ in range(2)]
+    assert [each.returncode for each in runs] == [0, 0], runs[0].stderr + runs[1].stderr
+    found = [each.stdout.split() for each in runs]
     assert len(found[0]) == 10 and len({*found[0], *found[1]}) == 1
 
 

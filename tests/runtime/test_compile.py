@@ -183,4 +183,12 @@ def test_kernels_take_arrays_too(name: str) -> None:
     kernel = jit.resolve(spec)
     text, entry = jit.compile_ptx(kernel.py_func, _on_arrays(kernel), "sm_90")
     assert f".entry {entry}" in text
-    assert kernel.dispatcher.py_func is kernel.py_func
+    assert kernel.dispatcher(spec.max_threads).py_func is kernel.py_func
+
+
+def test_kernels_launched_by_hand_fit_their_blocks() -> None:
+    """Without bounds the compiler may give threads more registers than a block of them has."""
+    kernel = jit.resolve(next(spec for spec in EVERY if spec.kernel == "fold_tiles"))
+    for block, threads in ((256, 256), ((32, 4), 128)):
+        assert kernel[7, block].dispatcher is kernel.dispatcher(threads)
+        assert kernel.dispatcher(threads).targetoptions["launch_bounds"] == threads

@@ -116,4 +116,4 @@ def test_a_plan_is_not_bound_to_a_launch_with_a_mistake(mistake: str) -> None:
 def test_declared_kernels_still_launch_on_arrays() -> None:
     """Numba leaves annotations alone."""
     kernel = declared(value="f64", dims=1)
-    assert isinstance(kernel.dispatcher, cuda.dispatcher.CUDADispatcher) and kernel.dispatcher.py_func is kernel.py_func
+    assert isinstance(kernel.dispatcher(64), cuda.dispatcher.CUDADispatcher) and kernel.dispatcher(64).py_func is kernel.py_func

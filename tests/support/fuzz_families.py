@@ -94,7 +94,8 @@ def loosened(got: Array, truth: Truth, element: str) -> Array:
         return got
     with np.errstate(all="ignore"):
         most = BY_NAME[BY_NAME[element].accumulator].limits[1]
-        lost = ~(truth.scale < most / 8) & ~np.isnan(truth.value)
+        summed = truth.scale * np.maximum(tolerance.terms_of(truth), 1)  # the scale of a mean is that of its terms, divided
+        lost = ~(summed < most / 8) & ~np.isnan(truth.value)
         wide, limit = got.astype(np.float64), BY_NAME[element].limits[1]
         rounded = (abs(wide) >= limit * (1 - 64 * BY_NAME[element].eps)) & (abs(truth.value) >= limit * (1 - 64 * BY_NAME[element].eps))
         rounded &= np.sign(wide) == np.sign(truth.value)

@@ -17,12 +17,15 @@ from numba_baracuda.core import dtypes
 WIDER: dict[str, tuple[float, str]] = {}
 
 
+def terms_of(truth: Truth) -> Array:
+    """How many terms each element folds, in a shape that broadcasts against the value."""
+    terms = np.asarray(truth.terms, np.float64)
+    return terms.reshape(-1, *[1] * (truth.value.ndim - 1)) if terms.ndim < truth.value.ndim else terms
+
+
 def allowed(truth: Truth, element: str, op: str) -> Array:
     """The error that each element may have."""
-    terms = np.asarray(truth.terms, np.float64)
-    if terms.ndim < truth.value.ndim:
-        terms = terms.reshape(-1, *[1] * (truth.value.ndim - 1))
-    relative = WIDER.get(op, (1.0, ""))[0] * dtypes.BY_NAME[element].tolerance(terms) * truth.scale
+    relative = WIDER.get(op, (1.0, ""))[0] * dtypes.BY_NAME[element].tolerance(terms_of(truth)) * truth.scale
     dtype = dtypes.numpy_dtype(element)
     step = 0.0 if is_whole(dtype) else float(ml_dtypes.finfo(dtype).smallest_subnormal)
     return relative + np.where(truth.scale > 0, 2 * step, 0.0)
