@@ -22,7 +22,7 @@ INDEX = Operand("y", ("output_shape",), index=True, output=True)
 
 FOLD, BACKWARD = (
     Variant("fold", True, recipes.fold, recipes.too_many_positions),
-    Variant("spread", True, recipes.backward, recipes.too_many_positions),
+    Variant("broadcast", True, recipes.backward, recipes.too_many_positions),
 )
 ANYTHING, COMPARABLE = (*NUMBERS, "bool"), (*NUMBERS, "u8")
 

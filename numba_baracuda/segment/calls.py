@@ -69,11 +69,11 @@ def _describe(
     return describe(op.name, rows, columns, segments, first.element, ids.element, **named)
 
 
-def call(op: Op, describe: Describe, places: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
+def call(op: Op, describe: Describe, labels: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
     """Views, plan, output, run. ``chosen`` is a key of the options."""
     index = given[-1] if isinstance(given[-1], OrderedIds) else None
-    views = [arrays.read(array, at) for array, at in zip(given[:-1], places, strict=False)]
-    views.append(index.view_of("segment_ids") if index is not None else arrays.read(given[-1], places[len(given) - 1]))
+    views = [arrays.read(array, at) for array, at in zip(given[:-1], labels, strict=False)]
+    views.append(index.view_of("segment_ids") if index is not None else arrays.read(given[-1], labels[len(given) - 1]))
     first, output = views[0], op.operands[-1]
     segments = _number_of_segments(op, num_segments, index)
     form = "" if index is None else index.descriptor_form
@@ -89,7 +89,7 @@ def call(op: Op, describe: Describe, places: Sequence[Any], given: Sequence[Any]
         out = allocation.empty(first, (getattr(made.descriptor, output.axes[0]), *first.shape[1:]), made.descriptor.result_of(op), handle)
     if index is not None:
         views += made.parts_of(index)
-    views.append(arrays.read(out, places[-1]))
+    views.append(arrays.read(out, labels[-1]))
     made.execute(views, handle, options["workspace"])
     return out
 
@@ -97,16 +97,16 @@ def call(op: Op, describe: Describe, places: Sequence[Any], given: Sequence[Any]
 def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[..., Any]:
     """The function of an op: its inputs in their order, then the number of segments unless an input tells it. ``describe`` makes its descriptors."""
     *inputs, output = op.operands
-    places = [(op.name, operand.name, "") for operand in op.operands]
-    told = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])
-    positional = dict.fromkeys((operand.name for operand in inputs), signatures.NEEDED) | ({} if told else {"num_segments": None})
+    labels = [(op.name, operand.name, "") for operand in op.operands]
+    from_input = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])
+    positional = dict.fromkeys((operand.name for operand in inputs), signatures.NEEDED) | ({} if from_input else {"num_segments": None})
     keywords: dict[str, Any] = {"empty": None} if output.axes[0] == "num_segments" else {}
     keywords |= {"check_ids": False, "deterministic": True}
     keywords |= {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     most = len(inputs)
 
     def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
-        return call(op, describe, places, given[:most], None if told else given[most], options, chosen)
+        return call(op, describe, labels, given[:most], None if from_input else given[most], options, chosen)
 
     return signatures.function_of(op, run, positional, signatures.CALL | keywords, _doc(op))
 

@@ -83,7 +83,7 @@ class SegmentDescriptor(Described):
         return "i32" if self.num_inputs < 1 << 31 else "i64"
 
     @property
-    def place_type(self) -> str:
+    def row_index_type(self) -> str:
         """An integer that holds a row's place."""
         return self.count_type
 
@@ -151,8 +151,8 @@ class SegmentDescriptor(Described):
             raise Unsupported(f"{op.name}: the dtype of the result is {self.result}, wants {wants}")
         most = min(BY_NAME[self.element].distinct_positions, BY_NAME[self.result_of(op)].distinct_positions) if results else self.num_inputs + 1
         if self.num_inputs >= most:
-            told = f"{self.element} and {self.result_of(op)} tell apart"
-            raise Unsupported(f"{op.name}: num_inputs is {self.num_inputs}, wants fewer than {most}, the rows that {told}")
+            types = f"{self.element} and {self.result_of(op)} tell apart"
+            raise Unsupported(f"{op.name}: num_inputs is {self.num_inputs}, wants fewer than {most}, the rows that {types}")
         if self.empty is not None and not (isinstance(self.empty, str) and self.empty == "identity" and not results):
             held(op.name, "empty", self.empty, self.result_of(op), "a number or None" if results else "a number, 'identity' or None")
 
@@ -164,7 +164,7 @@ class SegmentDescriptor(Described):
             return op
         parts = [Operand("sorted_ids", ("num_inputs",), element=self.key_type, part_of="segment_ids")]
         if self.indexed == "permuted":
-            parts.append(Operand("permutation", ("num_inputs",), element=self.place_type, part_of="segment_ids"))
+            parts.append(Operand("permutation", ("num_inputs",), element=self.row_index_type, part_of="segment_ids"))
         if op.traits["monoid"] == "mean" and op.traits["backward"]:
             parts.append(Operand("counts", ("num_segments",), element=self.count_type, part_of="segment_ids"))
         return replace(op, operands=(*op.operands[:-1], *parts, op.operands[-1]))

@@ -33,13 +33,13 @@ def _judge(fault: Any) -> None:
 
 def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
     """Ids in order, from ids in order or in any."""
-    rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
+    rows, key, row_index = descriptor.num_inputs, descriptor.key_type, descriptor.row_index_type
     layouts = {"segment_ids": Layout((rows,), ids.strides, ids.ptr % 16)}
     if is_sorted or not rows:
         return Recipe((keys(descriptor, layouts, "", ordered=True, to="sorted_ids"),))
-    by_id = sort(descriptor, "places", BY_NAME[place].itemsize, "permutation")
-    slots = Slot("keys", key, rows), Slot("places", place, rows), scratch_slot(by_id, plan.target_of(ids.device))
-    return Recipe((keys(descriptor, layouts, place), by_id), slots)
+    by_id = sort(descriptor, "row_indices", BY_NAME[row_index].itemsize, "permutation")
+    slots = Slot("keys", key, rows), Slot("row_indices", row_index, rows), scratch_slot(by_id, plan.target_of(ids.device))
+    return Recipe((keys(descriptor, layouts, row_index), by_id), slots)
 
 
 def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
@@ -76,7 +76,7 @@ class SegmentIndex(OrderedIds):
         if is_sorted is None:
             is_sorted = rows == 0 or _ascend(descriptor, ids, handle)
         self._describe(descriptor, is_sorted)
-        made = [] if self.is_sorted else [self._make("permutation", ids, rows, descriptor.place_type, handle)]
+        made = [] if self.is_sorted else [self._make("permutation", ids, rows, descriptor.row_index_type, handle)]
         self._keep(_build(descriptor, ids, self.is_sorted), descriptor, ids, made, handle)
         self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")  # its producer has been waited for
 
@@ -208,5 +208,5 @@ def _last(bounds: View, handle: int) -> int:
     """The last offset, once the device has it."""
     if bounds.device < 0:
         return int(bounds.owner[-1])
-    place = bounds.ptr + (bounds.shape[0] - 1) * bounds.strides[0] * bounds.form.itemsize
-    return driver.read_back(place, 1, handle, bounds.device, bounds.form.itemsize)[0]
+    address = bounds.ptr + (bounds.shape[0] - 1) * bounds.strides[0] * bounds.form.itemsize
+    return driver.read_back(address, 1, handle, bounds.device, bounds.form.itemsize)[0]

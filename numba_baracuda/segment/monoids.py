@@ -17,7 +17,7 @@ from ..core.vocabulary import MonoidKind, OpCategory
 from ..plans.signatures import guarded
 from .calls import function_of
 from .descriptor import SegmentDescriptor, unless_any_order
-from .ops import BINS, IDS, INPUT, MOVED, OUTPUT, PERMUTED, SORTED
+from .ops import BINS, IDS, INPUT, OUTPUT, PAIRS, PERMUTED, SORTED
 from .recipes import many
 
 _TRAITS: dict[str, Any] = {"narrow": {}, "results": (), "empty": 0, "keywords": (), "notes": "", "backward": False}
@@ -32,7 +32,7 @@ def _in_order_only(op: Op, descriptor: SegmentDescriptor) -> str | None:
     return None if descriptor.monoid(op).commutes else "is for monoids that commute"
 
 
-_UNSORTED = (SORTED, replace(BINS, refuses=unless_any_order(_in_order_only, many)), MOVED, PERMUTED)
+_UNSORTED = (SORTED, replace(BINS, refuses=unless_any_order(_in_order_only, many)), PAIRS, PERMUTED)
 
 
 @functools.lru_cache(1024)

@@ -31,13 +31,13 @@ SORTED = Variant("ragged_sorted", True, recipes.ragged, out_of_order)
 BINS = Variant("bins", True, recipes.bins, unless_any_order(recipes.many))
 EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.exact), recipes.sorting_pays)
 ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact), recipes.sorting_pays)
-MOVED = Variant("ragged_moved", True, recipes.moved, unless_any_order(recipes.movable))
+PAIRS = Variant("ragged_pairs", True, recipes.sorted_pairs, unless_any_order(recipes.unpairable))
 RANGES = Variant("ragged_ranges", True, recipes.ranges, unless_any_order(recipes.unfit), recipes.too_few)
 PERMUTED = Variant(
     "ragged_permuted", True, recipes.ragged, lambda op, descriptor: None if out_of_order(op, descriptor) else "is for ids in any order"
 )
 GATHER = Variant("gather", True, recipes.gather)
-SPREAD = Variant("spread", True, recipes.spread, recipes.too_many)
+BROADCAST = Variant("broadcast", True, recipes.broadcast, recipes.too_many)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Row:
     monoid: str = ""  #: where it is not the name
     narrow: tuple[tuple[str, str], ...] = ()  #: elements whose monoid is another, and its name
     results: tuple[str, ...] = ()  #: dtypes of a result that is no element, the first by default
-    pull: Variant = SPREAD  #: of the gradient
+    backward: Variant = BROADCAST  #: of the gradient
     keywords: tuple[str, ...] = ()
     backward_keywords: tuple[str, ...] = ()
 
@@ -77,10 +77,13 @@ _WINNER = (
 )  # fmt: skip
 
 TABLE = (
-    Row("sum", (0, 1, 7, 8), "output[s] = Σ input[n]", "d_input[n] = d_output[s]", (D_OUTPUT,), _IEEE, (0, 0), (EXACT, ATOMIC), NUMBERS, pull=GATHER),
+    Row(
+        "sum", (0, 1, 7, 8), "output[s] = Σ input[n]", "d_input[n] = d_output[s]", (D_OUTPUT,), _IEEE, (0, 0), (EXACT, ATOMIC), NUMBERS,
+        backward=GATHER,
+    ),
     Row(
         "mean", (2, 3, 9, 10), "output[s] = Σ input[n] / count[s]", "d_input[n] = d_output[s] / count[s]", (D_OUTPUT,), _IEEE, (0, 0), (ATOMIC,),
-        pull=GATHER,
+        backward=GATHER,
     ),
     Row(
         "max", (4, 13, 11, 16), "output[s] = max input[n]", "d_input[n] = d_output[s] where input[n] is the maximum, else 0", (D_OUTPUT, INPUT),
@@ -209,12 +212,12 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     traits = {"ordered": ordered, "monoid": monoid, "narrow": dict(row.narrow), "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
     spreads = ROWS_OUTPUT in row.forward
     if spreads:
-        variants: tuple[Variant, ...] = (SPREAD,)
+        variants: tuple[Variant, ...] = (BROADCAST,)
     elif ordered:
         variants = (SORTED, PERMUTED)
     else:
-        moved = () if monoid_of(monoid).uses_positions else (MOVED,)  # rows that move lose their positions
-        variants = (SORTED, BINS, *row.atomic, RANGES, *moved, PERMUTED)
+        pairs = () if monoid_of(monoid).uses_positions else (PAIRS,)  # rows that move lose their positions
+        variants = (SORTED, BINS, *row.atomic, RANGES, *pairs, PERMUTED)
     forward = row.forward
     if row.results:
         variants, forward = tuple(map(_named, variants)), (*forward[:-1], replace(forward[-1], element=" ".join(row.results)))
@@ -234,7 +237,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     made = [add(name, row.formula + where, forward, variants, backward=False)]
     if row.gradient:
         formula = f"{row.gradient} with s = segment_ids[n]"
-        made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), (row.pull,), backward=True))
+        made.append(add(f"{name}_backward", formula, (*row.given, IDS, D_INPUT), (row.backward,), backward=True))
     return {op.name: function_of(op) for op in made}
 
 

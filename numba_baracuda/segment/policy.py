@@ -27,7 +27,7 @@ class PerId(Policy):
 
 @dataclass(frozen=True)
 class RowWise(Policy):
-    """Kernels that take rows one by one: ``gather_rows``, ``gather_runs``, ``spread_rows``, ``scatter_rows``, ``fill_rows``, ``finish_rows``,
+    """Kernels that take rows one by one: ``gather_rows``, ``gather_runs``, ``broadcast_to_rows``, ``scatter_rows``, ``fill_rows``, ``finish_rows``,
     ``find_special``.
     """
 
@@ -153,15 +153,15 @@ class GatherFlat(Policy):
 
 @dataclass(frozen=True)
 class Elements(Policy):
-    """``gather_elements`` and ``spread_elements``: rows are single elements that lie side by side."""
+    """``gather_elements`` and ``broadcast_to_elements``: rows are single elements that lie side by side."""
 
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(2, (1, 2, 4, 8))  #: pieces of 16 bytes
 
 
 @dataclass(frozen=True)
-class SpreadRows(Policy):
-    """``spread_rows``: every row gets what its segment was folded into; groups of threads take several rows, one after the other."""
+class BroadcastToRows(Policy):
+    """``broadcast_to_rows``: every row gets what its segment was folded into; groups of threads take several rows, one after the other."""
 
     items_per_thread: int = chosen(1, 1, 2, 4)  #: rows, all loads before the first store
     rows_per_group: int = 32  #: rows that a group takes in all, or fewer where multiprocessors would be idle
@@ -306,7 +306,7 @@ def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:
     return tuned(FoldRanges(min_blocks_per_multiprocessor=3 if group_threads > 1 and state_bytes == 4 else 2))
 
 
-def spread_rows(target: Target, itemsize: int, dims: int, operands: int, divides: bool) -> SpreadRows:
+def broadcast_to_rows(target: Target, itemsize: int, dims: int, operands: int, divides: bool) -> BroadcastToRows:
     """The policy for a gradient of so many ``operands`` in rows of ``dims`` axes.
 
     Two rows where each has few operands, or where it ``divides`` and waits for that. As many blocks as fit without a spill and made it faster on
@@ -317,4 +317,4 @@ def spread_rows(target: Target, itemsize: int, dims: int, operands: int, divides
         items, blocks = 2, {2: 4, 4: 6, 8: 5}[itemsize]
     elif divides and operands == 3 and itemsize > 2:
         items, blocks = 2, {4: 4, 8: 3}[itemsize]
-    return tuned(SpreadRows(items_per_thread=items, min_blocks_per_multiprocessor=0 if dims > 1 or _beyond(target) else blocks))
+    return tuned(BroadcastToRows(items_per_thread=items, min_blocks_per_multiprocessor=0 if dims > 1 or _beyond(target) else blocks))

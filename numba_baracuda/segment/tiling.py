@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div
 from ..core.policy import tuned
-from .policy import FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise, SpreadRows
+from .policy import BroadcastToRows, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
@@ -18,11 +18,11 @@ RANGE_BITS, RANGE_ROUNDS = FoldRanges.range_bits, FoldRanges.items_per_thread
 RANGE_TILE, RANGE, SEARCHERS = RANGE_ROUNDS * THREADS, 1 << RANGE_BITS, FoldRanges.threads_per_search
 #: where in the shared memory of a block that folds ranges, in words: behind the warps' counters the segments' rows, a tile's rows in order, how each
 #: group's rows begin, the rows' segments, and the states
-TALLIES = THREADS // 32 * RANGE // 2
-HELD = TALLIES + RANGE
-BEGUN = HELD + RANGE_TILE
-ORDERED = BEGUN + THREADS
-RANGE_WORDS = ORDERED + RANGE_TILE // 2
+SEGMENT_COUNTS = THREADS // 32 * RANGE // 2
+ORDERED_ROWS = SEGMENT_COUNTS + RANGE
+GROUP_HEADS = ORDERED_ROWS + RANGE_TILE
+ORDERED_KEYS = GROUP_HEADS + THREADS
+RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class Tiling:
         """Blocks, threads and dynamic shared bytes."""
         return self.row_blocks * self.chunks, self.threads, 0
 
-    def launch_in_turns(self, policy: SpreadRows, multiprocessors: int) -> tuple[int, int, int]:
+    def persistent_launch(self, policy: BroadcastToRows, multiprocessors: int) -> tuple[int, int, int]:
         """The same for blocks that take turns at the rows, fewer of a group where multiprocessors would be idle."""
-        turns = max(1, min(policy.rows_per_group // self.tile, self.row_blocks // (policy.grid_blocks_per_multiprocessor * multiprocessors)))
-        return ceil_div(self.row_blocks, turns) * self.chunks, self.threads, 0
+        rounds = max(1, min(policy.rows_per_group // self.tile, self.row_blocks // (policy.grid_blocks_per_multiprocessor * multiprocessors)))
+        return ceil_div(self.row_blocks, rounds) * self.chunks, self.threads, 0
 
     def fold_launch(self, segments: int) -> tuple[int, int, int]:
         """The same with the blocks that look for gaps behind the others."""
@@ -115,9 +115,9 @@ def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
     return ceil_div(tile_elements, columns * vector) * vector
 
 
-def elements_launch(rows: int, share: int, threads: int, items: int) -> tuple[int, int, int]:
+def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where a thread copies ``items`` times ``share`` single elements."""
-    return ceil_div(rows, items * threads * share), threads, 0
+    return ceil_div(rows, items * threads * lane_items), threads, 0
 
 
 def gap_blocks(segments: int, threads: int) -> int:
@@ -125,7 +125,7 @@ def gap_blocks(segments: int, threads: int) -> int:
     return ceil_div(ceil_div(segments, GAP), threads)
 
 
-def vector_for(itemsize: int, columns: int, *places: tuple[int, tuple[int, ...]]) -> int:
+def vector_for(itemsize: int, columns: int, *operands: tuple[int, tuple[int, ...]]) -> int:
     """The widest access, in elements, that every operand allows; a place is (address, row and column strides in elements).
 
     A vector needs neighbouring columns, and rows and addresses that are multiples of its length.
@@ -133,7 +133,8 @@ def vector_for(itemsize: int, columns: int, *places: tuple[int, tuple[int, ...]]
     vector = max(1, tuned(RowWise()).vector_bytes // itemsize)
     while vector > 1:
         if columns % vector == 0 and all(
-            address % (vector * itemsize) == 0 and strides[-1] == 1 and len(strides) == 2 and strides[0] % vector == 0 for address, strides in places
+            address % (vector * itemsize) == 0 and strides[-1] == 1 and len(strides) == 2 and strides[0] % vector == 0
+            for address, strides in operands
         ):
             return vector
         vector //= 2

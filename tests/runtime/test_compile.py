@@ -76,7 +76,7 @@ def test_the_registry_names_kernels() -> None:
         "gather_rows",
         "gather_runs",
         "scatter_rows",
-        "spread_rows",
+        "broadcast_to_rows",
         "fold_bins",
         "fold_ranges",
         "split_ranges",

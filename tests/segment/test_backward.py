@@ -13,7 +13,7 @@ from tolerance import assert_close
 
 from numba_baracuda import InvalidProblem
 from numba_baracuda.core.op import Op, Variant
-from numba_baracuda.segment.policy import SpreadRows
+from numba_baracuda.segment.policy import BroadcastToRows
 
 EVERY = pytest.mark.parametrize(("op", "variant"), variants_of(BACKWARD), ids=name_of)
 EVERY_OP = pytest.mark.parametrize("op", BACKWARD, ids=name_of)
@@ -91,11 +91,11 @@ def lengths_of(*lengths: int) -> samples.Ids:
 def test_few_rows_of_long_runs_get_something(kind: Kind, lengths: tuple[int, ...], op: str, element: str) -> None:
     """Runs within a tile and across tiles, of values many of which tie; every second segment is empty."""
     sample = Sample(f"runs {lengths}", sum(lengths), (), 2 * len(lengths) - 4, lengths_of(*lengths), element=element)
-    assert sample.rows >= SpreadRows.min_rows_per_segment * sample.segments
+    assert sample.rows >= BroadcastToRows.min_rows_per_segment * sample.segments
     check(kind, OPS[op], OPS[op].variants[0], sample, samples.operands(OPS[op], sample))
 
 
-@pytest.mark.parametrize(("op", "variant"), [each for each in variants_of(list(OPS.values())) if each[1].name == "spread"], ids=name_of)
+@pytest.mark.parametrize(("op", "variant"), [each for each in variants_of(list(OPS.values())) if each[1].name == "broadcast"], ids=name_of)
 def test_blocks_take_turns(kind: Kind, op: Op, variant: Variant) -> None:
     """More rows than all blocks take in one turn, the last turn a part."""
     rows = 500 if kind.emulated else 40_100

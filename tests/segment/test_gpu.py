@@ -413,8 +413,8 @@ def test_kernels_can_be_launched_by_hand_on_arrays() -> None:
     assert shape.row_blocks == 1
     strides = (columns,), (1,), (1,)
     fold = kernels.fold_tiles(
-        monoid="sum", value="f32", result="f32", index="i32", vector=4, lanes=shape.lanes, packed=True, place="", input_positions=False, fills=True,
-        guarded=False, dims=1,
+        monoid="sum", value="f32", result="f32", index="i32", vector=4, lanes=shape.lanes, packed=True, row_index="", input_positions=False,
+        fills=True, guarded=False, dims=1,
     )  # fmt: skip
     flat = x.ravel()
     fold[fold.launch_config(rows, columns, segments, tile)[:2]](

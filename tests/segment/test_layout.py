@@ -20,7 +20,7 @@ from numba_baracuda.segment.recipes.common import Rows
 ALL = list(OPS.values())
 #: one op for each algorithm, and among them those on which every operand is laid out by itself
 EACH = [pair for pair in variants_of(ALL) if represents(*pair)]
-APART = [(op, variant) for op, variant in EACH if variant.name in ("ragged_sorted", "spread")]
+APART = [(op, variant) for op, variant in EACH if variant.name in ("ragged_sorted", "broadcast")]
 TOGETHER = [pair for pair in EACH if pair not in APART]
 OTHERS = [pair for pair in variants_of(ALL) if pair not in EACH]
 

@@ -43,11 +43,11 @@ def test_rows_are_covered_once() -> None:
 def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
     for rows, columns, turns in ((1, 128, 1), (30_000, 128, 1), (40_000, 128, 2), (2_000_000, 128, 16), (2_000_000, 4096, 16)):
         shape = Tiling(rows, columns, 4, 2)
-        blocks = shape.launch_in_turns(policy.SpreadRows(), 132)[0]
+        blocks = shape.persistent_launch(policy.BroadcastToRows(), 132)[0]
         assert blocks % shape.chunks == 0
         assert ceil_div(shape.row_blocks, blocks // shape.chunks) == turns
         assert blocks // shape.chunks >= min(shape.row_blocks, 8 * 132)
-    assert Tiling(2_000_000, 128, 4, 1).launch_in_turns(policy.SpreadRows(), 132)[0] == 250_000 // 32 + 1
+    assert Tiling(2_000_000, 128, 4, 1).persistent_launch(policy.BroadcastToRows(), 132)[0] == 250_000 // 32 + 1
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
 @pytest.mark.parametrize(
     ("op", "columns", "segments", "kernels"),
     [
-        ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "place_elements"]),
-        ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "spread_elements"]),
-        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "spread_rows"]),
+        ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "scatter_to_winners"]),
+        ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "broadcast_to_elements"]),
+        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "broadcast_to_rows"]),
         ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_ids", "finish_rows", "gather_rows"]),
@@ -144,7 +144,7 @@ def test_walk_of_a_gradient(op: str, columns: int, indexed: str, walk: str) -> N
     row = descriptor.specialise(OPS[op])
     recipe = row.variants[0].recipe(row, descriptor, {operand.name: contiguous(operand, descriptor) for operand in row.operands}, CARD)
     last = recipe.steps[-1]
-    assert isinstance(last, Launch) and last.spec.factory.partition(":")[2] in ("spread_elements", "spread_rows")
+    assert isinstance(last, Launch) and last.spec.factory.partition(":")[2] in ("broadcast_to_elements", "broadcast_to_rows")
     assert last.arguments["ids"] == walk
     assert last.arguments["permutation"] == ("permutation" if walk == "sorted_ids" and indexed != "sorted" else "")
 
@@ -158,7 +158,7 @@ def test_walk_of_a_gradient(op: str, columns: int, indexed: str, walk: str) -> N
         (True, 1_000_000, 16, 50_000, "ragged_permuted"),
         (True, 20_000_000, 16, 10_000_000, "ragged_permuted"),
         (True, 20_000_000, 128, 1_000_000, "ragged_permuted"),
-        (True, 100_000_000, 1, 1_000_000, "ragged_moved"),
+        (True, 100_000_000, 1, 1_000_000, "ragged_pairs"),
         (True, 100_000_000, 1, 100_000, "ragged_ranges"),
         (False, 3_000_000, 128, 1000, "ragged_permuted"),
         (False, 10_000, 128, 1000, "atomic"),

@@ -179,7 +179,7 @@ def test_a_pattern_that_matches_nothing_is_an_error(capsys: pytest.CaptureFixtur
 
 
 def test_lines_of_some_kernels_run_their_watched_tests() -> None:
-    compact, pull = "numba_baracuda/loss/kernels/compact.py", "numba_baracuda/segment/kernels/pull.py"
+    compact, pull = "numba_baracuda/loss/kernels/compact.py", "numba_baracuda/segment/kernels/vjp.py"
     assert mutate.watched_arguments([compact]) == [f"{mutate.path_to(mutate.WATCHED)}::test_case[losses without ignored rows]"]
     everything = [mutate.path_to(each) for each in mutants.WATCHED]
     assert mutate.watched_arguments([compact, pull]) == mutate.watched_arguments(mutate.with_device_functions()) == everything

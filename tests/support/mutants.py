@@ -8,7 +8,7 @@ from __future__ import annotations
 #: by file: patterns of cases of watched_cases.py, or test files, perhaps with a test's name behind them
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
-    "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, long runs", "ranges in parts*"),
+    "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, long runs", "ranges in splits*"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
@@ -16,10 +16,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient"),
     "segment/narrow": ("narrow, *", "max to the few that win"),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
-    "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in parts*"),
-    "segment/ranks": ("one range in parts", "ranges in several tiles"),
+    "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
+    "segment/ranks": ("one range in splits", "ranges in several tiles"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*"),
-    "segment/spread": (
+    "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
     "reduce/loads": ("sum of rows of a warp", "sum of peeled columns", "sum of columns", "var of columns"),
@@ -78,7 +78,7 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "segment/carries": {
         "fold_carries.fold_carries: guard: column < columns in if begin < groups and column < columns:":
-            "lanes without a column would park what no lane joins, in places of their own",
+            "lanes without a column would save what no lane combines, in slots of their own",
     },
     "segment/fold": {
         "fold_tiles.fold_tiles: guard: length > 0 in if length > 0 and first + length == rows:":
@@ -95,7 +95,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves the load of a row that is there, and that nobody adds",
     },
     "segment/order": {
-        "_first_of_half: guard: low < high in less = cuda.ballot_sync(-1, low < high and int64(numbers[place * step]) & mask < wanted)":
+        "_first_of_half: guard: low < high in less = cuda.ballot_sync(-1, low < high and int64(sorted_numbers[probe * step]) & mask < least_number)":
             "a half that is done looks at what it has found again; that past the end is found last",
     },
     "scan/column_tile": {
@@ -182,9 +182,9 @@ KNOWN: dict[str, dict[str, str]] = {
         "PivotAccumulator._over_vectors.choose_over: guard: s < valid in if s < valid:":
             "accesses behind the end read elements again, of which a pivot is chosen already",
     },
-    "segment/spread": {
-        "place_elements.place_elements: guard: place < rows in if 0 <= place < rows:":
-            "the fold leaves places of rows, or what is less than 0 where a segment has none",
+    "segment/broadcast": {
+        "scatter_to_winners.scatter_to_winners: guard: row < rows in if 0 <= row < rows:":
+            "the fold leaves indices of rows, or less than 0 where a segment has none",
     },
     "reduce/columns": {
         "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (1)":
@@ -222,12 +222,12 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/gaps": {
         "short_gap_filler.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
-        "gap_filler.fill_long_gaps: guard: wanted < segments in if wanted < segments:":
+        "gap_filler.fill_long_gaps: guard: probe < segments in if probe < segments:":
             "saves a search: behind the last segment there is no gap, which is looked at next",
-        "gap_filler.fill_long_gaps: guard: before < wanted in if before < wanted < after and (after - before - 1 > GAP or rows == 0):":
-            "the search ends behind an id that is less than what is wanted, whatever the order of the ids",
-        "gap_filler.fill_long_gaps: guard: wanted < after in if before < wanted < after and (after - before - 1 > GAP or rows == 0):":
-            "a long gap that ends before what is wanted has nothing to fill from there on",
+        "gap_filler.fill_long_gaps: guard: before < probe in if before < probe < after and (after - before - 1 > GAP or rows == 0):":
+            "the search ends behind an id that is less than the probe, whatever the order of the ids",
+        "gap_filler.fill_long_gaps: guard: probe < after in if before < probe < after and (after - before - 1 > GAP or rows == 0):":
+            "a long gap that ends before the probe has nothing to fill from there on",
         "gap_filler.fill_long_gaps: guard: first < last in found = cuda.ballot_sync(-1, first < last)":
             "lanes that have found nothing would have nothing filled",
     },

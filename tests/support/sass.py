@@ -82,9 +82,9 @@ def resource_faults(cubin: Cubin) -> list[str]:
     return found
 
 
-def _moved(constants: dict[str, int | str | bool]) -> str:
+def _vector_type(constants: dict[str, int | str | bool]) -> str:
     """The type of the elements that a kernel moves by vectors."""
-    return str(next(constants[role] for role in ("value", "key", "place") if constants.get(role)))
+    return str(next(constants[role] for role in ("value", "key", "row_index") if constants.get(role)))
 
 
 def code_faults(sass: str, spec: KernelSpec, cubin: Cubin) -> list[str]:
@@ -93,7 +93,7 @@ def code_faults(sass: str, spec: KernelSpec, cubin: Cubin) -> list[str]:
     found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
     if not any("f64" in each.type for each in cubin.parameters):
         found += [f"float64 arithmetic: {match}" for match in sorted(set(DOUBLE.findall(sass)))]
-    if "vector" in constants and constants["vector"] * BY_NAME[_moved(constants)].itemsize == 16:
+    if "vector" in constants and constants["vector"] * BY_NAME[_vector_type(constants)].itemsize == 16:
         if name in LOADS_WIDE and not _WIDE_LOAD.search(sass):
             found.append("no 16-byte load")
         if name in STORES_WIDE and not _WIDE_STORE.search(sass):

@@ -123,27 +123,27 @@ def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 
 
 crowd = Sample("r", 2 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
-fold("ranges in parts, carries in turns", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
+fold("ranges in splits, carries in rounds", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
 first = Sample("r2", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one, "i32")
 fold("ranges in several tiles, first rows", "unsorted_segment_argmin", "ragged_ranges", first)
 one = Sample("s", RANGE_TILE + 90, (2,), 70, samples.far_outside, "f32", "i64")
-fold("one range in parts", "unsorted_segment_mean", "ragged_ranges", one, tiles=1)
-fold("one range in parts, first rows", "unsorted_segment_argmax", "ragged_ranges", one, tiles=1)
+fold("one range in splits", "unsorted_segment_mean", "ragged_ranges", one, tiles=1)
+fold("one range in splits, first rows", "unsorted_segment_argmax", "ragged_ranges", one, tiles=1)
 
 
 def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than a block has threads, some of no rows and some of several parts."""
-    rows, part, count = np.random.default_rng(2).integers(0, 9, 300), 3, 300
+    """More than a block has threads, some of no rows and some of several splits."""
+    rows, split_rows, count = np.random.default_rng(2).integers(0, 9, 300), 3, 300
     begins = np.concatenate([[0], np.cumsum(rows)]).astype(np.int32)
-    needed = np.maximum(-(-rows // part), 1)
+    needed = np.maximum(-(-rows // split_rows), 1)
     cut = np.where(needed > 1, needed, 0)
-    parts, split, owners, carried = (np.full(size, -7, np.int32) for size in (count + 1, count, int(needed.sum()), 1))
-    arguments = [begins, parts, split, owners, carried, count, ((count - 1) << RANGE_BITS) + 5, part]
+    offsets, carry_offsets, range_of_split, carry_count = (np.full(size, -7, np.int32) for size in (count + 1, count, int(needed.sum()), 1))
+    arguments = [begins, offsets, carry_offsets, range_of_split, carry_count, count, ((count - 1) << RANGE_BITS) + 5, split_rows]
     emulation.run(split_ranges().py_func, split_ranges().types, 2, 256, arguments, mode=emulation.Mode(SEED))
-    np.testing.assert_array_equal(parts, np.concatenate([[0], np.cumsum(needed)]))
-    np.testing.assert_array_equal(split, np.cumsum(cut) - cut)
-    np.testing.assert_array_equal(owners, np.repeat(np.arange(count), needed))
-    assert carried[0] == (int(cut[:-1].sum()) << RANGE_BITS) + int(cut[-1]) * 5
+    np.testing.assert_array_equal(offsets, np.concatenate([[0], np.cumsum(needed)]))
+    np.testing.assert_array_equal(carry_offsets, np.cumsum(cut) - cut)
+    np.testing.assert_array_equal(range_of_split, np.repeat(np.arange(count), needed))
+    assert carry_count[0] == (int(cut[:-1].sum()) << RANGE_BITS) + int(cut[-1]) * 5
 
 
 _add("many ranges", many_ranges)
@@ -181,16 +181,18 @@ fold("flat rows that end anywhere", "unsorted_segment_sum_backward", "gather", S
 for columns, rows in ((1, 5000), (3, 200), (36, 60)):
     sample = Sample(f"D{columns}", rows, (columns,), 9, samples.around_a_long_one)
     for stem in ("max", "prod", "logsumexp", "norm2"):
-        fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", sample)
-    fold(f"unsorted max to {columns} columns", "unsorted_segment_max_backward", "spread", sample)
+        fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "broadcast", sample)
+    fold(f"unsorted max to {columns} columns", "unsorted_segment_max_backward", "broadcast", sample)
 for stem in ("var", "std", "softmax"):
     for columns in (1, 3):
-        fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "spread", Sample(f"E{stem}", 60, (columns,), 9, samples.around_a_long_one))
+        fold(
+            f"{stem} to {columns} columns", f"segment_{stem}_backward", "broadcast", Sample(f"E{stem}", 60, (columns,), 9, samples.around_a_long_one)
+        )
 for stem in ("max", "logsumexp"):
-    fold(f"{stem} to 1 columns, ids outside", f"segment_{stem}_backward", "spread", Sample("D9", 4500, (1,), 9, samples.outside))
-fold("softmax", "segment_softmax", "spread", Sample("F", 60, (3,), 9, samples.outside))
-fold("max to the few that win", "segment_max_backward", "spread", Sample("G", 700, (1,), 9, samples.runs), ties="first")
-fold("zeros in products", "segment_prod_backward", "spread", Sample("H", 60, (8,), 9, samples.outside, whole=True))
+    fold(f"{stem} to 1 columns, ids outside", f"segment_{stem}_backward", "broadcast", Sample("D9", 4500, (1,), 9, samples.outside))
+fold("softmax", "segment_softmax", "broadcast", Sample("F", 60, (3,), 9, samples.outside))
+fold("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
+fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
 
 
 def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ bytes.
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .bins import fold_bins
+from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special, scatter_to_winners
 from .carries import fold_carries
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs
@@ -15,10 +16,31 @@ from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_rows, number_rows, sort_keys
 from .ranges import fold_ranges, split_ranges
 from .rows import count_ids, fill_rows, finish_rows, first_fault, scatter_rows
-from .spread import find_special, place_elements, spread_elements, spread_rows
 
 __all__ = [
-    "bound_ranges", "bound_segments", "count_ids", "expand_offsets", "fill_rows", "find_special", "finish_rows", "first_fault", "first_rows",
-    "fold_bins", "fold_carries", "fold_narrow", "fold_ranges", "fold_tiles", "gather_elements", "gather_flat", "gather_rows", "gather_runs",
-    "number_rows", "place_elements", "scatter_rows", "sort_keys", "split_ranges", "spread_elements", "spread_rows",
+    "bound_ranges",
+    "bound_segments",
+    "broadcast_to_elements",
+    "broadcast_to_rows",
+    "count_ids",
+    "expand_offsets",
+    "fill_rows",
+    "find_special",
+    "finish_rows",
+    "first_fault",
+    "first_rows",
+    "fold_bins",
+    "fold_carries",
+    "fold_narrow",
+    "fold_ranges",
+    "fold_tiles",
+    "gather_elements",
+    "gather_flat",
+    "gather_rows",
+    "gather_runs",
+    "number_rows",
+    "scatter_rows",
+    "scatter_to_winners",
+    "sort_keys",
+    "split_ranges",
 ]  # fmt: skip

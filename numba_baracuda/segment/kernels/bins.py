@@ -12,7 +12,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import FoldBins
 from .common import ids_of
-from .states import fold_of
+from .states import run_states_of
 
 
 @jit.kernel
@@ -29,10 +29,11 @@ def fold_bins(
     bytes, without the last if not counted. Bytes: rows · (columns · value + index) read.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    fold = fold_of(monoid, value, vector, value)
-    reset, enter, join, park, scalars, state_type = fold.reset, fold.enter, fold.join, fold.park, fold.scalars, fold.state_type
-    load, place, (last_id, _) = LOAD_STREAM[vector], strided_offset_of(dims), ids_of(index)
-    groups, batch_size, words = threads_per_block // lanes, items_per_thread * vector, state_type.bitwidth // 32
+    fold = run_states_of(monoid, value, vector, value)
+    reset, add_row, combine_right = fold.reset, fold.add_row, fold.combine_right
+    save_run, scalars, state_type = fold.save_run, fold.scalars, fold.state_type
+    load, offset_of, (last_id, _) = LOAD_STREAM[vector], strided_offset_of(dims), ids_of(index)
+    groups, batch_size, state_words = threads_per_block // lanes, items_per_thread * vector, state_type.bitwidth // 32
     width, threads = scalars // vector, threads_per_block
 
     def fold_bins(
@@ -41,7 +42,7 @@ def fold_bins(
         shape: Extents[dims], input_strides: Extents[dims],
     ) -> None:  # fmt: skip
         bins = cuda.shared.array(0, state_type)
-        tallies = cuda.shared.array(0, int32)
+        counts = cuda.shared.array(0, int32)
         states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(items_per_thread, index_type)
@@ -50,8 +51,8 @@ def fold_bins(
         group = int32(uint32(thread) // uint32(lanes))
         lane = int32(thread - group * lanes)
         column = ((block - row_block * chunks) * lanes + lane) * vector
-        offset = place(column, shape, input_strides)
-        first, counts_at = row_block * tile, int32(segments * scalars * threads * words)
+        offset = offset_of(column, shape, input_strides)
+        first, counts_at = row_block * tile, int32(segments * scalars * threads * state_words)
         length, last = int32(max(min(tile, rows - first), 0)), last_id(segments)
         reset(states)
         segment = int32(0)
@@ -59,42 +60,42 @@ def fold_bins(
             for k in range(scalars):
                 bins[(segment * scalars + k) * threads + thread] = states[k]
             if counted and lane == 0 and group < groups:
-                tallies[counts_at + segment * groups + group] = 0
+                counts[counts_at + segment * groups + group] = 0
             segment = int32(opaque(segment + 1))
-        position = group
+        tile_row = group
         if column < columns and group < groups:
-            while position < length:
+            while tile_row < length:
                 for u in range(items_per_thread):
-                    row = int32(position + u * groups)
+                    row = int32(tile_row + u * groups)
                     batch_ids[u] = ids[(first + row) * ids_step] if row < length else index_type(-1)
                 for u in range(items_per_thread):
                     if 0 <= batch_ids[u] <= last:
-                        load(input, (first + position + u * groups) * input_row + offset, batch, u * vector)
+                        load(input, (first + tile_row + u * groups) * input_row + offset, batch, u * vector)
                 for u in range(items_per_thread):
                     if 0 <= batch_ids[u] <= last:
-                        at = int32(int32(batch_ids[u]) * scalars * threads + thread)
+                        slot = int32(int32(batch_ids[u]) * scalars * threads + thread)
                         for k in range(scalars):
-                            states[k] = bins[at + k * threads]
-                        enter(states, batch, batch, u * vector, first + position + u * groups)
+                            states[k] = bins[slot + k * threads]
+                        add_row(states, batch, batch, u * vector, first + tile_row + u * groups)
                         for k in range(scalars):
-                            bins[at + k * threads] = states[k]
+                            bins[slot + k * threads] = states[k]
                         if counted and lane == 0:
-                            tallies[counts_at + int32(batch_ids[u]) * groups + group] += int32(1)
-                position = int32(opaque(position + items_per_thread * groups))
+                            counts[counts_at + int32(batch_ids[u]) * groups + group] += int32(1)
+                tile_row = int32(opaque(tile_row + items_per_thread * groups))
         cuda.syncthreads()
         segment = group
         while segment < segments:
             if column < columns and group < groups:
                 reset(states)
                 count = int64(not counted)
-                other = int32(0)
-                while other < groups:
-                    join(states, bins, segment * scalars * threads + other * lanes + lane, threads)
+                other_group = int32(0)
+                while other_group < groups:
+                    combine_right(states, bins, segment * scalars * threads + other_group * lanes + lane, threads)
                     if counted:
-                        count += tallies[counts_at + segment * groups + other]
-                    other = int32(opaque(other + 1))
+                        count += counts[counts_at + segment * groups + other_group]
+                    other_group = int32(opaque(other_group + 1))
                 entry = segment * row_blocks + row_block
-                park(carry_ids, carry_counts, carry_states, entry, (entry * columns + column) * width, 1, column == 0, segment, count, states)
+                save_run(carry_ids, carry_counts, carry_states, entry, (entry * columns + column) * width, 1, column == 0, segment, count, states)
             segment = int32(opaque(segment + groups))
 
     return fold_bins

@@ -19,7 +19,7 @@ from ..policy import fold_carries as policy_of
 from ..tiling import Tiling
 from .common import first_at_least
 from .gaps import blank_writer
-from .states import fold_of
+from .states import run_states_of
 
 
 @jit.kernel
@@ -34,35 +34,35 @@ def fold_carries(
     With ``guarded`` nothing is done unless ``guard[0]`` is set; with ``counted`` that is how many carries there are, at most ``entries``, and blocks
     take turns at them. Bytes: entries · columns · state read.
     """
-    fold = fold_of(monoid, value, vector, result)
-    reset, join, park, scalars, state_type = fold.reset, fold.join, fold.park, fold.scalars, fold.state_type
-    write_run, write_empty = fold.write, blank_writer(result, vector, fold.access)
-    piece = min(vector, 128 // state_type.bitwidth)
-    place, load = strided_offset_of(dims), LOAD_ONCE[piece]
-    policy, ahead = policy_of(monoid_of(monoid).hungry), FoldCarries.items_per_thread
+    fold = run_states_of(monoid, value, vector, result)
+    reset, combine_right, save_run, scalars, state_type = fold.reset, fold.combine_right, fold.save_run, fold.scalars, fold.state_type
+    write_run, write_empty = fold.store_result, blank_writer(result, vector, fold.store_vector)
+    load_size = min(vector, 128 // state_type.bitwidth)
+    offset_of, load = strided_offset_of(dims), LOAD_ONCE[load_size]
+    policy, ids_in_flight = policy_of(monoid_of(monoid).hungry), FoldCarries.items_per_thread
     policy = replace(policy, threads_per_block=threads_per_block or policy.threads_per_block)
     groups = policy.threads_per_block // lanes
     bundle = math.isqrt(groups)
     bundles = ceil_div(groups, bundle)
     unroll = items_per_thread or policy.items_per_thread
-    part_size, batch_size = lanes * scalars, unroll * scalars
-    shared_states = groups * part_size
+    partial_size, batch_size = lanes * scalars, unroll * scalars
+    shared_states = groups * partial_size
 
     @jit.device
     def same_until(ids: Any, first: Any, bound: Any) -> Any:
         """The first entry behind ``first``, at most ``bound``, with another id; ``ahead`` ids in flight."""
         identifier = ids[first]
-        last, same = first + 1, ahead
-        while same == ahead and last < bound:
+        last, same = first + 1, ids_in_flight
+        while same == ids_in_flight and last < bound:
             same = 0
-            for u in range(ahead):
+            for u in range(ids_in_flight):
                 if ids[min(last + u, bound - 1)] == identifier and same == u:
                     same = u + 1
             last += same
         return min(last, bound)
 
     @jit.device
-    def join_span(states: Any, counts: Any, kept: Any, first: Any, last: Any, size: Any, inside: Any) -> Any:
+    def combine_span(states: Any, counts: Any, saved_states: Any, first: Any, last: Any, size: Any, column_offset: Any) -> Any:
         """Joins carries first … last − 1, several in flight, and returns the rows they stand for."""
         batch = cuda.local.array(batch_size, state_type)
         count = int64(0)
@@ -72,27 +72,27 @@ def fold_carries(
             for u in range(unroll):
                 if u < taken:
                     count += counts[entry + u]
-                    for k in range(0, scalars, piece):
-                        load(kept, (entry + u) * size + inside + k, batch, u * scalars + k)
+                    for k in range(0, scalars, load_size):
+                        load(saved_states, (entry + u) * size + column_offset + k, batch, u * scalars + k)
             for u in range(unroll):
                 if u < taken:
-                    join(states, batch, u * scalars, 1)
+                    combine_right(states, batch, u * scalars, 1)
             entry += taken
         return count
 
     @jit.device
-    def join_parts(states: Any, counts: Any, kept: Any, lane: Any, first: Any, last: Any) -> Any:
+    def combine_partials(states: Any, counts: Any, saved_states: Any, lane: Any, first: Any, last: Any) -> Any:
         """Joins parts first … last − 1 in shared memory and returns the rows they stand for."""
         count = int64(0)
-        part = int64(first)
-        while part < last:
-            count += counts[part]
-            join(states, kept, part * part_size + lane, lanes)
-            part = opaque(part + 1)
+        partial = int64(first)
+        while partial < last:
+            count += counts[partial]
+            combine_right(states, saved_states, partial * partial_size + lane, lanes)
+            partial = opaque(partial + 1)
         return count
 
     @jit.device
-    def write(output: Any, segment: Any, output_row: Any, offset: Any, states: Any, count: Any, empty: Any, correction: Any) -> None:
+    def store_result(output: Any, segment: Any, output_row: Any, offset: Any, states: Any, count: Any, empty: Any, correction: Any) -> None:
         if blank and count == 0:
             write_empty(output, segment, segment + 1, output_row, offset, empty)
         else:
@@ -107,9 +107,9 @@ def fold_carries(
         if guarded and guard[0] == 0:
             return
         long_run = cuda.shared.array(1, int64)
-        part_counts = cuda.shared.array(groups, int64)
-        part_ids = cuda.shared.array(groups, int64)
-        part_states = cuda.shared.array(shared_states, state_type)
+        partial_counts = cuda.shared.array(groups, int64)
+        partial_ids = cuda.shared.array(groups, int64)
+        partial_states = cuda.shared.array(shared_states, state_type)
         states = cuda.local.array(scalars, state_type)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
@@ -120,8 +120,8 @@ def fold_carries(
         entry_block = int32(uint32(block) // uint32(chunks))
         while int64(entry_block) * groups < entries:
             column = int64((block - entry_block * chunks) * lanes + lane) * vector
-            offset = place(column, shape, output_strides)
-            inside = column * scalars // vector
+            offset = offset_of(column, shape, output_strides)
+            column_offset = column * scalars // vector
             entry = int64(entry_block) * groups + group
             if cuda.threadIdx.x == 0:
                 long_run[0] = int64(-1)
@@ -133,8 +133,8 @@ def fold_carries(
                 if begins and 0 <= current < segments:
                     last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
                     if last - entry <= groups:
-                        count = join_span(states, carry_counts, carry_states, entry, last, carry_size, inside)
-                        write(output, current, output_row, offset, states, count, empty, correction)
+                        count = combine_span(states, carry_counts, carry_states, entry, last, carry_size, column_offset)
+                        store_result(output, current, output_row, offset, states, count, empty, correction)
                     elif lane == 0:
                         long_run[0] = entry
             cuda.syncthreads()
@@ -142,26 +142,37 @@ def fold_carries(
             if first >= 0:
                 reset(states)
                 last = first_at_least(carry_ids, 1, first + 1, entries, carry_ids[first] + 1)
-                part = (last - first + groups - 1) // groups
+                share = (last - first + groups - 1) // groups
                 if column < columns and group < groups:
-                    begin = min(first + group * part, last)
-                    count = join_span(states, carry_counts, carry_states, begin, min(begin + part, last), carry_size, inside)
-                    park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, carry_ids[first], count, states)
+                    begin = min(first + group * share, last)
+                    count = combine_span(states, carry_counts, carry_states, begin, min(begin + share, last), carry_size, column_offset)
+                    save_run(
+                        partial_ids,
+                        partial_counts,
+                        partial_states,
+                        group,
+                        group * partial_size + lane,
+                        lanes,
+                        lane == 0,
+                        carry_ids[first],
+                        count,
+                        states,
+                    )
                 cuda.syncthreads()
                 # the parts are joined in two rounds, ``bundle`` of them by one group in the first
                 begin = group * bundle
                 reset(states)
                 count = int64(0)
                 if column < columns:
-                    count = join_parts(states, part_counts, part_states, lane, begin, min(begin + bundle, groups))
+                    count = combine_partials(states, partial_counts, partial_states, lane, begin, min(begin + bundle, groups))
                 cuda.syncthreads()
                 if begin < groups and column < columns:
-                    park(part_ids, part_counts, part_states, group, group * part_size + lane, lanes, lane == 0, 0, count, states)
+                    save_run(partial_ids, partial_counts, partial_states, group, group * partial_size + lane, lanes, lane == 0, 0, count, states)
                 cuda.syncthreads()
                 if group == 0 and column < columns:
                     reset(states)
-                    count = join_parts(states, part_counts, part_states, lane, 0, bundles)
-                    write(output, carry_ids[first], output_row, offset, states, count, empty, correction)
+                    count = combine_partials(states, partial_counts, partial_states, lane, 0, bundles)
+                    store_result(output, carry_ids[first], output_row, offset, states, count, empty, correction)
             if not counted:
                 return
             block = int32(opaque(block + cuda.gridDim.x))

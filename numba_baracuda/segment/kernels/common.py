@@ -20,12 +20,12 @@ def clamp(identifier: Any, segments: Any) -> Any:
 
 
 @jit.device
-def first_at_least(numbers: Any, step: Any, first: Any, last: Any, wanted: Any) -> Any:
+def first_at_least(sorted_numbers: Any, step: Any, first: Any, last: Any, least_number: Any) -> Any:
     """The first of the places first … last − 1 whose number is at least ``wanted``, else ``last``, for numbers in order, ``step`` elements apart."""
     low, high = int64(first), int64(last)
     while low < high:
         middle = (low + high) >> 1
-        if int64(numbers[middle * step]) < wanted:
+        if int64(sorted_numbers[middle * step]) < least_number:
             low = middle + 1
         else:
             high = middle
@@ -33,13 +33,13 @@ def first_at_least(numbers: Any, step: Any, first: Any, last: Any, wanted: Any) 
 
 
 @jit.device
-def ends_first(block: Any, blocks: Any) -> Any:
+def rotate_blocks(block: Any, blocks: Any) -> Any:
     """The blocks in turn, from the last eighth on.
 
     Where ids are sorted by frequency, short runs and gaps crowd at one end; blocks that meet them take longest and should not start last.
     """
-    turned = block + blocks - (blocks >> 3)
-    return turned if turned < blocks else turned - blocks
+    rotated = block + blocks - (blocks >> 3)
+    return rotated if rotated < blocks else rotated - blocks
 
 
 @functools.cache

@@ -14,15 +14,15 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import FoldTiles, fold_items
 from ..tiling import Tiling
-from .common import clamp, ends_first, ids_of
-from .edges import edges_of
+from .common import clamp, ids_of, rotate_blocks
+from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
-from .states import fold_of
+from .states import run_states_of
 
 
 @jit.kernel
 def fold_tiles(
-    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, place: str, input_positions: bool, fills: bool,
+    *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, row_index: str, input_positions: bool, fills: bool,
     guarded: bool, dims: int, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
@@ -39,31 +39,29 @@ def fold_tiles(
     ``guard[0]`` is set. Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: tiles with carry-out, as in
     Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
     """
-    element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], place != ""
-    fold, rule = fold_of(monoid, value, vector, result), monoid_of(monoid)
-    begin_run, take, write, scalars, state_type = fold.begin, fold.take, fold.write, fold.scalars, fold.state_type
+    element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], row_index != ""
+    fold, properties = run_states_of(monoid, value, vector, result), monoid_of(monoid)
+    begin_run, append_row, store_result, scalars, state_type = fold.begin_run, fold.append_row, fold.store_result, fold.scalars, fold.state_type
     groups = threads_per_block // lanes
-    park_edge, park_last_edge, join_edges = edges_of(monoid, value, vector, result, lanes)
-    fill_short_gap, fill_long_gaps = (
-        short_gap_filler(result, vector, fold.access, fills),
-        gap_filler(result, vector, dims, threads_per_block, fold.access),
-    )
+    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, lanes)
+    fill_short_gap = short_gap_filler(result, vector, fold.store_vector, fills)
+    fill_long_gaps = gap_filler(result, vector, dims, threads_per_block, fold.store_vector)
     offset_of = strided_offset_of(dims)
     last_id, adjoin = ids_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would drive ids out of L1
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
-    place_type, place_vector = jit.SCALARS[place or "i64"], BY_NAME[place or "i64"].vector
-    load_ids, load_places = LOAD_ONCE[index_vector], LOAD_ONCE[place_vector]
-    unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, rule)
+    row_index_type, row_index_vector = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
+    load_ids, load_row_indices = LOAD_ONCE[index_vector], LOAD_ONCE[row_index_vector]
+    unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties)
     edges, batch_size = 2 * groups, unroll * vector
     # of single columns of states the compiler would leave the loop over a whole batch as it is, and the batch in memory
-    whole_batches = not (rule.heavy and vector == 1)
-    paired, others_size = rule.pairs, batch_size if rule.pairs else 1
+    whole_batches = not (properties.heavy and vector == 1)
+    paired, others_size = properties.pairs, batch_size if properties.pairs else 1
     shared_states = edges * lanes * scalars
 
     def fold_tiles(
-        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], guard: Ptr[int32], output: Ptr[result],
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], output: Ptr[result],
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
         rows: int64, columns: int64, segments: int64, tile: int64, row_blocks: int64, chunks: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], ids_step: int64, input_row: int64, other_row: int64, output_row: int64,
@@ -76,7 +74,7 @@ def fold_tiles(
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(unroll, index_type)
-        places = cuda.local.array(unroll, place_type)
+        row_indices = cuda.local.array(unroll, row_index_type)
         block = int64(cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks))
         chunk = block - row_block * chunks
@@ -85,7 +83,7 @@ def fold_tiles(
         if fills and row_block >= row_blocks:
             fill_long_gaps(ids, ids_step, output, rows, columns, segments, block - row_blocks * chunks, output_row, shape, output_strides, empty)
             return
-        row_block = ends_first(row_block, row_blocks)
+        row_block = rotate_blocks(row_block, row_blocks)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
         column = (chunk * lanes + lane) * vector
@@ -105,26 +103,26 @@ def fold_tiles(
                 fill_short_gap(output, before, clamp(current, segments), output_row, output_offset, empty)
                 if input_positions:
                     begin_run(states, int64(permutation[first]))
-            position = int32(0)
-            while position < length:
-                if packed and position + unroll <= length:
+            tile_row = int32(0)
+            while tile_row < length:
+                if packed and tile_row + unroll <= length:
                     for k in range(unroll // index_vector):
-                        load_ids(ids, first + position + k * index_vector, batch_ids, k * index_vector)
+                        load_ids(ids, first + tile_row + k * index_vector, batch_ids, k * index_vector)
                     if permuted:
-                        for k in range(0, unroll, place_vector):
-                            load_places(permutation, first + position + k, places, k)
+                        for k in range(0, unroll, row_index_vector):
+                            load_row_indices(permutation, first + tile_row + k, row_indices, k)
                     for u in range(unroll):
-                        source = int64(places[u]) if permuted else first + position + u
+                        source = int64(row_indices[u]) if permuted else first + tile_row + u
                         load(input, source * input_row + input_offset, batch, u * vector)
                         if paired:
                             load(other, source * other_row + other_offset, others, u * vector)
                 else:
                     # rows past the end are loaded as the last one, so that no load waits for a branch and no run seems to begin there
                     for u in range(unroll):
-                        row = first + min(position + u, length - 1)
+                        row = first + min(tile_row + u, length - 1)
                         batch_ids[u] = ids[row * ids_step]
                         if input_positions:
-                            places[u] = permutation[row]
+                            row_indices[u] = permutation[row]
                         source = int64(permutation[row]) if permuted else row
                         load(input, source * input_row + input_offset, batch, u * vector)
                         if paired:
@@ -133,15 +131,15 @@ def fold_tiles(
                 for u in range(1, unroll):
                     if batch_ids[u] != batch_ids[u - 1]:
                         heads = int32(heads | 1 << u)
-                valid = int32(min(unroll, length - position))
+                valid = int32(min(unroll, length - tile_row))
                 if whole_batches and heads == 0 and valid == unroll:
                     for u in range(unroll):
-                        take(states, batch, others, u * vector, int64(places[u]) if input_positions else first + position + u)
+                        append_row(states, batch, others, u * vector, int64(row_indices[u]) if input_positions else first + tile_row + u)
                 else:
                     begin = int32(0)
                     while begin < valid:
                         if int32(heads >> begin) & 1:
-                            following = ids[first + position + begin if packed else (first + position + begin) * ids_step]
+                            following = ids[first + tile_row + begin if packed else (first + tile_row + begin) * ids_step]
                             if permuted:
                                 # L1 has lost the id; by a mask, as a branch on u = begin would index registers by begin
                                 following = index_type(0)
@@ -150,16 +148,16 @@ def fold_tiles(
                             if input_positions:
                                 source = int64(0)
                                 for u in range(unroll):
-                                    source |= int64(places[u]) & -int64(u == begin)
-                            count = int32(position + begin - begun)
+                                    source |= int64(row_indices[u]) & -int64(u == begin)
+                            count = int32(tile_row + begin - begun)
                             if edge == leading:
-                                park_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
+                                save_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
                                 edge = int32(edge + 1)
                             elif 0 <= current <= last:
-                                write(output, int64(current) * output_row + output_offset, states, count, correction)
+                                store_result(output, int64(current) * output_row + output_offset, states, count, correction)
                             if not adjoin(current, following):
                                 fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, empty)
-                            current, begun = following, int32(position + begin)
+                            current, begun = following, int32(tile_row + begin)
                             begin_run(states, source if input_positions else first + begun)
                         end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
                         if end == begin:
@@ -167,16 +165,16 @@ def fold_tiles(
                         inside = int32((1 << end) - (1 << begin))
                         for u in range(unroll):
                             if inside >> u & 1:
-                                take(states, batch, others, u * vector, int64(places[u]) if input_positions else first + position + u)
+                                append_row(states, batch, others, u * vector, int64(row_indices[u]) if input_positions else first + tile_row + u)
                         begin = int32(opaque(end))
-                position = int32(position + unroll)
+                tile_row = int32(tile_row + unroll)
             segment = clamp(current, segments) if length > 0 else segments
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, output_offset, empty)
-            park_last_edge(edge_ids, edge_counts, edge_states, edge, leading, lane, segment, length - begun, states)
+            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, lane, segment, length - begun, states)
         cuda.syncthreads()
         if group == 0 and column < columns:
-            join_edges(
+            combine_edges(
                 edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, states,
                 int32(uint32(cuda.blockDim.x) // uint32(lanes)) << 1, lane, column, columns, segments, row_block, row_blocks,
                 output, output_row, output_offset, correction,

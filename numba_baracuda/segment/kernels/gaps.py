@@ -17,9 +17,9 @@ from .common import clamp, first_at_least
 
 
 @functools.cache
-def blank_writer(value: str, vector: int, access: int = 0) -> Any:
+def blank_writer(value: str, vector: int, store_vector: int = 0) -> Any:
     """``write_empty(output, first, last, row_stride, offset, empty)`` stores ``empty`` in ``vector`` columns of segments first … last − 1."""
-    element, width = jit.SCALARS[value], access or vector
+    element, width = jit.SCALARS[value], store_vector or vector
     store, (_, narrow) = STORE[width], conversions_of(value)
 
     @jit.device
@@ -37,12 +37,12 @@ def blank_writer(value: str, vector: int, access: int = 0) -> Any:
 
 
 @functools.cache
-def short_gap_filler(value: str, vector: int, access: int = 0, fills: bool = True) -> Any:
+def short_gap_filler(value: str, vector: int, store_vector: int = 0, fills: bool = True) -> Any:
     """``fill_short_gap(output, before, after, row_stride, offset, empty)``: the empty segments between two clamped ids, if not more than ``GAP``.
 
     Nothing at all unless it ``fills``.
     """
-    write_empty = blank_writer(value, vector, access)
+    write_empty = blank_writer(value, vector, store_vector)
 
     @jit.device
     def fill_short_gap(output: Any, before: Any, after: Any, row_stride: Any, offset: Any, empty: Any) -> None:
@@ -53,24 +53,24 @@ def short_gap_filler(value: str, vector: int, access: int = 0, fills: bool = Tru
 
 
 @functools.cache
-def gap_filler(value: str, vector: int, dims: int, threads: int, access: int = 0) -> Any:
+def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: int = 0) -> Any:
     """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each of a block's ``threads`` looking at one multiple of it."""
-    place, write_empty = strided_offset_of(dims), blank_writer(value, vector, access)
+    offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector, store_vector)
 
     @jit.device
     def fill_long_gaps(
         ids: Any, ids_step: Any, output: Any, rows: Any, columns: Any, segments: Any, block: Any,
         row_stride: Any, shape: Any, strides: Any, empty: Any,
     ) -> None:  # fmt: skip
-        wanted = (block * threads + cuda.threadIdx.x) * GAP
+        probe = (block * threads + cuda.threadIdx.x) * GAP
         first, last = int64(0), int64(0)
-        if wanted < segments:
-            row = first_at_least(ids, ids_step, 0, rows, wanted)
+        if probe < segments:
+            row = first_at_least(ids, ids_step, 0, rows, probe)
             before = clamp(ids[(row - 1) * ids_step], segments) if row > 0 else int64(-1)
             after = clamp(ids[row * ids_step], segments) if row < rows else int64(segments)
-            if before < wanted < after and (after - before - 1 > GAP or rows == 0):
-                first = before + 1 if before >= wanted - GAP else wanted
-                last = min(after, wanted + GAP)
+            if before < probe < after and (after - before - 1 > GAP or rows == 0):
+                first = before + 1 if before >= probe - GAP else probe
+                last = min(after, probe + GAP)
         found = cuda.ballot_sync(-1, first < last)
         while found != 0:
             owner = cuda.ffs(found) - 1
@@ -79,7 +79,7 @@ def gap_filler(value: str, vector: int, dims: int, threads: int, access: int = 0
             end = cuda.shfl_sync(-1, last, owner)
             column = int64(cuda.laneid * vector)
             while column < columns:
-                write_empty(output, begin, end, row_stride, place(column, shape, strides), empty)
+                write_empty(output, begin, end, row_stride, offset_of(column, shape, strides), empty)
                 column = opaque(column + 32 * vector)
 
     return fill_long_gaps

@@ -14,7 +14,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
 from ..tiling import elements_launch, flat_tile
-from .rows import finder_of, position_of, rows_launch
+from .rows import ids_loader_of, position_of, rows_launch
 
 
 def _quotient(value: str) -> Any:
@@ -35,7 +35,7 @@ def gather_rows(
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
-    position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
+    group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     divided = count != ""
 
@@ -46,7 +46,7 @@ def gather_rows(
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(items_per_thread, index_type)
-        first, column = position(columns, chunks)
+        first, column = group_position(columns, chunks)
         source_offset, output_offset = offset_of(column, shape, source_strides), offset_of(column, shape, output_strides)
         if column < columns:
             for u in range(items_per_thread):
@@ -71,7 +71,7 @@ def gather_rows(
 
 @jit.kernel
 def gather_runs(
-    *, value: str, index: str, count: str, place: str, vector: int, lanes: int, cut: bool, dims: int,
+    *, value: str, index: str, count: str, row_index: str, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = GatherRuns.items_per_thread,
 ) -> Any:  # fmt: skip
     """``gather_rows`` along ids in order: of neighbouring rows only the first of a segment loads its row, and divides.
@@ -79,23 +79,24 @@ def gather_runs(
     A group copies ``items_per_thread`` rows that follow each other. Unless ``place`` is "", row r of the output is row ``permutation[r]``, of
     integers of that type. Bytes: as ``gather_rows``, and the permutation.
     """
-    element, index_type, place_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[place or "i32"]
+    element, index_type, row_index_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[row_index or "i32"]
     load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
-    position, find = position_of(threads_per_block, lanes, vector, items_per_thread, cut, together=True), finder_of(index, place, items_per_thread, 1)
-    permuted, divided = place != "", count != ""
+    group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut, contiguous=True)
+    load_row_ids = ids_loader_of(index, row_index, items_per_thread, 1)
+    permuted, divided = row_index != "", count != ""
 
     def gather_runs(
-        source: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], counts: Ptr[count or int32], output: Ptr[value],
+        source: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], counts: Ptr[count or int32], output: Ptr[value],
         rows: int64, columns: int64, chunks: int64, segments: int64, ids_step: int64, source_row: int64, output_row: int64,
         shape: Extents[dims], source_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(vector, element)
         batch_ids = cuda.local.array(items_per_thread, index_type)
-        places = cuda.local.array(items_per_thread, place_type)
-        first, column = position(columns, chunks)
+        row_indices = cuda.local.array(items_per_thread, row_index_type)
+        first, column = group_position(columns, chunks)
         source_offset, output_offset = offset_of(column, shape, source_strides), offset_of(column, shape, output_strides)
         if column < columns:
-            find(ids, permutation, first, rows, ids_step, batch_ids, places)
+            load_row_ids(ids, permutation, first, rows, ids_step, batch_ids, row_indices)
             for u in range(items_per_thread):
                 identifier = batch_ids[u]
                 if u == 0 or identifier != batch_ids[max(u - 1, 0)]:
@@ -108,7 +109,7 @@ def gather_runs(
                         for v in range(vector):
                             batch[v] = element(0)
                 if first + u < rows:
-                    row = int64(places[u]) if permuted else first + u
+                    row = int64(row_indices[u]) if permuted else first + u
                     store(output, row * output_row + output_offset, batch, 0)
 
     return gather_runs, rows_launch(threads_per_block, vector, items_per_thread)
@@ -131,8 +132,8 @@ def gather_flat(
     divided = count != ""
 
     @jit.device
-    def row_of(place: Any, reciprocal: Any) -> Any:
-        return int32(uint64(place) * uint64(reciprocal) >> uint64(32))
+    def row_of(offset: Any, reciprocal: Any) -> Any:
+        return int32(uint64(offset) * uint64(reciprocal) >> uint64(32))
 
     @jit.device
     def id_at(ids: Any, row: Any, ids_step: Any, segments: Any, inside: Any) -> Any:
@@ -166,15 +167,15 @@ def gather_flat(
             if short:
                 for u in range(items_per_thread):
                     for v in range(vector):
-                        place = int32(start + u * stride + v)
-                        row = row_of(place, reciprocal)
+                        offset = int32(start + u * stride + v)
+                        row = row_of(offset, reciprocal)
                         identifier = id_at(ids, first + row, ids_step, segments, row < height)
-                        batch[u * vector + v] = fetch(source, counts, int64(identifier) * source_row + place - row * columns, identifier)
+                        batch[u * vector + v] = fetch(source, counts, int64(identifier) * source_row + offset - row * columns, identifier)
             else:
                 for u in range(items_per_thread):
-                    place = int32(start + u * stride)
-                    row = row_of(place, reciprocal)
-                    left[u] = int32((row + 1) * columns - place)
+                    offset = int32(start + u * stride)
+                    row = row_of(offset, reciprocal)
+                    left[u] = int32((row + 1) * columns - offset)
                     here[u] = id_at(ids, first + row, ids_step, segments, row < height)
                     after[u] = id_at(ids, first + row + 1, ids_step, segments, left[u] < vector and row + 1 < height)
                 for u in range(items_per_thread):
@@ -186,13 +187,13 @@ def gather_flat(
                         else:
                             batch[u * vector + v] = fetch(source, counts, after_at + v, after[u])
             for u in range(items_per_thread):
-                place = int32(start + u * stride)
-                if place + vector <= size:
-                    store(output, first * columns + place, batch, u * vector)
+                offset = int32(start + u * stride)
+                if offset + vector <= size:
+                    store(output, first * columns + offset, batch, u * vector)
                 else:
                     for v in range(vector):
-                        if place + v < size:
-                            output[first * columns + place + v] = batch[u * vector + v]
+                        if offset + v < size:
+                            output[first * columns + offset + v] = batch[u * vector + v]
             start = int32(opaque(start + items_per_thread * stride))
 
     def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
@@ -212,9 +213,9 @@ def gather_elements(
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     vector, index_vector = BY_NAME[value].vector, BY_NAME[index].vector
-    share = max(vector, index_vector)
+    lane_items = max(vector, index_vector)
     load_ids, store, quotient = LOAD_ONCE[index_vector], STORE_STREAM[vector], _quotient(value)
-    stride, batch_size = threads_per_block * share, items_per_thread * share
+    stride, batch_size = threads_per_block * lane_items, items_per_thread * lane_items
     divided = count != ""
 
     @jit.device
@@ -233,15 +234,15 @@ def gather_elements(
         batch_ids = cuda.local.array(batch_size, index_type)
         tile = int64(cuda.blockIdx.x) * (items_per_thread * stride)
         if tile + items_per_thread * stride <= rows:
-            first = tile + cuda.threadIdx.x * share
+            first = tile + cuda.threadIdx.x * lane_items
             for u in range(items_per_thread):
-                for k in range(0, share, index_vector):
-                    load_ids(ids, first + u * stride + k, batch_ids, u * share + k)
+                for k in range(0, lane_items, index_vector):
+                    load_ids(ids, first + u * stride + k, batch_ids, u * lane_items + k)
             for k in range(batch_size):
                 batch[k] = fetch(source, counts, batch_ids[k], segments, source_row)
             for u in range(items_per_thread):
-                for k in range(0, share, vector):
-                    store(output, first + u * stride + k, batch, u * share + k)
+                for k in range(0, lane_items, vector):
+                    store(output, first + u * stride + k, batch, u * lane_items + k)
         else:
             row = tile + cuda.threadIdx.x
             while row < rows:
@@ -249,6 +250,6 @@ def gather_elements(
                 row = opaque(row + threads_per_block)
 
     def launch_config(rows: int) -> tuple[int, int, int]:
-        return elements_launch(rows, share, threads_per_block, items_per_thread)
+        return elements_launch(rows, lane_items, threads_per_block, items_per_thread)
 
     return gather_elements, launch_config

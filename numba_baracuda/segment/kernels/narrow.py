@@ -13,15 +13,15 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldNarrow
 from ..tiling import Tiling
-from .common import clamp, ends_first, ids_of
-from .edges import edges_of
+from .common import clamp, ids_of, rotate_blocks
+from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
-from .states import fold_of
+from .states import run_states_of
 
 
 @jit.kernel
 def fold_narrow(
-    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, access: int, fills: bool, guarded: bool, clears: bool,
+    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, store_vector: int, fills: bool, guarded: bool, clears: bool,
     threads_per_block: int = FoldNarrow.threads_per_block,
 ) -> Any:  # fmt: skip
     """Folds rows of equal neighbouring ids, as ``fold_tiles`` does, where rows are short and lie side by side.
@@ -34,10 +34,11 @@ def fold_narrow(
     computing" (Graphics Hardware 2007). With ``clears`` every element of ``cleared``, which lies as the input does, becomes 0 on the way.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    fold = fold_of(monoid, value, columns, result, access)
-    begin_run, take, precede, write, scalars, state_type = fold.begin, fold.take, fold.precede, fold.write, fold.scalars, fold.state_type
-    park_edge, park_last_edge, join_edges = edges_of(monoid, value, columns, result, 1, access)
-    fill_short_gap, fill_long_gaps = short_gap_filler(result, columns, access, fills), gap_filler(result, access, 1, threads_per_block)
+    fold = run_states_of(monoid, value, columns, result, store_vector)
+    begin_run, append_row, combine_left = fold.begin_run, fold.append_row, fold.combine_left
+    store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
+    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    fill_short_gap, fill_long_gaps = short_gap_filler(result, columns, store_vector, fills), gap_filler(result, store_vector, 1, threads_per_block)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
@@ -52,7 +53,7 @@ def fold_narrow(
             for k in range(scalars):
                 scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
             if cuda.laneid - distance >= start:
-                precede(states, scratch)
+                combine_left(states, scratch)
 
     def fold_narrow(
         input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result], carry_ids: Ptr[int64],
@@ -63,7 +64,7 @@ def fold_narrow(
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
         edge_states = cuda.shared.array(shared_states, state_type)
-        carried = cuda.local.array(scalars, state_type)
+        open_states = cuda.local.array(scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
@@ -75,7 +76,7 @@ def fold_narrow(
         if fills and block >= row_blocks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
             return
-        block = ends_first(block, row_blocks)
+        block = rotate_blocks(block, row_blocks)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
         below = int32((1 << lane) - 1)
         first = (block * warps + warp) * tile
@@ -83,7 +84,7 @@ def fold_narrow(
         # of the run that is open between steps, alike in all lanes: its id, its first row, its states
         leading, last = int32(2 * warp), last_id(segments)
         current, begun, edge = index_type(-1), int32(0), leading
-        begin_run(carried, first)
+        begin_run(open_states, first)
         for k in range(wide):
             zeros[k] = element(0)
         if length > 0:
@@ -122,13 +123,13 @@ def fold_narrow(
             begin_run(states, first + mine)
             if lane == 0:
                 for k in range(scalars):
-                    states[k] = carried[k]
+                    states[k] = open_states[k]
             for u in range(share):
                 if int32(heads >> u) & 1:
                     begin_run(states, first + mine + u)
                     opening = int32(u)
                 if u < valid:
-                    take(states, batch, batch, u * columns, first + mine + u)
+                    append_row(states, batch, batch, u * columns, first + mine + u)
             headed = cuda.ballot_sync(-1, heads != 0)
             scan(states, scratch, max(31 - cuda.clz(int32(headed & (below | 1 << lane))), 0))
             if headed != 0:
@@ -139,20 +140,20 @@ def fold_narrow(
                 for k in range(scalars):
                     scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
                     if lane == 0:
-                        scratch[k] = carried[k]
+                        scratch[k] = open_states[k]
                 rest, begin, leads = heads, int32(0), edge == leading and source < 0
                 while rest != 0:
                     head = int32(cuda.ffs(rest) - 1)
                     rest = int32(rest & (rest - 1))
                     for u in range(share):
                         if begin <= u < head:
-                            take(scratch, batch, batch, u * columns, first + mine + u)
+                            append_row(scratch, batch, batch, u * columns, first + mine + u)
                     row = first + mine + head
                     ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
                     if leads:
-                        park_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, scratch)
+                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, scratch)
                     elif 0 <= ended <= last:
-                        write(output, int64(ended) * output_row, scratch, count, correction)
+                        store_result(output, int64(ended) * output_row, scratch, count, correction)
                     if not adjoin(ended, following):
                         fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, empty)
                     begin_run(scratch, row)
@@ -161,17 +162,17 @@ def fold_narrow(
                 begun = cuda.shfl_sync(-1, mine + opening, 31 - cuda.clz(headed))
                 current = cuda.shfl_sync(-1, batch_ids[share - 1], 31)
             for k in range(scalars):
-                carried[k] = cuda.shfl_sync(-1, states[k], 31)
+                open_states[k] = cuda.shfl_sync(-1, states[k], 31)
             position = int32(opaque(position + step))
         if lane == 0:
             segment = clamp(current, segments) if length > 0 else segments
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, 0, empty)
-            park_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, carried)
+            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, open_states)
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
-            join_edges(
-                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, carried,
+            combine_edges(
+                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states,
                 cuda.blockDim.x >> 4, 0, 0, columns, segments, block, row_blocks, output, output_row, 0,
                 correction,
             )  # fmt: skip

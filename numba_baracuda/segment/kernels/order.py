@@ -18,14 +18,14 @@ def _ids_launch(rows: int) -> tuple[int, int, int]:
 
 
 @jit.kernel
-def sort_keys(*, index: str, key: str, place: str, ordered: bool, vector: int) -> Any:
+def sort_keys(*, index: str, key: str, row_index: str, ordered: bool, vector: int) -> Any:
     """``keys[r]`` = the id of row r, or ``segments`` where it is outside ``[0, segments)``, and ``places[r] = r`` unless ``place`` is "".
 
     Keys need only as many bits as ``segments`` has. Of ``ordered`` ids those below the range become −1, so that they stay in order. A thread takes
     ``vector`` neighbouring ids, which lie side by side if these are several. Bytes: rows · (index + key + place).
     """
-    key_type, placed, index_type = jit.SCALARS[key], place != "", jit.SCALARS[index]
-    place_type = jit.SCALARS[place or "i32"]
+    key_type, numbers_rows, index_type = jit.SCALARS[key], row_index != "", jit.SCALARS[index]
+    row_index_type = jit.SCALARS[row_index or "i32"]
     load, store = LOAD_ONCE[vector], STORE[vector]
 
     @jit.device
@@ -35,46 +35,46 @@ def sort_keys(*, index: str, key: str, place: str, ordered: bool, vector: int) -
         return key_type(identifier if 0 <= identifier < segments else segments)
 
     def sort_keys(
-        ids: Ptr[index], keys: Ptr[key], places: Ptr[place or int32],
+        ids: Ptr[index], keys: Ptr[key], row_indices: Ptr[row_index or int32],
         rows: int64, segments: int64, ids_step: int64,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(vector, index_type)
-        found = cuda.local.array(vector, key_type)
+        batch_keys = cuda.local.array(vector, key_type)
         row = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * vector
         if vector > 1 and row + vector <= rows:
             load(ids, row, batch, 0)
             for k in range(vector):
-                found[k] = key_of(int64(batch[k]), segments)
-            store(keys, row, found, 0)
-            if placed:
-                numbers = cuda.local.array(vector, place_type)
+                batch_keys[k] = key_of(int64(batch[k]), segments)
+            store(keys, row, batch_keys, 0)
+            if numbers_rows:
+                batch_rows = cuda.local.array(vector, row_index_type)
                 for k in range(vector):
-                    numbers[k] = place_type(row + k)
-                store(places, row, numbers, 0)
+                    batch_rows[k] = row_index_type(row + k)
+                store(row_indices, row, batch_rows, 0)
         else:
             for k in range(vector):
                 if row + k < rows:
                     keys[row + k] = key_of(int64(ids[(row + k) * ids_step]), segments)
-                    if placed:
-                        places[row + k] = place_type(row + k)
+                    if numbers_rows:
+                        row_indices[row + k] = row_index_type(row + k)
 
     return sort_keys, lambda rows: _ids_launch(ceil_div(rows, vector))
 
 
 @jit.device
-def _first_of_half(numbers: Any, step: Any, rows: Any, wanted: Any, mask: Any) -> Any:
+def _first_of_half(sorted_numbers: Any, step: Any, rows: Any, least_number: Any, mask: Any) -> Any:
     """``first_at_least`` of all ``rows`` numbers' bits in ``mask``, for one that half a warp wants: its lanes look at 16 places at a time."""
     low, high = int64(0), int64(rows)
     lane = int32(cuda.laneid & 15)
     half = int32(cuda.laneid - lane)
     while cuda.ballot_sync(-1, low < high) != 0:
-        place = low + ((high - low) * lane >> 4)
-        less = cuda.ballot_sync(-1, low < high and (int64(numbers[place * step]) & mask) < wanted)
-        number = int32(cuda.popc(int32(less >> half) & 0xFFFF))
-        before, behind = cuda.shfl_sync(-1, place, half + max(number - 1, 0)), cuda.shfl_sync(-1, place, half + min(number, 15))
-        if number > 0:
+        probe = low + ((high - low) * lane >> 4)
+        less = cuda.ballot_sync(-1, low < high and (int64(sorted_numbers[probe * step]) & mask) < least_number)
+        less_count = int32(cuda.popc(int32(less >> half) & 0xFFFF))
+        before, behind = cuda.shfl_sync(-1, probe, half + max(less_count - 1, 0)), cuda.shfl_sync(-1, probe, half + min(less_count, 15))
+        if less_count > 0:
             low = before + 1
-        if number < 16:
+        if less_count < 16:
             high = behind
     return low
 
@@ -119,33 +119,33 @@ def bound_ranges(*, key: str) -> Any:
         rows: int64, ranges: int64, bits: int64, top: int64,
     ) -> None:  # fmt: skip
         thread = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        mine = thread // SEARCHERS
-        first = _first_of_half(ids, 1, rows, min(mine, int64(ranges)) << bits, (int64(1) << top) - 1)
-        if mine <= ranges and thread % SEARCHERS == 0:
-            begins[mine] = int32(first)
+        range_index = thread // SEARCHERS
+        first = _first_of_half(ids, 1, rows, min(range_index, int64(ranges)) << bits, (int64(1) << top) - 1)
+        if range_index <= ranges and thread % SEARCHERS == 0:
+            begins[range_index] = int32(first)
 
     return bound_ranges
 
 
 @jit.kernel
-def number_rows(*, place: str, vector: int) -> Any:
+def number_rows(*, row_index: str, vector: int) -> Any:
     """``places[r] = r``, ``vector`` neighbouring ones by a thread. Bytes: rows · place written."""
-    place_type, store = jit.SCALARS[place], STORE[vector]
+    row_index_type, store = jit.SCALARS[row_index], STORE[vector]
 
     def number_rows(
-        places: Ptr[place],
+        row_indices: Ptr[row_index],
         rows: int64,
     ) -> None:  # fmt: skip
-        numbers = cuda.local.array(vector, place_type)
+        batch_rows = cuda.local.array(vector, row_index_type)
         row = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * vector
         for k in range(vector):
-            numbers[k] = place_type(row + k)
+            batch_rows[k] = row_index_type(row + k)
         if row + vector <= rows:
-            store(places, row, numbers, 0)
+            store(row_indices, row, batch_rows, 0)
         else:
             for k in range(vector):
                 if row + k < rows:
-                    places[row + k] = numbers[k]
+                    row_indices[row + k] = batch_rows[k]
 
     return number_rows, lambda rows: _ids_launch(ceil_div(rows, vector))
 
@@ -170,15 +170,15 @@ def expand_offsets(*, offset: str, index: str) -> Any:
 
 
 @jit.kernel
-def first_rows(*, index: str, place: str) -> Any:
+def first_rows(*, index: str, row_index: str) -> Any:
     """``firsts[r]`` = the first row that has the id of row r, for ids in order; −1 where that is below 0, ``rows`` where it is ``limit`` or more.
 
     A binary search each. Bytes: rows · (index + place).
     """
-    place_type = jit.SCALARS[place]
+    row_index_type = jit.SCALARS[row_index]
 
     def first_rows(
-        ids: Ptr[index], firsts: Ptr[place],
+        ids: Ptr[index], firsts: Ptr[row_index],
         rows: int64, limit: int64, ids_step: int64,
     ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
@@ -189,6 +189,6 @@ def first_rows(*, index: str, place: str) -> Any:
                 first = int64(-1)
             elif identifier >= limit:
                 first = int64(rows)
-            firsts[row] = place_type(first)
+            firsts[row] = row_index_type(first)
 
     return first_rows, _ids_launch

@@ -14,11 +14,11 @@ from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import fold_items
-from ..tiling import BEGUN, HELD, ORDERED, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, TALLIES, THREADS
+from ..tiling import GROUP_HEADS, ORDERED_KEYS, ORDERED_ROWS, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, SEGMENT_COUNTS, THREADS
 from .common import first_at_least
 from .gaps import blank_writer
-from .ranks import clear, ranker_of, stack, total_of
-from .states import fold_of
+from .ranks import clear_counters, counters_sum, ranker_of, scan_counters
+from .states import run_states_of
 
 #: what a group's first rows are: a run of their own, the end of one that began before, or nothing but a piece of that
 HEAD, TAIL, MIDDLE = 0, 1, 2
@@ -34,45 +34,48 @@ def split_ranges() -> Any:
     total, scan = block_reduce(SUM, int32, THREADS), block_scan(SUM, int32, THREADS, exclusive=True)
 
     @jit.device
-    def needed_for(begins: Any, owner: Any, part: Any) -> Any:
-        return max(int32(uint32(begins[owner + 1] - begins[owner] + part - 1) // uint32(part)), int32(1))
+    def splits_of(begins: Any, range_index: Any, split_rows: Any) -> Any:
+        return max(int32(uint32(begins[range_index + 1] - begins[range_index] + split_rows - 1) // uint32(split_rows)), int32(1))
 
     def split_ranges(
-        begins: Ptr[int32], parts: Ptr[int32], split: Ptr[int32], owners: Ptr[int32], carried: Ptr[int32],
-        ranges: int64, segments: int64, part: int64,
+        begins: Ptr[int32], split_offsets: Ptr[int32], carry_offsets: Ptr[int32], range_of_split: Ptr[int32], carry_count: Ptr[int32],
+        ranges: int64, segments: int64, split_rows: int64,
     ) -> None:  # fmt: skip
         ends = cuda.shared.array(THREADS, int32)
         thread = int32(cuda.threadIdx.x)
         first = int32(cuda.blockIdx.x * THREADS)
-        pieces, cut = int32(0), int32(0)
-        other = thread
-        while other < first:
-            needed = needed_for(begins, other, part)
-            pieces, cut = int32(pieces + needed), int32(cut + (needed if needed > 1 else 0))
-            other = int32(opaque(other + THREADS))
-        pieces, cut = total(pieces), total(cut)
-        mine = int32(first + thread)
-        needed = needed_for(begins, mine, part) if mine < ranges else int32(0)
-        before, all_needed = scan(needed)
-        earlier = scan(needed if needed > 1 else int32(0))[0]
-        if mine < ranges:
-            parts[mine] = int32(pieces + before)
-            split[mine] = int32(cut + earlier)
-            if mine == ranges - 1:
-                parts[ranges] = int32(pieces + all_needed)
-                carried[0] = int32(((cut + earlier) << RANGE_BITS) + (needed * (segments - (int64(mine) << RANGE_BITS)) if needed > 1 else 0))
-        ends[thread] = int32(before + needed)
+        splits_before, carries_before = int32(0), int32(0)
+        earlier_range = thread
+        while earlier_range < first:
+            range_splits = splits_of(begins, earlier_range, split_rows)
+            splits_before, carries_before = int32(splits_before + range_splits), int32(carries_before + (range_splits if range_splits > 1 else 0))
+            earlier_range = int32(opaque(earlier_range + THREADS))
+        splits_before, carries_before = total(splits_before), total(carries_before)
+        range_index = int32(first + thread)
+        range_splits = splits_of(begins, range_index, split_rows) if range_index < ranges else int32(0)
+        splits_in_block, block_splits = scan(range_splits)
+        carries_in_block = scan(range_splits if range_splits > 1 else int32(0))[0]
+        if range_index < ranges:
+            split_offsets[range_index] = int32(splits_before + splits_in_block)
+            carry_offsets[range_index] = int32(carries_before + carries_in_block)
+            if range_index == ranges - 1:
+                split_offsets[ranges] = int32(splits_before + block_splits)
+                carry_count[0] = int32(
+                    ((carries_before + carries_in_block) << RANGE_BITS)
+                    + (range_splits * (segments - (int64(range_index) << RANGE_BITS)) if range_splits > 1 else 0)
+                )
+        ends[thread] = int32(splits_in_block + range_splits)
         cuda.syncthreads()
-        at = thread
-        while at < all_needed:
-            owners[pieces + at] = int32(first + first_at_least(ends, 1, 0, THREADS - 1, at + 1))
-            at = int32(opaque(at + THREADS))
+        slot = thread
+        while slot < block_splits:
+            range_of_split[splits_before + slot] = int32(first + first_at_least(ends, 1, 0, THREADS - 1, slot + 1))
+            slot = int32(opaque(slot + THREADS))
 
     return split_ranges
 
 
 @jit.kernel
-def fold_ranges(*, monoid: str, value: str, result: str, index: str, placed: bool, single: bool, vector: int, lanes: int, dims: int) -> Any:
+def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: bool, single: bool, vector: int, lanes: int, dims: int) -> Any:
     """Folds the rows of one part of a range into the states of the range's segments in shared memory.
 
     Range g are the ids that are g without their low ``RANGE_BITS`` bits; its rows lie from ``begins[g]`` on, in any order of their ids, and row r is
@@ -86,79 +89,81 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, placed: boo
     segment and column, and one for every thread and column. Bytes: rows · (index + place + columns · value) read, columns · result written a segment.
     Method: partition, then aggregate, as in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore processors" (DaMoN 2011).
     """
-    fold, rank = fold_of(monoid, value, vector, result), ranker_of(RANGE_ROUNDS)
+    fold, rank = run_states_of(monoid, value, vector, result), ranker_of(RANGE_ROUNDS)
     element, state_type, scalars = jit.SCALARS[value], fold.state_type, fold.scalars
-    reset, enter, join, precede, park, write = fold.reset, fold.enter, fold.join, fold.precede, fold.park, fold.write
-    write_empty, place, scan = blank_writer(result, vector, fold.access), strided_offset_of(dims), block_scan(SUM, int32, THREADS, exclusive=True)
-    load = LOAD_DIRECT[vector] if placed else LOAD_ONCE[vector]
+    reset, add_row, combine_right = fold.reset, fold.add_row, fold.combine_right
+    combine_left, save_run, store_result = fold.combine_left, fold.save_run, fold.store_result
+    write_empty, offset_of = blank_writer(result, vector, fold.store_vector), strided_offset_of(dims)
+    scan = block_scan(SUM, int32, THREADS, exclusive=True)
+    load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     # no more rows in flight than a group of one lane has in a tile
     unroll = min(fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, monoid_of(monoid)), RANGE_ROUNDS)
     groups, batch_size, width, table = THREADS // lanes, unroll * vector, scalars // vector, RANGE_WORDS * 32 // state_type.bitwidth
 
     @jit.device
-    def put(kept: Any, at: Any, states: Any) -> None:
+    def put(shared_states: Any, slot: Any, states: Any) -> None:
         for k in range(scalars):
-            kept[uint32(at + k)] = states[k]
+            shared_states[uint32(slot + k)] = states[k]
 
     @jit.device
-    def get(kept: Any, at: Any, states: Any) -> None:
+    def get(shared_states: Any, slot: Any, states: Any) -> None:
         for k in range(scalars):
-            states[k] = kept[uint32(at + k)]
+            states[k] = shared_states[uint32(slot + k)]
 
     @jit.device
-    def close(kept: Any, at: Any, states: Any, scratch: Any) -> None:
+    def append_run(shared_states: Any, slot: Any, states: Any, scratch: Any) -> None:
         """A run joins its segment's state from the right."""
-        get(kept, at, scratch)
-        precede(states, scratch)
-        put(kept, at, states)
+        get(shared_states, slot, scratch)
+        combine_left(states, scratch)
+        put(shared_states, slot, states)
 
     def fold_ranges(
-        ids: Ptr[index], places: Ptr[int32], input: Ptr[value], begins: Ptr[int32], parts: Ptr[int32], split: Ptr[int32], owners: Ptr[int32],
-        output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
-        rows: int64, columns: int64, segments: int64, ranges: int64, part: int64, pieces: int64, empty: Scalar[accumulator_type(result)],
+        ids: Ptr[index], permutation: Ptr[int32], input: Ptr[value], begins: Ptr[int32], split_offsets: Ptr[int32], carry_offsets: Ptr[int32],
+        range_of_split: Ptr[int32], output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, columns: int64, segments: int64, ranges: int64, split_rows: int64, splits: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], ids_step: int64, input_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         pairs = cuda.shared.array(0, uint32)
         counters = cuda.shared.array(0, uint16)
-        numbers = cuda.shared.array(0, int32)
-        kept = cuda.shared.array(0, state_type)
+        shared_ints = cuda.shared.array(0, int32)
+        shared_states = cuda.shared.array(0, state_type)
         keys = cuda.local.array(RANGE_ROUNDS, int32)
         ranks = cuda.local.array(RANGE_ROUNDS, int32)
-        held = cuda.local.array(RANGE_ROUNDS, uint32)
+        source_rows = cuda.local.array(RANGE_ROUNDS, uint32)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(unroll, int32)
         block, thread = int32(cuda.blockIdx.x), int32(cuda.threadIdx.x)
-        owner, piece, of_owner, first, end_row = int32(0), block, int32(pieces), int64(0), int64(rows)
+        range_index, split_index, range_splits, first, end_row = int32(0), block, int32(splits), int64(0), int64(rows)
         carries = int64(0)
         if not single:
-            if block >= parts[ranges]:
+            if block >= split_offsets[ranges]:
                 return
-            owner = owners[block]
-            piece, of_owner = int32(block - parts[owner]), int32(parts[owner + 1] - parts[owner])
-            first, end_row, carries = int64(begins[owner]), int64(begins[owner + 1]), int64(split[owner]) << RANGE_BITS
-        first += int64(piece) * part
-        rest = int32(min(end_row - first, part))
-        low = int64(owner) << RANGE_BITS
+            range_index = range_of_split[block]
+            split_index, range_splits = int32(block - split_offsets[range_index]), int32(split_offsets[range_index + 1] - split_offsets[range_index])
+            first, end_row, carries = int64(begins[range_index]), int64(begins[range_index + 1]), int64(carry_offsets[range_index]) << RANGE_BITS
+        first += int64(split_index) * split_rows
+        rest = int32(min(end_row - first, split_rows))
+        low = int64(range_index) << RANGE_BITS
         lane_id, warp = int32(cuda.laneid), int32(thread >> 5)
         group = int32(uint32(thread) // uint32(lanes))
         lane = int32(thread - group * lanes)
         column = int32(lane * vector)
         works = column < columns and group < groups
         size = int32(columns * width)
-        input_offset, output_offset = place(int64(column), shape, input_strides), place(int64(column), shape, output_strides)
-        mine, leads = int32(table + column * width), int32(table + (size << RANGE_BITS))
+        input_offset, output_offset = offset_of(int64(column), shape, input_strides), offset_of(int64(column), shape, output_strides)
+        own_states, head_states = int32(table + column * width), int32(table + (size << RANGE_BITS))
         reset(states)
         segment = group
         while segment < RANGE:
             if works:
-                put(kept, mine + segment * size, states)
+                put(shared_states, own_states + segment * size, states)
             segment = int32(opaque(segment + groups))
         for k in range(2):
-            numbers[uint32(TALLIES + 2 * thread + k)] = int32(0)
-        clear(pairs, thread, RANGE // 2)
+            shared_ints[uint32(SEGMENT_COUNTS + 2 * thread + k)] = int32(0)
+        clear_counters(pairs, thread, RANGE // 2)
         while rest > 0:
             length = int32(min(rest, RANGE_TILE))
             begin = int32(warp * (32 * RANGE_ROUNDS) + lane_id)
@@ -166,74 +171,74 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, placed: boo
                 row = first + min(begin + 32 * k, length - 1)
                 local = int64(ids[row * ids_step]) - low
                 keys[k] = int32(local) if begin + 32 * k < length and 0 <= local < RANGE else int32(-1)
-                held[k] = uint32(places[row] if placed else row)
+                source_rows[k] = uint32(permutation[row] if permuted else row)
             cuda.syncthreads()
             rank(counters, int32(warp * RANGE), keys, ranks)
             cuda.syncthreads()
-            total = total_of(pairs, thread, RANGE // 2)
+            total = counters_sum(pairs, thread, RANGE // 2)
             even, odd = int32(total & 0xFFFF), int32(total >> 16)
-            numbers[uint32(TALLIES + 2 * thread)] += even
-            numbers[uint32(TALLIES + 2 * thread + 1)] += odd
+            shared_ints[uint32(SEGMENT_COUNTS + 2 * thread)] += even
+            shared_ints[uint32(SEGMENT_COUNTS + 2 * thread + 1)] += odd
             before, inside = scan(int32(even + odd))
-            stack(pairs, thread, RANGE // 2, uint32(before | (before + even) << 16))
+            scan_counters(pairs, thread, RANGE // 2, uint32(before | (before + even) << 16))
             cuda.syncthreads()
             for k in range(RANGE_ROUNDS):
                 if keys[k] >= 0:
-                    at = int32(int32(counters[uint32(warp * RANGE + keys[k])]) + ranks[k])
-                    pairs[uint32(HELD + at)] = held[k]
-                    counters[uint32(2 * ORDERED + at)] = uint16(keys[k])
+                    slot = int32(int32(counters[uint32(warp * RANGE + keys[k])]) + ranks[k])
+                    pairs[uint32(ORDERED_ROWS + slot)] = source_rows[k]
+                    counters[uint32(2 * ORDERED_KEYS + slot)] = uint16(keys[k])
             cuda.syncthreads()
-            clear(pairs, thread, RANGE // 2)
+            clear_counters(pairs, thread, RANGE // 2)
             share = int32(uint32(inside + groups - 1) // uint32(groups))
             position = int32(group * share)
             end = int32(min(position + share, inside))
             kind, current = int32(HEAD), int32(-1)
             reset(states)
             if works and position < end:
-                current = int32(counters[uint32(2 * ORDERED + position)])
-                if position > 0 and int32(counters[uint32(2 * ORDERED + position - 1)]) == current:
+                current = int32(counters[uint32(2 * ORDERED_KEYS + position)])
+                if position > 0 and int32(counters[uint32(2 * ORDERED_KEYS + position - 1)]) == current:
                     kind = int32(MIDDLE)
                 while position < end:
                     for u in range(unroll):
-                        at = int32(min(position + u, end - 1))
-                        batch_ids[u] = int32(counters[uint32(2 * ORDERED + at)])
-                        load(input, int64(pairs[uint32(HELD + at)]) * input_row + input_offset, batch, u * vector)
+                        slot = int32(min(position + u, end - 1))
+                        batch_ids[u] = int32(counters[uint32(2 * ORDERED_KEYS + slot)])
+                        load(input, int64(pairs[uint32(ORDERED_ROWS + slot)]) * input_row + input_offset, batch, u * vector)
                     for u in range(unroll):
                         if batch_ids[u] != current:
                             if kind == MIDDLE:
                                 kind = int32(TAIL)
-                                put(kept, leads + thread * scalars, states)
+                                put(shared_states, head_states + thread * scalars, states)
                             else:
-                                close(kept, mine + current * size, states, scratch)
+                                append_run(shared_states, own_states + current * size, states, scratch)
                             current = batch_ids[u]
                             reset(states)
                         if position + u < end:
-                            enter(states, batch, batch, u * vector, int64(pairs[uint32(HELD + position + u)]))
+                            add_row(states, batch, batch, u * vector, int64(pairs[uint32(ORDERED_ROWS + position + u)]))
                     position = int32(opaque(position + unroll))
                 if kind == MIDDLE:
-                    put(kept, leads + thread * scalars, states)
+                    put(shared_states, head_states + thread * scalars, states)
             if lane == 0 and group < groups:
-                numbers[uint32(BEGUN + group)] = kind
+                shared_ints[uint32(GROUP_HEADS + group)] = kind
             cuda.syncthreads()
             if current >= 0 and kind != MIDDLE:
-                other = int32(group + 1)
-                while other < groups and numbers[uint32(BEGUN + other)] != HEAD:
-                    join(states, kept, leads + (other * lanes + lane) * scalars, 1)
-                    other = int32(opaque(other + 1 if numbers[uint32(BEGUN + other)] == MIDDLE else groups))
-                close(kept, mine + current * size, states, scratch)
+                next_group = int32(group + 1)
+                while next_group < groups and shared_ints[uint32(GROUP_HEADS + next_group)] != HEAD:
+                    combine_right(states, shared_states, head_states + (next_group * lanes + lane) * scalars, 1)
+                    next_group = int32(opaque(next_group + 1 if shared_ints[uint32(GROUP_HEADS + next_group)] == MIDDLE else groups))
+                append_run(shared_states, own_states + current * size, states, scratch)
             first, rest = first + length, int32(rest - length)
         cuda.syncthreads()
         segment = group
         while works and segment < min(int64(RANGE), segments - low):
-            get(kept, mine + segment * size, states)
-            count = int64(numbers[uint32(TALLIES + segment)])
-            if of_owner > 1:
-                entry = carries + segment * of_owner + piece
-                park(carry_ids, carry_counts, carry_states, entry, entry * size + column * width, 1, column == 0, low + segment, count, states)
+            get(shared_states, own_states + segment * size, states)
+            count = int64(shared_ints[uint32(SEGMENT_COUNTS + segment)])
+            if range_splits > 1:
+                entry = carries + segment * range_splits + split_index
+                save_run(carry_ids, carry_counts, carry_states, entry, entry * size + column * width, 1, column == 0, low + segment, count, states)
             elif count == 0:
                 write_empty(output, low + segment, low + segment + 1, output_row, output_offset, empty)
             else:
-                write(output, (low + segment) * output_row + output_offset, states, count, correction)
+                store_result(output, (low + segment) * output_row + output_offset, states, count, correction)
             segment = int32(opaque(segment + groups))
 
     return fold_ranges

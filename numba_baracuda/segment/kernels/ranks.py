@@ -31,11 +31,11 @@ def ranker_of(rounds: int) -> Any:
         for k in range(rounds):
             key = int32(keys[k])
             same = int32(cuda.match_any_sync(-1, key))
-            earlier, at = int32(cuda.popc(int32(same & below))), uint32(first + (key if key >= 0 else 0))
-            before = int32(counters[at])
+            earlier, index = int32(cuda.popc(int32(same & below))), uint32(first + (key if key >= 0 else 0))
+            before = int32(counters[index])
             cuda.syncwarp()
             if key >= 0 and earlier == 0:
-                counters[at] = uint16(before + int32(cuda.popc(same)))
+                counters[index] = uint16(before + int32(cuda.popc(same)))
             cuda.syncwarp()
             ranks[k] = int32(before + earlier)
 
@@ -43,7 +43,7 @@ def ranker_of(rounds: int) -> Any:
 
 
 @jit.device
-def stack(pairs: Any, pair: Any, width: Any, base: Any) -> None:
+def scan_counters(pairs: Any, pair: Any, width: Any, base: Any) -> None:
     """Counters of two neighbouring keys, as uint32, warp by warp ``width`` apart: each becomes ``base`` and those before it."""
     own = cuda.local.array(WARPS, uint32)
     for w in range(WARPS):
@@ -55,7 +55,7 @@ def stack(pairs: Any, pair: Any, width: Any, base: Any) -> None:
 
 
 @jit.device
-def total_of(pairs: Any, pair: Any, width: Any) -> Any:
+def counters_sum(pairs: Any, pair: Any, width: Any) -> Any:
     """The sum of the same counters."""
     total = uint32(0)
     for w in range(WARPS):
@@ -64,7 +64,7 @@ def total_of(pairs: Any, pair: Any, width: Any) -> Any:
 
 
 @jit.device
-def clear(pairs: Any, pair: Any, width: Any) -> None:
+def clear_counters(pairs: Any, pair: Any, width: Any) -> None:
     """The same counters become 0."""
     for w in range(WARPS):
         pairs[uint32(pair + w * width)] = uint32(0)

@@ -29,7 +29,7 @@ def rows_launch(threads: int, vector: int, rows_a_group: int) -> Any:
 
 
 @functools.cache
-def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: bool, together: bool = False) -> Any:
+def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: bool, contiguous: bool = False) -> Any:
     """``position(columns, chunks)``: the first row of a group and the first column of a lane.
 
     A group's rows are ``threads // lanes`` apart, or follow each other if ``together``. ``cut`` says whether rows are cut into chunks.
@@ -37,33 +37,33 @@ def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: b
     groups = threads // lanes
 
     @jit.device
-    def position(columns: Any, chunks: Any) -> Any:
+    def group_position(columns: Any, chunks: Any) -> Any:
         block = int64(cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks)) if cut else block
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         column = ((block - row_block * chunks) * lanes + (cuda.threadIdx.x - group * lanes)) * vector
-        return row_block * groups * rows_a_group + (group * rows_a_group if together else group), column if group < groups else columns
+        return row_block * groups * rows_a_group + (group * rows_a_group if contiguous else group), column if group < groups else columns
 
-    return position
+    return group_position
 
 
 @functools.cache
-def finder_of(index: str, place: str, count: int, apart: int) -> Any:
+def ids_loader_of(index: str, row_index: str, count: int, stride: int) -> Any:
     """``find(ids, permutation, first, rows, ids_step, batch_ids, places)``: ids of the ``count`` rows that a group takes, ``apart`` from each other.
 
     Behind the last row they are −1. Unless ``place`` is "", also where they lie: row r is row ``permutation[r]`` of the operands.
     """
-    index_type, place_type, permuted = jit.SCALARS[index], jit.SCALARS[place or "i32"], place != ""
+    index_type, row_index_type, permuted = jit.SCALARS[index], jit.SCALARS[row_index or "i32"], row_index != ""
 
     @jit.device
-    def find(ids: Any, permutation: Any, first: Any, rows: Any, ids_step: Any, batch_ids: Any, places: Any) -> None:
+    def load_row_ids(ids: Any, permutation: Any, first: Any, rows: Any, ids_step: Any, batch_ids: Any, row_indices: Any) -> None:
         for u in range(count):
-            row = first + u * apart
+            row = first + u * stride
             batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
             if permuted:
-                places[u] = permutation[row] if row < rows else place_type(0)
+                row_indices[u] = permutation[row] if row < rows else row_index_type(0)
 
-    return find
+    return load_row_ids
 
 
 @functools.cache
@@ -98,24 +98,24 @@ def updates_of(update: str, value: str, vector: int) -> Any:
                 atomic_mul(output, at + v, widen(batch[first + v]))
 
         return multiply
-    red, more = red_max if update == "max" else red_min, update == "max"
+    red, is_max = red_max if update == "max" else red_min, update == "max"
     whole, narrow_words = isinstance(wide, Integer), wide.bitwidth == 32
     word_type = int32 if narrow_words else int64
     per_load = 128 // wide.bitwidth if vector * wide.bitwidth >= 128 else 1
     shift = 1 if narrow_words else 0  #: from elements to words of 64 bits
 
     if whole:
-        bits = as_held = jit.device(lambda word: word)
+        bits = from_bits = jit.device(lambda word: word)
     elif narrow_words:
-        bits, as_held = f32_as_i32, i32_as_f32
+        bits, from_bits = f32_as_i32, i32_as_f32
     else:
-        bits, as_held = f64_as_i64, i64_as_f64
+        bits, from_bits = f64_as_i64, i64_as_f64
 
     @jit.device
     def beaten(x: Any, word: Any) -> Any:
         """Whether an update by x would leave what these bits say."""
-        held = as_held(word)
-        return (x < held if more else x > held) or bits(x) == word
+        current = from_bits(word)
+        return (x < current if is_max else x > current) or bits(x) == word
 
     @jit.device
     def extend(output: Any, at: Any, batch: Any, first: Any) -> None:
@@ -147,8 +147,8 @@ def scatter_rows(
     Bytes: rows · (columns · value + index) read, as many updated.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    load, place, change = LOAD_STREAM[vector], strided_offset_of(dims), updates_of(update, value, vector)
-    position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
+    load, offset_of, update_output = LOAD_STREAM[vector], strided_offset_of(dims), updates_of(update, value, vector)
+    group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     (last_id, _), greatest = ids_of(index), index_type.maxval
 
@@ -161,8 +161,8 @@ def scatter_rows(
         batch_ids = cuda.local.array(items_per_thread, index_type)
         least = index_type(min(low, greatest))
         last = last_id(high) if low <= greatest else index_type(-1)
-        first, column = position(columns, chunks)
-        input_offset, output_offset = place(column, shape, input_strides), place(column, shape, output_strides)
+        first, column = group_position(columns, chunks)
+        input_offset, output_offset = offset_of(column, shape, input_strides), offset_of(column, shape, output_strides)
         if column < columns:
             for u in range(items_per_thread):
                 row = first + u * groups
@@ -173,7 +173,7 @@ def scatter_rows(
                     load(input, row * input_row + input_offset, batch, u * vector)
             for u in range(items_per_thread):
                 if least <= batch_ids[u] <= last:
-                    change(output, int64(batch_ids[u]) * output_row + output_offset, batch, u * vector)
+                    update_output(output, int64(batch_ids[u]) * output_row + output_offset, batch, u * vector)
 
     return scatter_rows, rows_launch(threads_per_block, vector, items_per_thread)
 
@@ -183,24 +183,24 @@ def fill_rows(
     *, value: str, vector: int, lanes: int, cut: bool, dims: int, threads_per_block: int = RowWise.threads_per_block
 ) -> Any:  # fmt: skip
     """``output[low + r] = fill`` for every row. Bytes: rows · columns · value written."""
-    place, write_empty = strided_offset_of(dims), blank_writer(value, vector)
-    position = position_of(threads_per_block, lanes, vector, 1, cut)
+    offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector)
+    group_position = position_of(threads_per_block, lanes, vector, 1, cut)
 
     def fill_rows(
         output: Ptr[value],
         rows: int64, columns: int64, chunks: int64, low: int64, fill: Scalar[value], output_row: int64,
         shape: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
-        row, column = position(columns, chunks)
+        row, column = group_position(columns, chunks)
         if column < columns and row < rows:
-            write_empty(output, low + row, low + row + 1, output_row, place(column, shape, output_strides), fill)
+            write_empty(output, low + row, low + row + 1, output_row, offset_of(column, shape, output_strides), fill)
 
     return fill_rows, rows_launch(threads_per_block, vector, 1)
 
 
 @jit.kernel
 def finish_rows(
-    *, monoid: str, value: str, held: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
+    *, monoid: str, value: str, source_value: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block,
 ) -> Any:  # fmt: skip
     """``output[s] = finish(source[s], counts[s])``, or ``empty`` where there was nothing; source and output may be the same memory.
@@ -209,23 +209,23 @@ def finish_rows(
     Else ``counts`` do, or, where ``count`` is "", nothing is. Bytes: segments · columns · (held + value), and the counts.
     """
     element, wide = jit.SCALARS[value], accumulator_type(value)
-    source_type = jit.SCALARS["u" + str(8 * BY_NAME[held].itemsize)] if coded else jit.SCALARS[held]
-    load, store, place = LOAD[vector], STORE[vector], strided_offset_of(dims)
-    (widen, _), (_, narrow) = conversions_of(held), conversions_of(value)
+    source_type = jit.SCALARS["u" + str(8 * BY_NAME[source_value].itemsize)] if coded else jit.SCALARS[source_value]
+    load, store, offset_of = LOAD[vector], STORE[vector], strided_offset_of(dims)
+    (widen, _), (_, narrow) = conversions_of(source_value), conversions_of(value)
     finish, counted = jit.device(monoid_of(monoid).finish), count != ""
     decode = red_max_value if coded == "max" else red_min_value
-    position = position_of(threads_per_block, lanes, vector, 1, cut)
+    group_position = position_of(threads_per_block, lanes, vector, 1, cut)
 
     def finish_rows(
-        source: Ptr[held], counts: Ptr[count or int32], output: Ptr[value],
+        source: Ptr[source_value], counts: Ptr[count or int32], output: Ptr[value],
         rows: int64, columns: int64, chunks: int64, empty: Scalar[wide], source_row: int64, output_row: int64,
         shape: Extents[dims], source_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         states = cuda.local.array(vector, source_type)
         results = cuda.local.array(vector, element)
-        row, column = position(columns, chunks)
+        row, column = group_position(columns, chunks)
         if column < columns and row < rows:
-            load(recast(source, source_type), row * source_row + place(column, shape, source_strides), states, 0)
+            load(recast(source, source_type), row * source_row + offset_of(column, shape, source_strides), states, 0)
             for v in range(vector):
                 if coded != "":
                     results[v] = narrow(decode(states[v], wide(empty)))
@@ -233,7 +233,7 @@ def finish_rows(
                     results[v] = narrow(finish(widen(states[v]), wide(1), wide(1)))
                 else:
                     results[v] = narrow(finish(widen(states[v]), wide(counts[row]), wide(1))) if counts[row] > 0 else narrow(empty)
-            store(output, row * output_row + place(column, shape, output_strides), results, 0)
+            store(output, row * output_row + offset_of(column, shape, output_strides), results, 0)
 
     return finish_rows, rows_launch(threads_per_block, vector, 1)
 

@@ -14,24 +14,24 @@ from ...kernels.elements import accumulator_type, conversions_of, position_code_
 from ...runtime import jit
 
 
-class Fold:
+class RunStates:
     """Device functions of one monoid on one element type, for ``vector`` columns a lane.
 
     A lane keeps its states in a local array, column by column. In the arrays of edges and carries the scalars of a lane lie ``step`` elements apart.
     Results are of type ``result`` and lie side by side where there are several; ``access`` is the width of their stores, in elements.
     """
 
-    def __init__(self, name: str, value: str, vector: int, access: int, result: str) -> None:
+    def __init__(self, name: str, value: str, vector: int, store_vector: int, result: str) -> None:
         monoid, state_type = typed_monoid(name, value), accumulator_type(value)
         width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
         identity, corrected = tuple(jit.number(state_type, each) for each in monoid.identity), monoid.corrected
-        paired, placed = monoid.pairs, monoid.uses_positions
+        paired, uses_positions = monoid.pairs, monoid.uses_positions
         append: Any = jit.device(monoid.append) if monoid.append else None
         (widen, _), narrow = conversions_of(value), narrow_of(name, value, result)
-        result_type, as_number, stored = jit.SCALARS[result], position_code_of(value), vector * results
-        store = STORE[access]
-        self.state_type, self.scalars, self.access = state_type, scalars, access
+        result_type, position_code, result_elements = jit.SCALARS[result], position_code_of(value), vector * results
+        store = STORE[store_vector]
+        self.state_type, self.scalars, self.store_vector = state_type, scalars, store_vector
 
         get, put = state_accessors(width)
 
@@ -43,74 +43,77 @@ class Fold:
                     states[v * width + w] = state_type(identity[w])
 
         @jit.device
-        def begin(states: Any, position: Any) -> None:
+        def begin_run(states: Any, position: Any) -> None:
             """Every column's state becomes that of a run whose first row has this place."""
             reset(states)
-            if placed:
+            if uses_positions:
                 for v in range(vector):
-                    states[v * width + width - 1] = as_number(position)
+                    states[v * width + width - 1] = position_code(position)
 
         @jit.device
-        def enter(states: Any, elements: Any, others: Any, at: Any, position: Any) -> None:
+        def add_row(states: Any, elements: Any, other_elements: Any, at: Any, position: Any) -> None:
             """Folds a row, ``elements[at : at + vector]``, into the states; ``others`` is its second array, or any, ``position`` its place."""
             for v in range(vector):
                 other = state_type(1)
                 if paired:
-                    other = widen(others[at + v])
-                if placed:
-                    other = as_number(position)
+                    other = widen(other_elements[at + v])
+                if uses_positions:
+                    other = position_code(position)
                 put(states, v * width, 1, combine(get(states, v * width, 1), lift(widen(elements[at + v]), other, state_type(1))))
 
         @jit.device
-        def follow(states: Any, elements: Any, others: Any, at: Any, position: Any) -> None:
+        def append_row(states: Any, elements: Any, other_elements: Any, at: Any, position: Any) -> None:
             """``enter`` for the next row of a run that has begun."""
             for v in range(vector):
-                put(states, v * width, 1, append(get(states, v * width, 1), widen(elements[at + v]), as_number(position)))
+                put(states, v * width, 1, append(get(states, v * width, 1), widen(elements[at + v]), position_code(position)))
 
         @jit.device
-        def join(states: Any, others: Any, base: Any, step: Any) -> None:
+        def combine_right(states: Any, other_states: Any, base: Any, step: Any) -> None:
             """Folds states kept elsewhere into these, from the right."""
             for v in range(vector):
-                put(states, v * width, 1, combine(get(states, v * width, 1), get(others, base + v * width * step, step)))
+                put(states, v * width, 1, combine(get(states, v * width, 1), get(other_states, base + v * width * step, step)))
 
         @jit.device
-        def precede(states: Any, others: Any) -> None:
+        def combine_left(states: Any, other_states: Any) -> None:
             """Folds other states into these, from the left."""
             for v in range(vector):
-                put(states, v * width, 1, combine(get(others, v * width, 1), get(states, v * width, 1)))
+                put(states, v * width, 1, combine(get(other_states, v * width, 1), get(states, v * width, 1)))
 
         @jit.device
-        def write(output: Any, at: Any, states: Any, count: Any, correction: Any) -> None:
+        def store_result(output: Any, at: Any, states: Any, count: Any, correction: Any) -> None:
             """Stores the results of ``count`` rows, from which a corrected monoid takes the correction; ``at`` counts columns."""
-            result = cuda.local.array(stored, result_type)
-            left = state_type(count)
+            result = cuda.local.array(result_elements, result_type)
+            corrected_count = state_type(count)
             if corrected:
-                left = state_type(left - correction)
+                corrected_count = state_type(corrected_count - correction)
             for v in range(vector):
-                found = finish(get(states, v * width, 1), left, state_type(1))
+                finished = finish(get(states, v * width, 1), corrected_count, state_type(1))
                 if results == 1:
-                    result[v] = narrow(found)
+                    result[v] = narrow(finished)
                 else:
                     for w in range(results):
-                        result[v * results + w] = narrow(found[w])
-            for v in range(0, stored, access):
+                        result[v * results + w] = narrow(finished[w])
+            for v in range(0, result_elements, store_vector):
                 store(output, at * results + v, result, v)
 
         @jit.device
-        def park(ids: Any, counts: Any, kept: Any, entry: Any, base: Any, step: Any, leads: Any, identifier: Any, count: Any, states: Any) -> None:
+        def save_run(
+            ids: Any, counts: Any, saved_states: Any, entry: Any, base: Any, step: Any, leads: Any, identifier: Any, count: Any, states: Any
+        ) -> None:
             """Keeps a run: its states from every lane, its id and count from the one that leads."""
             for k in range(scalars):
-                kept[base + k * step] = states[k]
+                saved_states[base + k * step] = states[k]
             if leads:
                 ids[entry] = identifier
                 counts[entry] = count
 
-        self.reset, self.begin, self.enter, self.join, self.precede, self.write, self.park = reset, begin, enter, join, precede, write, park
-        self.take: Any = follow if placed else enter
+        self.reset, self.begin_run, self.add_row, self.combine_right = reset, begin_run, add_row, combine_right
+        self.combine_left, self.store_result, self.save_run = combine_left, store_result, save_run
+        self.append_row: Any = append_row if uses_positions else add_row
 
 
 @functools.cache
-def fold_of(monoid: str, value: str, vector: int, result: str, access: int = 0) -> Fold:
+def run_states_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0) -> RunStates:
     """The one :class:`Fold` for these, so that kernels share its functions. By default accesses are as wide as the results of a lane allow."""
-    stored = vector * typed_monoid(monoid, value).results
-    return Fold(monoid, value, vector, access or min(BY_NAME[result].vector, stored & -stored), result)
+    result_elements = vector * typed_monoid(monoid, value).results
+    return RunStates(monoid, value, vector, store_vector or min(BY_NAME[result].vector, result_elements & -result_elements), result)

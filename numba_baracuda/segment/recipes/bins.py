@@ -12,7 +12,7 @@ from ...core.policy import constants, tuned
 from ..policy import FoldBins
 from ..tiling import Tiling
 from .common import Rows, check_slots, checks, ids_step, only_checks
-from .fold import Fold, carry_arguments, carry_slots, join_carries
+from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries
 from .order import Order
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], targ
     )  # fmt: skip
     if not columns * segments:
         return only_checks(op, descriptor, layouts)
-    fold = Fold.of(op, descriptor, layouts, Order("segment_ids", index, ids_step(layouts), packed=False))
+    fold = SegmentFold.of(op, descriptor, layouts, Order("segment_ids", index, ids_step(layouts), packed=False))
     rows, monoid, policy = Rows(descriptor, *fold.layouts), fold.monoid, tuned(FoldBins())
     shape = Tiling(n, columns, rows.vector, 1, policy.threads_per_block)
     while rows.vector > 1 and _shared_bytes(op, descriptor, rows.vector, shape.lanes) > policy.shared_bytes_per_block:
@@ -59,6 +59,6 @@ def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], targ
     }  # fmt: skip
     shared = _shared_bytes(op, descriptor, rows.vector, shape.lanes)
     fill = Launch(spec, (row_blocks * shape.chunks, policy.threads_per_block, shared), arguments)
-    join = join_carries(descriptor, rows, fold, segments * row_blocks, target, counted)
+    combine = combine_carries(descriptor, rows, fold, segments * row_blocks, target, counted)
     slots = (*check_slots(descriptor), *carry_slots(segments * row_blocks, columns * monoid.width, monoid.kind or BY_NAME[value].accumulator))
-    return Recipe((*checks(op, descriptor, layouts), fill, join), slots)
+    return Recipe((*checks(op, descriptor, layouts), fill, combine), slots)

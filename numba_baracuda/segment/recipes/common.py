@@ -12,7 +12,7 @@ from ...core.errors import InvalidProblem
 from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
 from ...core.policy import constants, tuned
 from ...core.spec import KernelSpec
-from ..policy import Elements, RowWise, SpreadRows
+from ..policy import BroadcastToRows, Elements, RowWise
 from ..tiling import THREADS, Tiling, elements_launch, vector_for
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ class Rows:
         self.columns = descriptor.embedding_dim
         self.shape, self.strides = merge_axes(layouts[0].shape[1:], *[layout.strides[1:] for layout in layouts])
         self.steps, self.addresses = [layout.strides[0] for layout in layouts], [layout.address for layout in layouts]
-        places = [(address, (step, *strides)) for address, step, strides in zip(self.addresses, self.steps, self.strides, strict=True)]
+        operands = [(address, (step, *strides)) for address, step, strides in zip(self.addresses, self.steps, self.strides, strict=True)]
         self.vector = vector_for(BY_NAME[descriptor.element].itemsize, self.columns)
-        for layout, place in zip(layouts, places, strict=True):
+        for layout, operand in zip(layouts, operands, strict=True):
             element = BY_NAME[layout.element or descriptor.element]
-            widest = vector_for(element.itemsize, self.columns, place)
+            widest = vector_for(element.itemsize, self.columns, operand)
             self.vector = self.vector if widest == element.vector else min(self.vector, widest)
         self.dims = len(self.shape)
 
@@ -53,7 +53,7 @@ class Rows:
         self.vector = min(self.vector, BY_NAME[element].vector)
         return self
 
-    def side_by_side(self, operand: int) -> bool:
+    def is_contiguous(self, operand: int) -> bool:
         """Whether the rows of an operand are contiguous, from a multiple of 16 bytes on, with no gap between them."""
         dense = self.strides[operand] == (1,) and self.steps[operand] == self.columns
         return self.dims == 1 and dense and self.addresses[operand] == 0
@@ -91,7 +91,7 @@ def over_rows(
     extent: int,
     rows_a_group: int,
     arguments: dict[str, Any],
-    persistent: SpreadRows | None = None,
+    persistent: BroadcastToRows | None = None,
     multiprocessors: int = 0,
     **given: Any,
 ) -> Launch:
@@ -104,7 +104,7 @@ def over_rows(
     min_blocks = persistent.min_blocks_per_multiprocessor if persistent else 0
     return Launch(
         rows.spec(kernel, tiling, min_blocks, cut=tiling.chunks > 1, **constants(policy), **given),
-        tiling.launch_in_turns(persistent, multiprocessors) if persistent else tiling.launch,
+        tiling.persistent_launch(persistent, multiprocessors) if persistent else tiling.launch,
         {"rows": extent, "columns": rows.columns, "chunks": tiling.chunks, **rows.arguments(names), **arguments},
     )
 
@@ -112,9 +112,9 @@ def over_rows(
 def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, index: str, **given: Any) -> Launch:
     """A launch of a kernel over rows that are single elements side by side, as are their ids."""
     policy = tuned(Elements())
-    threads, share = policy.threads_per_block, max(BY_NAME[value].vector, BY_NAME[index].vector)
+    threads, lane_items = policy.threads_per_block, max(BY_NAME[value].vector, BY_NAME[index].vector)
     spec = kernel_spec(kernel, threads, value=value, index=index, **given, **constants(policy))
-    return Launch(spec, elements_launch(extent, share, threads, policy.items_per_thread), arguments)
+    return Launch(spec, elements_launch(extent, lane_items, threads, policy.items_per_thread), arguments)
 
 
 def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Fold:
+class SegmentFold:
     """What is folded into what, and where both lie; the layout of the output names its element."""
 
     monoid: KernelMonoid
@@ -36,10 +36,10 @@ class Fold:
     input_positions: bool = False  #: whether positions are rows of the input, or else places in the order of the ids
 
     @classmethod
-    def of(cls, op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], order: Order, source: str = "input") -> Fold:
+    def of(cls, op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], order: Order, source: str = "input") -> SegmentFold:
         """The fold of a forward op; ``source`` has the input's rows."""
         monoid, output = descriptor.monoid(op), replace(layouts["output"], element=descriptor.result_of(op))
-        positions, empty = monoid.uses_positions and order.place != "", descriptor.empty_value(op)
+        positions, empty = monoid.uses_positions and order.row_index != "", descriptor.empty_value(op)
         return cls(monoid, order, source, "output", (layouts["input"], output), empty=empty, input_positions=positions)
 
     @property
@@ -55,15 +55,15 @@ def _share(descriptor: SegmentDescriptor) -> int:
     return policy.narrow_items(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
 
 
-def narrow_share(descriptor: SegmentDescriptor, fold: Fold) -> int:
+def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
     """Rows that a lane takes where rows are narrow and lie side by side; else 0."""
     rows, order, most = Rows(descriptor, *fold.layouts), fold.order, tuned(policy.FoldNarrow()).max_state_scalars
-    if order.place or not order.packed or fold.monoid.pairs or descriptor.embedding_dim * fold.monoid.width > most:
+    if order.row_index or not order.packed or fold.monoid.pairs or descriptor.embedding_dim * fold.monoid.width > most:
         return 0
-    return _share(descriptor) if rows.side_by_side(0) and rows.strides[1] == (1,) else 0
+    return _share(descriptor) if rows.is_contiguous(0) and rows.strides[1] == (1,) else 0
 
 
-def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tuple[list[Step], list[Slot]]:
+def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the carries between them."""
     share, scalars = narrow_share(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
     others = (fold.other[1],) if fold.other else ()
@@ -72,7 +72,7 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: Fold) -> tup
     if tiling.row_blocks == 1:
         return [launch], []
     slots = carry_slots(tiling.entries, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator)
-    return [launch, join_carries(descriptor, rows, fold, tiling.entries, target)], slots
+    return [launch, combine_carries(descriptor, rows, fold, tiling.entries, target)], slots
 
 
 def carry_arguments(several: bool) -> dict[str, str]:
@@ -85,8 +85,8 @@ def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
     return [Slot("carry_ids", "i64", entries), Slot("carry_counts", "i64", entries), Slot("carry_states", state, entries * scalars)]
 
 
-def join_carries(
-    descriptor: SegmentDescriptor, rows: Rows, fold: Fold, entries: int, target: Target, blank: bool = False, count: str = NULL
+def combine_carries(
+    descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, entries: int, target: Target, blank: bool = False, count: str = NULL
 ) -> Launch:  # fmt: skip
     """Runs that cross row blocks; ``rows`` are those of source and output.
 
@@ -97,27 +97,27 @@ def join_carries(
     rows, plan = copy.copy(rows), policy.fold_carries(fold.monoid.hungry)
     while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > plan.vector_bytes:
         rows.vector //= 2
-    joins = Tiling.of_carries(plan, entries, columns, rows.vector)
+    tiling = Tiling.of_carries(plan, entries, columns, rows.vector)
     counted = count != NULL
     spec = rows.spec(
-        "fold_carries", joins, plan.min_blocks_per_multiprocessor,
+        "fold_carries", tiling, plan.min_blocks_per_multiprocessor,
         monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded, counted=counted, **constants(plan),
     )  # fmt: skip
     arguments = {
         **carry_arguments(True), "guard": count if counted else fold.guard, "output": fold.output, "entries": entries, "columns": columns,
-        "segments": descriptor.num_segments, "chunks": joins.chunks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
+        "segments": descriptor.num_segments, "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
         "output_row": rows.steps[1], "shape": rows.shape, "output_strides": rows.strides[1],
     }  # fmt: skip
-    blocks, threads, shared = joins.launch
+    blocks, threads, shared = tiling.launch
     blocks = min(blocks, plan.grid_blocks_per_multiprocessor * target.multiprocessors) if counted else blocks
     return Launch(spec, (blocks, threads, shared), arguments)
 
 
-def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: Fold) -> tuple[int, int, int]:
+def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) -> tuple[int, int, int]:
     return tiling.fold_launch(descriptor.num_segments) if fold.fills else tiling.launch
 
 
-def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Fold) -> tuple[Launch, Tiling]:
+def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling]:
     """Lanes share out the columns: the launch, and how they do. Narrows the accesses of ``rows`` where wide ones are slower."""
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
     if rows.vector > 1 and rows.columns < usual.split_accesses * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes:
@@ -125,12 +125,13 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Fold
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
     plan = policy.fold_tiles(
-        target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.place != "", paired=fold.other is not None
+        target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None
     )  # fmt: skip
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, target.multiprocessors)
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
-        packed=order.packed, place=order.place, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded, **constants(plan),
+        packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
+        **constants(plan),
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     arguments = {
@@ -143,15 +144,16 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Fold
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
 
-def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: Fold) -> tuple[Launch, Tiling]:
+def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: SegmentFold) -> tuple[Launch, Tiling]:
     """Lanes share out the rows, ``share`` at a time: the launch, and how they do."""
     value, index, columns = descriptor.element, fold.order.index, rows.columns
     plan = policy.fold_narrow(target, value, index, columns, fold.monoid, share)
     tiling, results = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), fold.monoid.results
-    access = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
+    store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     spec = kernel_spec(
         "fold_narrow", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=index,
-        columns=columns, share=share, access=access, fills=fold.fills, guarded=fold.guarded, clears=fold.cleared != NULL, **constants(plan),
+        columns=columns, share=share, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
+        clears=fold.cleared != NULL, **constants(plan),
     )  # fmt: skip
     arguments = {
         "input": fold.source, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
@@ -166,25 +168,25 @@ def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     if not descriptor.embedding_dim * descriptor.num_segments:
         return only_checks(op, descriptor, layouts)
     order = order_of(op, descriptor, layouts, target)
-    steps, slots = fold_steps(descriptor, target, Fold.of(op, descriptor, layouts, order))
+    steps, slots = fold_steps(descriptor, target, SegmentFold.of(op, descriptor, layouts, order))
     return Recipe((*checks(op, descriptor, layouts), *order.steps, *steps), (*check_slots(descriptor), *order.slots, *slots))
 
 
-def moved(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """Rows are sorted along with their ids, where they are as narrow as places, and lie so; then the ragged fold over them."""
     rows, source = descriptor.num_inputs, Rows(descriptor, layouts["input"])
-    if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.side_by_side(0):
+    if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.is_contiguous(0):
         return ragged(op, descriptor, layouts, target)
     size = descriptor.row_size
     order = Order("sorted_ids", descriptor.key_type, 1, True)
-    steps, slots = fold_steps(descriptor, target, Fold.of(op, descriptor, layouts, order, "moved"))
-    by_id = sort(descriptor, "input", size, "moved")
+    steps, slots = fold_steps(descriptor, target, SegmentFold.of(op, descriptor, layouts, order, "sorted_rows"))
+    by_id = sort(descriptor, "input", size, "sorted_rows")
     before = (keys(descriptor, layouts, ""), by_id)
-    room = (*key_slots(descriptor), Slot("moved", descriptor.element, rows * descriptor.embedding_dim), scratch_slot(by_id, target))
+    room = (*key_slots(descriptor), Slot("sorted_rows", descriptor.element, rows * descriptor.embedding_dim), scratch_slot(by_id, target))
     return Recipe((*checks(op, descriptor, layouts), *before, *steps), (*check_slots(descriptor), *room, *slots))
 
 
-def movable(op: Op, descriptor: SegmentDescriptor) -> str | None:
+def unpairable(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why rows are not sorted along with their ids."""
     if descriptor.monoid(op).uses_positions:
         return "sorts rows along with their ids, and so loses where they were"

@@ -10,10 +10,10 @@ from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import GatherFlat, GatherRows, GatherRuns
 from ..tiling import flat_tile
+from .broadcast import wide_row
 from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of
 from .scatter import finish
-from .spread import wide_row
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -27,8 +27,8 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not n * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    source, order, held = layouts["d_output"], _order(op, descriptor, layouts, target), ""
-    along = order.place != "" or descriptor.in_order(op)
+    source, order, count_type = layouts["d_output"], _order(op, descriptor, layouts, target), ""
+    along = order.row_index != "" or descriptor.in_order(op)
     rows = Rows(descriptor, source, layouts["d_input"])
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
@@ -39,12 +39,12 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
         if segments > n or (along and not _is_flat(descriptor, divided, order)):
-            held, counts = descriptor.count_type, "counts"
+            count_type, counts = descriptor.count_type, "counts"
         else:
             name, rows = "quotient", divided
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
             steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
-    steps.append(_copy(descriptor, rows, order, along, held, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}))
+    steps.append(_copy(descriptor, rows, order, along, count_type, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}))
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -58,14 +58,14 @@ def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
     """Whether lanes share out pieces of 16 bytes of what rows lie side by side, as these are no multiples of that."""
     narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= tuned(GatherFlat()).max_columns
-    return not order.place and narrow and rows.strides[0] == (1,) and rows.side_by_side(1)
+    return not order.row_index and narrow and rows.strides[0] == (1,) and rows.is_contiguous(1)
 
 
-def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, held: str, pointers: dict[str, str]) -> Launch:
+def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, count_type: str, pointers: dict[str, str]) -> Launch:
     """The launch of the gather that fits the layouts, ``along`` ids in order or not."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
-    common: dict[str, Any] = {"value": value.name, "index": index.name, "count": held}
+    common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type}
     if _is_flat(descriptor, rows, order):
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
@@ -80,7 +80,7 @@ def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, 
         return Launch(spec, (ceil_div(n, tile), flat.threads_per_block, 0), {**pointers, **scalars})
     names, arguments = ("source", "output"), {**pointers, "segments": segments, "ids_step": order.step}
     if not along:
-        apart = tuned(GatherRows())
-        return over_rows("gather_rows", rows, names, n, apart.items_per_thread, arguments, **common, **constants(apart))
+        plan = tuned(GatherRows())
+        return over_rows("gather_rows", rows, names, n, plan.items_per_thread, arguments, **common, **constants(plan))
     arguments["permutation"], runs = order.permutation, tuned(GatherRuns())
-    return over_rows("gather_runs", rows, names, n, runs.items_per_thread, arguments, place=order.place, **common, **constants(runs))
+    return over_rows("gather_runs", rows, names, n, runs.items_per_thread, arguments, row_index=order.row_index, **common, **constants(runs))

@@ -24,19 +24,19 @@ class Order:
     step: int  #: elements from one to the next
     packed: bool
     permutation: str = NULL  #: row r in order is row permutation[r] of the input
-    place: str = ""  #: type of the permutation, if there is one
+    row_index: str = ""  #: type of the permutation, if there is one
     steps: tuple[Step, ...] = ()
     slots: tuple[Slot, ...] = ()
 
 
 def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
     """The ids of a problem in order, sorted if nothing better is at hand."""
-    key, place = descriptor.key_type, descriptor.place_type
+    key, row_index = descriptor.key_type, descriptor.row_index_type
     if descriptor.indexed == "sorted":
         return Order("sorted_ids", key, 1, packed(layouts["sorted_ids"]))
     if descriptor.indexed == "permuted":
         aligned = packed(layouts["sorted_ids"]) and packed(layouts["permutation"])
-        return Order("sorted_ids", key, 1, aligned, "permutation", place)
+        return Order("sorted_ids", key, 1, aligned, "permutation", row_index)
     if not descriptor.bounded:
         return _by_first_row(op, descriptor, layouts, target)
     return as_given(descriptor, layouts) if descriptor.in_order(op) else _sorted(descriptor, layouts, target)
@@ -44,24 +44,30 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], 
 
 def _sorted(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
     """The ids and the places of their rows, put in order by a sort."""
-    rows, key, place = descriptor.num_inputs, descriptor.key_type, descriptor.place_type
-    slots, steps = [*key_slots(descriptor), Slot("places", place, rows), Slot("permutation", place, rows)], list[Step]()
+    rows, key, row_index = descriptor.num_inputs, descriptor.key_type, descriptor.row_index_type
+    slots, steps = [*key_slots(descriptor), Slot("row_indices", row_index, rows), Slot("permutation", row_index, rows)], list[Step]()
     if rows:
-        by_id = sort(descriptor, "places", BY_NAME[place].itemsize, "permutation")
+        by_id = sort(descriptor, "row_indices", BY_NAME[row_index].itemsize, "permutation")
         slots.append(scratch_slot(by_id, target))
-        steps += [keys(descriptor, layouts, place), by_id]
-    return Order("sorted_ids", key, 1, True, "permutation", place, tuple(steps), tuple(slots))
+        steps += [keys(descriptor, layouts, row_index), by_id]
+    return Order("sorted_ids", key, 1, True, "permutation", row_index, tuple(steps), tuple(slots))
 
 
 def _by_first_row(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
     """Segments numbered by the first of their rows in order, where nobody knows how many ids there may be: fewer than rows."""
     order = as_given(descriptor, layouts) if descriptor.in_order(op) else _sorted(descriptor, layouts, target)
-    rows, place = descriptor.num_inputs, descriptor.place_type
-    spec = kernel_spec("first_rows", index=order.index, place=place)
+    rows, row_index = descriptor.num_inputs, descriptor.row_index_type
+    spec = kernel_spec("first_rows", index=order.index, row_index=row_index)
     arguments = {"ids": order.ids, "firsts": "first_rows", "rows": rows, "limit": descriptor.limit, "ids_step": order.step}
     launch = Launch(spec, Tiling.of_ids(rows).launch, arguments)
     return replace(
-        order, ids="first_rows", index=place, step=1, packed=True, steps=(*order.steps, launch), slots=(*order.slots, Slot("first_rows", place, rows))
+        order,
+        ids="first_rows",
+        index=row_index,
+        step=1,
+        packed=True,
+        steps=(*order.steps, launch),
+        slots=(*order.slots, Slot("first_rows", row_index, rows)),
     )
 
 
@@ -70,24 +76,24 @@ def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order
     return Order("segment_ids", descriptor.index, ids_step(layouts), packed(layouts["segment_ids"]))
 
 
-def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], place: str, ordered: bool = False, to: str = "keys") -> Launch:
+def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], row_index: str, ordered: bool = False, to: str = "keys") -> Launch:
     """Ids as keys of a sort, in ``to``, and unless ``place`` is "" the rows' places, ``places``; ``ordered`` ids stay so."""
     index, key = descriptor.index, descriptor.key_type
-    widest = max(BY_NAME[each].itemsize for each in (index, key, place or key))
+    widest = max(BY_NAME[each].itemsize for each in (index, key, row_index or key))
     vector = 16 // widest if packed(layouts["segment_ids"]) else 1
-    spec = kernel_spec("sort_keys", index=index, key=key, place=place, ordered=ordered, vector=vector)
+    spec = kernel_spec("sort_keys", index=index, key=key, row_index=row_index, ordered=ordered, vector=vector)
     arguments = {
-        "ids": "segment_ids", "keys": to, "places": "places" if place else NULL, "rows": descriptor.num_inputs, "segments": descriptor.limit,
-        "ids_step": ids_step(layouts),
+        "ids": "segment_ids", "keys": to, "row_indices": "row_indices" if row_index else NULL, "rows": descriptor.num_inputs,
+        "segments": descriptor.limit, "ids_step": ids_step(layouts),
     }  # fmt: skip
     return Launch(spec, Tiling.of_ids(ceil_div(descriptor.num_inputs, vector)).launch, arguments)
 
 
 def number_rows(descriptor: SegmentDescriptor) -> Launch:
     """Makes ``places``: every row's own."""
-    place, rows = descriptor.place_type, descriptor.num_inputs
-    spec = kernel_spec("number_rows", place=place, vector=BY_NAME[place].vector)
-    return Launch(spec, Tiling.of_ids(ceil_div(rows, BY_NAME[place].vector)).launch, {"places": "places", "rows": rows})
+    row_index, rows = descriptor.row_index_type, descriptor.num_inputs
+    spec = kernel_spec("number_rows", row_index=row_index, vector=BY_NAME[row_index].vector)
+    return Launch(spec, Tiling.of_ids(ceil_div(rows, BY_NAME[row_index].vector)).launch, {"row_indices": "row_indices", "rows": rows})
 
 
 def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:

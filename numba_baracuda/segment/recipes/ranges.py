@@ -12,14 +12,14 @@ from ...core.policy import tuned
 from .. import policy
 from ..tiling import RANGE, RANGE_BITS, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
-from .fold import Fold, carry_arguments, carry_slots, join_carries, movable, ragged
+from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries, ragged, unpairable
 from .order import Order, key_slots, keys, number_rows, scratch_slot
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 #: the slots of what is known of each range, by the kernels' parameters
-_SPLIT = {"begins": "range_begins", "parts": "range_parts", "split": "range_split", "owners": "part_owners"}
+_RANGE_SPLITS = {"begins": "range_begins", "split_offsets": "split_offsets", "carry_offsets": "carry_offsets", "range_of_split": "range_of_split"}
 
 
 def _states_bytes(op: Op, descriptor: SegmentDescriptor) -> int:
@@ -54,66 +54,72 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     n, columns, segments = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
     if not n * columns * segments:
         return ragged(op, descriptor, layouts, target)
-    value, key, place = descriptor.element, descriptor.key_type, descriptor.place_type
-    fold = Fold.of(op, descriptor, layouts, Order("segment_ids", descriptor.index, ids_step(layouts), packed=False))
+    value, key, row_index = descriptor.element, descriptor.key_type, descriptor.row_index_type
+    fold = SegmentFold.of(op, descriptor, layouts, Order("segment_ids", descriptor.index, ids_step(layouts), packed=False))
     rows, count, single = Rows(descriptor, *fold.layouts), ceil_div(segments, RANGE), segments <= RANGE
-    moved = not single and movable(op, descriptor) is None and rows.side_by_side(0)
-    dealt = tuned(policy.FoldRanges())
-    blocks = max(count, target.multiprocessors * dealt.grid_blocks_per_multiprocessor)
-    part = max(dealt.min_part_tiles, ceil_div(3 * n, 2 * blocks * RANGE_TILE)) * RANGE_TILE
-    most = ceil_div(n, part) if single else count + n // part
-    carries = (most * segments if most > 1 else 0) if single else 2 * (n // part) * RANGE  # most that parts of ranges leave that have several
+    pairs = not single and unpairable(op, descriptor) is None and rows.is_contiguous(0)
+    plan = tuned(policy.FoldRanges())
+    blocks = max(count, target.multiprocessors * plan.grid_blocks_per_multiprocessor)
+    split_rows = max(plan.min_part_tiles, ceil_div(3 * n, 2 * blocks * RANGE_TILE)) * RANGE_TILE
+    most = ceil_div(n, split_rows) if single else count + n // split_rows
+    carries = (most * segments if most > 1 else 0) if single else 2 * (n // split_rows) * RANGE  # most that parts of ranges leave that have several
 
     steps: list[Step] = [*checks(op, descriptor, layouts)]
-    slots, carried = [*check_slots(descriptor)], NULL
+    slots, carry_count = [*check_slots(descriptor)], NULL
     if single:
-        order, split = fold.order, dict.fromkeys(_SPLIT, NULL)
+        order, range_splits = fold.order, dict.fromkeys(_RANGE_SPLITS, NULL)
     else:
-        order = Order("sorted_ids", key, 1, True) if moved else Order("sorted_ids", key, 1, True, "permutation", place)
-        split, carried = _SPLIT, "carried"
+        order = Order("sorted_ids", key, 1, True) if pairs else Order("sorted_ids", key, 1, True, "permutation", row_index)
+        range_splits, carry_count = _RANGE_SPLITS, "carry_count"
         bits = (segments - 1).bit_length()
-        made, room = _by_range(descriptor, layouts, target, moved, bits)
-        bounding = {"ids": "sorted_ids", "begins": split["begins"], "rows": n, "ranges": count, "bits": RANGE_BITS, "top": bits}
-        splitting = {**split, "carried": carried, "ranges": count, "segments": segments, "part": part}
+        made, room = _by_range(descriptor, layouts, target, pairs, bits)
+        bounding = {"ids": "sorted_ids", "begins": range_splits["begins"], "rows": n, "ranges": count, "bits": RANGE_BITS, "top": bits}
+        splitting = {**range_splits, "carry_count": carry_count, "ranges": count, "segments": segments, "split_rows": split_rows}
         steps += [
             *made, Launch(kernel_spec("bound_ranges", key=key), Tiling.of_ids(SEARCHERS * (count + 1)).launch, bounding),
             Launch(kernel_spec("split_ranges"), Tiling.of_ids(count).launch, splitting),
         ]  # fmt: skip
         slots += [
-            *room, Slot(split["begins"], "i32", count + 1), Slot(split["parts"], "i32", count + 1), Slot(split["split"], "i32", count),
-            Slot(split["owners"], "i32", most), Slot(carried, "i32", 1),
+            *room, Slot(range_splits["begins"], "i32", count + 1), Slot(range_splits["split_offsets"], "i32", count + 1),
+            Slot(range_splits["carry_offsets"], "i32", count), Slot(range_splits["range_of_split"], "i32", most), Slot(carry_count, "i32", 1),
         ]  # fmt: skip
     if carries:
         slots += carry_slots(carries, columns * fold.monoid.width, BY_NAME[value].accumulator)
-    source = ("moved", columns) if moved else ("input", rows.steps[0])
-    steps.append(_fold(op, descriptor, rows, replace(fold, order=order), source, split, (count, part, most), carries > 0))
+    source = ("sorted_rows", columns) if pairs else ("input", rows.steps[0])
+    steps.append(_fold(op, descriptor, rows, replace(fold, order=order), source, range_splits, (count, split_rows, most), carries > 0))
     if carries:
-        steps.append(join_carries(descriptor, rows, fold, carries, target, blank=True, count=carried))
+        steps.append(combine_carries(descriptor, rows, fold, carries, target, blank=True, count=carry_count))
     return Recipe(tuple(steps), tuple(slots))
 
 
 def _by_range(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, moved: bool, bits: int
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, pairs: bool, bits: int
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """Ids sorted by range, looking at their low ``bits`` bits, and along with them places or rows that are ``moved``: the steps and the slots.
 
     Ids outside lie wherever these bits put them, and the fold leaves them out. So ids that lie as the sort takes them are its keys.
     """
-    n, place = descriptor.num_inputs, descriptor.place_type
+    n, row_index = descriptor.num_inputs, descriptor.row_index_type
     given = descriptor.index == descriptor.key_type and packed(layouts["segment_ids"])
-    values, sorted_values, size = ("input", "moved", descriptor.row_size) if moved else ("places", "permutation", BY_NAME[place].itemsize)
+    values, sorted_values, size = (
+        ("input", "sorted_rows", descriptor.row_size) if pairs else ("row_indices", "permutation", BY_NAME[row_index].itemsize)
+    )
     key_size = BY_NAME[descriptor.key_type].itemsize
     by_range = Sort("segment_ids" if given else "keys", "sorted_ids", values, sorted_values, key_size, size, n, bits, RANGE_BITS)
-    room = [Slot("moved", descriptor.element, n * descriptor.embedding_dim)] if moved else [Slot("places", place, n), Slot("permutation", place, n)]
+    room = (
+        [Slot("sorted_rows", descriptor.element, n * descriptor.embedding_dim)]
+        if pairs
+        else [Slot("row_indices", row_index, n), Slot("permutation", row_index, n)]
+    )
     room.append(scratch_slot(by_range, target))
     keys_slot, sorted_slot = key_slots(descriptor)
     if given:
-        return [*([] if moved else [number_rows(descriptor)]), by_range], [sorted_slot, *room]
-    return [keys(descriptor, layouts, "" if moved else place), by_range], [keys_slot, sorted_slot, *room]
+        return [*([] if pairs else [number_rows(descriptor)]), by_range], [sorted_slot, *room]
+    return [keys(descriptor, layouts, "" if pairs else row_index), by_range], [keys_slot, sorted_slot, *room]
 
 
 def _fold(
-    op: Op, descriptor: SegmentDescriptor, rows: Rows, fold: Fold, source: tuple[str, int], split: dict[str, str],
+    op: Op, descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, source: tuple[str, int], range_splits: dict[str, str],
     extents: tuple[int, int, int], several: bool,
 ) -> Launch:  # fmt: skip
     """The launch of the fold. ``source`` is a name and the step of its rows; ``extents`` are ranges, rows of a part, and most parts."""
@@ -123,14 +129,14 @@ def _fold(
     shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=tuned(policy.FoldRanges()).max_group_threads)
     spec = rows.spec(
         "fold_ranges", shape, policy.fold_ranges(size, shape.lanes).min_blocks_per_multiprocessor,
-        monoid=monoid.name, value=value, result=fold.result, index=order.index, placed=order.place != "", single=split["begins"] == NULL,
+        monoid=monoid.name, value=value, result=fold.result, index=order.index, permuted=order.row_index != "", single=range_splits["begins"] == NULL,
     )  # fmt: skip
     shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size
-    count, part, most = extents
+    count, split_rows, most = extents
     arguments = {
-        "ids": order.ids, "places": order.permutation, "input": source[0], **split, "output": "output", **carry_arguments(several),
-        "rows": descriptor.num_inputs, "columns": columns, "segments": descriptor.num_segments, "ranges": count, "part": part, "pieces": most,
-        "empty": fold.empty, "correction": taken(descriptor, monoid), "ids_step": order.step,
+        "ids": order.ids, "permutation": order.permutation, "input": source[0], **range_splits, "output": "output", **carry_arguments(several),
+        "rows": descriptor.num_inputs, "columns": columns, "segments": descriptor.num_segments, "ranges": count, "split_rows": split_rows,
+        "splits": most, "empty": fold.empty, "correction": taken(descriptor, monoid), "ids_step": order.step,
         **rows.arguments(("input", "output")), "input_row": source[1],
     }  # fmt: skip
     return Launch(spec, (most, THREADS, shared), arguments)

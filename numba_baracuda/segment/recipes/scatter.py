@@ -59,20 +59,20 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
     if not segments * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
     value, index = BY_NAME[descriptor.element], descriptor.index
-    held, update = value.accumulator, UPDATES[op.traits["monoid"]]
+    accumulator, update = value.accumulator, UPDATES[op.traits["monoid"]]
     floats = update in ("max", "min") and not value.whole
     #: half types are kept in a slot of their accumulator, others in the output itself
-    target_name, place = ("output", layouts["output"]) if held == value.name else ("held", scratch(descriptor, layouts["output"]))
-    both, out = Rows(descriptor, layouts["input"], place), Rows(descriptor, place).within(held)
-    ends = Rows(descriptor, place, layouts["output"]).within(held)
-    fill_type = f"i{8 * BY_NAME[held].itemsize}" if floats else held
+    target_name, destination = ("output", layouts["output"]) if accumulator == value.name else ("accumulated", scratch(descriptor, layouts["output"]))
+    both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(accumulator)
+    ends = Rows(descriptor, destination, layouts["output"]).within(accumulator)
+    fill_type = f"i{8 * BY_NAME[accumulator].itemsize}" if floats else accumulator
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
-    unreached = -1 if update == "max" else (1 << (8 * BY_NAME[held].itemsize - 1)) - 1
+    unreached = -1 if update == "max" else (1 << (8 * BY_NAME[accumulator].itemsize - 1)) - 1
     start = unreached if floats else descriptor.identity(op)
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots = [*check_slots(descriptor)]
-    if target_name == "held":
-        slots.append(Slot("held", held, segments * descriptor.embedding_dim))
+    if target_name == "accumulated":
+        slots.append(Slot("accumulated", accumulator, segments * descriptor.embedding_dim))
     passes, policy = _passes(descriptor, target), tuned(ScatterRows())
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
         filled = {"output": Bits(target_name) if floats else target_name, "low": low, "fill": start}
@@ -89,17 +89,17 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
         more, room = count(op, descriptor, layouts)
         steps += more
         slots += room
-    if counted or floats or target_name == "held":
-        steps.append(finish(op, descriptor, ends, (target_name, held), "output", update if floats else "", counted))
+    if counted or floats or target_name == "accumulated":
+        steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counted))
     return Recipe(tuple(steps), tuple(slots))
 
 
 def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counted: bool) -> Launch:
     """Results from what atomics left, or quotients; ``ends`` are the rows of source and output, ``source`` its name and type."""
     value, name = descriptor.element, source[1]
-    held = descriptor.count_type if counted else ""
+    count_type = descriptor.count_type if counted else ""
     arguments = {"source": source[0], "counts": "counts" if counted else NULL, "output": output, "empty": descriptor.empty_value(op)}
     return over_rows(
         "finish_rows", ends, ("source", "output"), descriptor.num_segments, 1, arguments,
-        monoid=op.traits["monoid"], value=value, held=name, coded=coded, count=held,
+        monoid=op.traits["monoid"], value=value, source_value=name, coded=coded, count=count_type,
     )  # fmt: skip

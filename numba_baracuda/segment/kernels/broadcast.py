@@ -17,28 +17,28 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, FindSpecial, RowWise
 from ..tiling import THREADS, Tiling, elements_launch
-from .pull import pull_of
-from .rows import finder_of, position_of, rows_launch
+from .rows import ids_loader_of, position_of, rows_launch
+from .vjp import element_vjp_of
 
 
 @functools.cache
 def _special_of(value: str, count: int) -> Any:
     """``special(batch, at)``: whether one of ``count`` elements from ``at`` on is a zero, a subnormal, an infinity or NaN."""
-    ordinary, (widen, _) = is_normal_of(value), conversions_of(value)
+    is_normal, (widen, _) = is_normal_of(value), conversions_of(value)
 
     @jit.device
     def special(batch: Any, at: Any) -> Any:
-        found = False
+        any_special = False
         for k in range(count):
-            found |= not ordinary(widen(batch[at + k]))
-        return found
+            any_special |= not is_normal(widen(batch[at + k]))
+        return any_special
 
     return special
 
 
 @jit.kernel
-def spread_rows(
-    *, gradient: str, value: str, index: str, place: str, at_once: int, vector: int, lanes: int, cut: bool, dims: int,
+def broadcast_to_rows(
+    *, gradient: str, value: str, index: str, row_index: str, at_once: int, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block,
 ) -> Any:  # fmt: skip
     """``output[r] = pull(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``pull``; 0 where the id is outside.
@@ -49,189 +49,191 @@ def spread_rows(
     rows gathered.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    rule, pulled, pulled_ordinary = GRADIENTS[gradient], pull_of(gradient, value), pull_of(gradient, value, ordinary=True)
-    place_type, permuted = jit.SCALARS[place or "i32"], place != ""
-    guarded, special = rule.guarded, _special_of(value, vector)
-    has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
-    results = rule.results
+    grad, element_vjp, element_vjp_normal = GRADIENTS[gradient], element_vjp_of(gradient, value), element_vjp_of(gradient, value, normal=True)
+    row_index_type, permuted = jit.SCALARS[row_index or "i32"], row_index != ""
+    guarded, special = grad.guarded, _special_of(value, vector)
+    has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
+    results = grad.results
     load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims)
-    position = position_of(threads_per_block, lanes, vector, at_once, cut)
+    group_position = position_of(threads_per_block, lanes, vector, at_once, cut)
     groups, batch_size, size = threads_per_block // lanes, at_once * vector, vector * results
-    find = finder_of(index, place, at_once, groups)
-    kept_size, piece = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
-    load_kept = LOAD_ONCE[piece]
+    load_row_ids = ids_loader_of(index, row_index, at_once, groups)
+    folded_size, load_size = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
+    load_folded = LOAD_ONCE[load_size]
 
-    def spread_rows(
-        x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[place or int64], g: Ptr[value], y: Ptr[value],
-        kept: Ptr[wide], output: Ptr[value],
+    def broadcast_to_rows(
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], g: Ptr[value], y: Ptr[value],
+        folded: Ptr[wide], output: Ptr[value],
         rows: int64, columns: int64, chunks: int64, segments: int64, ids_step: int64, x_row: int64, w_row: int64, g_row: int64, y_row: int64,
         output_row: int64,
         shape: Extents[dims], x_strides: Extents[dims], w_strides: Extents[dims], g_strides: Extents[dims], y_strides: Extents[dims],
         output_strides: Extents[dims],
     ) -> None:  # fmt: skip
-        first_x = cuda.local.array(batch_size, element)
-        first_w = cuda.local.array(batch_size, element)
-        first_g = cuda.local.array(batch_size, element)
-        first_y = cuda.local.array(batch_size, element)
-        folded = cuda.local.array(kept_size, wide)
+        batch_x = cuda.local.array(batch_size, element)
+        batch_w = cuda.local.array(batch_size, element)
+        batch_g = cuda.local.array(batch_size, element)
+        batch_y = cuda.local.array(batch_size, element)
+        batch_folded = cuda.local.array(folded_size, wide)
         batch_ids = cuda.local.array(at_once, index_type)
-        places = cuda.local.array(at_once, place_type)
+        row_indices = cuda.local.array(at_once, row_index_type)
         next_ids = cuda.local.array(at_once, index_type)
-        next_places = cuda.local.array(at_once, place_type)
-        first, column = position(columns, chunks)
+        next_row_indices = cuda.local.array(at_once, row_index_type)
+        first, column = group_position(columns, chunks)
         step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * at_once)
         x_offset, output_offset = offset_of(column, shape, x_strides), offset_of(column, shape, output_strides)
         w_offset, g_offset, y_offset = offset_of(column, shape, w_strides), offset_of(column, shape, g_strides), offset_of(column, shape, y_strides)
-        find(ids, permutation, first, rows, ids_step, next_ids, next_places)
+        load_row_ids(ids, permutation, first, rows, ids_step, next_ids, next_row_indices)
         while column < columns and first < rows:
             for u in range(at_once):
                 batch_ids[u] = next_ids[u]
                 if permuted:
-                    places[u] = next_places[u]
-            find(ids, permutation, first + step, rows, ids_step, next_ids, next_places)
+                    row_indices[u] = next_row_indices[u]
+            load_row_ids(ids, permutation, first + step, rows, ids_step, next_ids, next_row_indices)
             for u in range(at_once):
                 row = first + u * groups
                 if row < rows:
-                    place_of_row = int64(places[u]) if permuted else row
+                    operand_row = int64(row_indices[u]) if permuted else row
                     if has_x:
-                        load(x, place_of_row * x_row + x_offset, first_x, u * vector)
+                        load(x, operand_row * x_row + x_offset, batch_x, u * vector)
                     if has_w:
-                        load(w, place_of_row * w_row + w_offset, first_w, u * vector)
+                        load(w, operand_row * w_row + w_offset, batch_w, u * vector)
             for u in range(at_once):
                 if 0 <= batch_ids[u] < segments:
                     identifier = int64(batch_ids[u])
                     if has_g:
-                        load_once(g, identifier * g_row + g_offset, first_g, u * vector)
+                        load_once(g, identifier * g_row + g_offset, batch_g, u * vector)
                     if has_y:
-                        load_once(y, identifier * y_row + y_offset, first_y, u * vector)
+                        load_once(y, identifier * y_row + y_offset, batch_y, u * vector)
                     if not guarded:
-                        for k in range(0, size, piece):
-                            load_kept(kept, (identifier * columns + column) * results + k, folded, u * size + k)
+                        for k in range(0, size, load_size):
+                            load_folded(folded, (identifier * columns + column) * results + k, batch_folded, u * size + k)
             for u in range(at_once):
                 row = first + u * groups
                 if row < rows:
                     if 0 <= batch_ids[u] < segments:
                         # one look at all of a row's y, so that ordinary ones are gone through without branches; not of so many that both ways
                         # are too much to unroll
-                        if guarded and (vector > 4 or special(first_y, u * vector)):
+                        if guarded and (vector > 4 or special(batch_y, u * vector)):
                             for v in range(vector):
-                                at, where = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results
-                                first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, row)
+                                at, folded_index = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results
+                                batch_x[at] = element_vjp(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, folded_index, row)
                         else:
                             for v in range(vector):
                                 at = u * vector + v
-                                first_x[at] = pulled_ordinary(first_x, first_w, first_g, first_y, at, folded, kept, 0, row)
+                                batch_x[at] = element_vjp_normal(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, 0, row)
                     else:
                         for v in range(vector):
-                            first_x[u * vector + v] = element(0)
-                    store(output, (int64(places[u]) if permuted else row) * output_row + output_offset, first_x, u * vector)
+                            batch_x[u * vector + v] = element(0)
+                    store(output, (int64(row_indices[u]) if permuted else row) * output_row + output_offset, batch_x, u * vector)
             first = opaque(first + step)
 
-    return spread_rows, rows_launch(threads_per_block, vector, at_once)
+    return broadcast_to_rows, rows_launch(threads_per_block, vector, at_once)
 
 
 @jit.kernel
-def spread_elements(
+def broadcast_to_elements(
     *, gradient: str, value: str, index: str,
     threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``spread_rows`` for single columns whose rows and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both."""
+    """``broadcast_to_rows`` for single columns whose rows and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both."""
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    rule, pulled = GRADIENTS[gradient], pull_of(gradient, value)
-    has_x, has_w, has_g, has_y = len(rule.rows) > 0, len(rule.rows) > 1, len(rule.segments) > 0, len(rule.segments) > 1
-    vector, index_vector, results = BY_NAME[value].vector, BY_NAME[index].vector, rule.results
-    share, gathers = max(vector, index_vector), not rule.guarded
+    grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value)
+    has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
+    vector, index_vector, results = BY_NAME[value].vector, BY_NAME[index].vector, grad.results
+    lane_items, gathers = max(vector, index_vector), not grad.guarded
     load, load_ids, store = LOAD_STREAM[vector], LOAD_ONCE[index_vector], STORE_STREAM[vector]
-    stride, batch_size = threads_per_block * share, items_per_thread * share
-    kept_size = max(batch_size * results, 1)
+    stride, batch_size = threads_per_block * lane_items, items_per_thread * lane_items
+    folded_size = max(batch_size * results, 1)
 
     @jit.device
-    def gather(g: Any, y: Any, kept: Any, identifier: Any, g_row: Any, y_row: Any, first_g: Any, first_y: Any, folded: Any, at: Any) -> None:
+    def load_segment(
+        g: Any, y: Any, folded: Any, identifier: Any, g_row: Any, y_row: Any, batch_g: Any, batch_y: Any, batch_folded: Any, at: Any
+    ) -> None:
         """What a row's segment holds."""
         segment = int64(identifier)
         if has_g:
-            first_g[at] = g[segment * g_row]
+            batch_g[at] = g[segment * g_row]
         if has_y:
-            first_y[at] = y[segment * y_row]
+            batch_y[at] = y[segment * y_row]
         if gathers:
             for k in range(results):
-                folded[at * results + k] = kept[segment * results + k]
+                batch_folded[at * results + k] = folded[segment * results + k]
 
-    def spread_elements(
-        x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[int64], g: Ptr[value], y: Ptr[value], kept: Ptr[wide],
+    def broadcast_to_elements(
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[int64], g: Ptr[value], y: Ptr[value], folded: Ptr[wide],
         output: Ptr[value],
         rows: int64, segments: int64, g_row: int64, y_row: int64,
     ) -> None:  # fmt: skip
-        first_x = cuda.local.array(batch_size, element)
-        first_w = cuda.local.array(batch_size, element)
-        first_g = cuda.local.array(batch_size, element)
-        first_y = cuda.local.array(batch_size, element)
-        folded = cuda.local.array(kept_size, wide)
+        batch_x = cuda.local.array(batch_size, element)
+        batch_w = cuda.local.array(batch_size, element)
+        batch_g = cuda.local.array(batch_size, element)
+        batch_y = cuda.local.array(batch_size, element)
+        batch_folded = cuda.local.array(folded_size, wide)
         batch_ids = cuda.local.array(batch_size, index_type)
         tile = int64(cuda.blockIdx.x) * (items_per_thread * stride)
         if tile + items_per_thread * stride <= rows:
-            first = tile + cuda.threadIdx.x * share
+            first = tile + cuda.threadIdx.x * lane_items
             for u in range(items_per_thread):
-                for k in range(0, share, index_vector):
-                    load_ids(ids, first + u * stride + k, batch_ids, u * share + k)
-                for k in range(0, share, vector):
+                for k in range(0, lane_items, index_vector):
+                    load_ids(ids, first + u * stride + k, batch_ids, u * lane_items + k)
+                for k in range(0, lane_items, vector):
                     if has_x:
-                        load(x, first + u * stride + k, first_x, u * share + k)
+                        load(x, first + u * stride + k, batch_x, u * lane_items + k)
                     if has_w:
-                        load(w, first + u * stride + k, first_w, u * share + k)
+                        load(w, first + u * stride + k, batch_w, u * lane_items + k)
             for at in range(batch_size):
                 if 0 <= batch_ids[at] < segments:
-                    gather(g, y, kept, batch_ids[at], g_row, y_row, first_g, first_y, folded, at)
+                    load_segment(g, y, folded, batch_ids[at], g_row, y_row, batch_g, batch_y, batch_folded, at)
             for u in range(items_per_thread):
-                for k in range(share):
-                    at = u * share + k
+                for k in range(lane_items):
+                    at = u * lane_items + k
                     if 0 <= batch_ids[at] < segments:
-                        where = int64(batch_ids[at]) * results
-                        first_x[at] = pulled(first_x, first_w, first_g, first_y, at, folded, kept, where, first + u * stride + k)
+                        folded_index = int64(batch_ids[at]) * results
+                        batch_x[at] = element_vjp(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, folded_index, first + u * stride + k)
                     else:
-                        first_x[at] = element(0)
+                        batch_x[at] = element(0)
             for u in range(items_per_thread):
-                for k in range(0, share, vector):
-                    store(output, first + u * stride + k, first_x, u * share + k)
+                for k in range(0, lane_items, vector):
+                    store(output, first + u * stride + k, batch_x, u * lane_items + k)
         else:
             row = tile + cuda.threadIdx.x
             while row < rows:
-                batch_ids[0], first_x[0] = ids[row], element(0)
+                batch_ids[0], batch_x[0] = ids[row], element(0)
                 if 0 <= batch_ids[0] < segments:
                     if has_x:
-                        first_x[0] = x[row]
+                        batch_x[0] = x[row]
                     if has_w:
-                        first_w[0] = w[row]
-                    gather(g, y, kept, batch_ids[0], g_row, y_row, first_g, first_y, folded, 0)
-                    first_x[0] = pulled(first_x, first_w, first_g, first_y, 0, folded, kept, int64(batch_ids[0]) * results, row)
-                output[row] = first_x[0]
+                        batch_w[0] = w[row]
+                    load_segment(g, y, folded, batch_ids[0], g_row, y_row, batch_g, batch_y, batch_folded, 0)
+                    batch_x[0] = element_vjp(batch_x, batch_w, batch_g, batch_y, 0, batch_folded, folded, int64(batch_ids[0]) * results, row)
+                output[row] = batch_x[0]
                 row = opaque(row + threads_per_block)
 
     def launch_config(rows: int) -> tuple[int, int, int]:
-        return elements_launch(rows, share, threads_per_block, items_per_thread)
+        return elements_launch(rows, lane_items, threads_per_block, items_per_thread)
 
-    return spread_elements, launch_config
+    return broadcast_to_elements, launch_config
 
 
 @jit.kernel
-def place_elements(*, value: str) -> Any:
+def scatter_to_winners(*, value: str) -> Any:
     """``output[p] = source[s]`` for every segment s whose place p in ``kept`` is a row; its bits are those of a number of the accumulator's type.
 
     Bytes: segments · (value + accumulator) read, segments · value written, each in a sector of its own.
     """
     bits = f64_as_i64 if accumulator_type(value) == float64 else f32_as_i32
 
-    def place_elements(
-        source: Ptr[value], kept: Ptr[accumulator_type(value)], output: Ptr[value],
+    def scatter_to_winners(
+        source: Ptr[value], folded: Ptr[accumulator_type(value)], output: Ptr[value],
         rows: int64, segments: int64, source_row: int64,
     ) -> None:  # fmt: skip
         segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if segment < segments:
-            place = bits(kept[segment])
-            if 0 <= place < rows:
-                output[int64(place)] = source[segment * source_row]
+            row = bits(folded[segment])
+            if 0 <= row < rows:
+                output[int64(row)] = source[segment * source_row]
 
-    return place_elements, lambda segments: Tiling.of_ids(segments).launch
+    return scatter_to_winners, lambda segments: Tiling.of_ids(segments).launch
 
 
 @jit.kernel
@@ -241,7 +243,7 @@ def find_special(
 ) -> Any:  # fmt: skip
     """Sets ``guard[0]`` where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read."""
     element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], strided_offset_of(dims)
-    position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
+    group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     special = _special_of(value, batch_size)
 
@@ -251,7 +253,7 @@ def find_special(
         shape: Extents[dims], input_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
-        first, column = position(columns, chunks)
+        first, column = group_position(columns, chunks)
         offset = offset_of(column, shape, input_strides)
         if column < columns:
             for u in range(items_per_thread):
