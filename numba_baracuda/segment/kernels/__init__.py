@@ -1,9 +1,56 @@
-"""Algorithms of the segment family; none of them names an op.
+"""Algorithms of the segment family. No kernel names an op: each is given the name of a monoid or of a gradient.
 
-Every factory takes keywords: short element names (``value="f32"``, ``index="i32"``), a monoid's name, and the geometry of :mod:`..tiling`. Operands
-are addressed as ``row · row_stride + Σ coordinate · stride`` over ``dims`` trailing dimensions, in elements, so any view works; vectors longer than
-1 need unit column stride. Launched by hand on arrays they take 1-D C-contiguous ones; ``launch_config`` gives blocks, threads and dynamic shared
-bytes.
+Operands are seen as rows: a row has one id and ``columns`` elements, in ``dims`` trailing axes. A segment is the rows of one id; a *run* is rows of
+equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside [0, segments) are dropped.
+
+| kernel | what it does |
+|---|---|
+| :func:`fold_tiles`, :func:`fold_narrow` | fold the runs of ids in order, lanes beside each other have columns or rows |
+| :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
+| :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
+| :func:`fold_carries` | combines the carries that these leave, and stores the results |
+| :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` after |
+| :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
+| :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
+| :func:`scatter_to_winners` | stores the gradient of each segment at one row |
+| :func:`find_special` | tells whether a guarded gradient needs its fold |
+| :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
+| :func:`bound_segments`, :func:`expand_offsets`, :func:`first_rows`, :func:`count_ids` | turn ids into offsets, counts or numbers, and back |
+| :func:`first_fault` | finds the first id that is out of range or out of order |
+
+An element lies at row · row_stride + Σ coordinate · stride, in elements, so any view works. Constants of all kernels:
+
+* ``monoid``: the name of a monoid of :mod:`~...algebra`; ``gradient``: that of a gradient of :mod:`~...algebra.gradients`
+* ``value``, ``result``: element types of the values and of the results; ``index``: that of ids
+* ``key``: the integer type of ids that a sort has put in order; ``count``: that of counts of rows; ``row_index``: that of row indices. "" for
+  ``count`` or ``row_index`` says that the kernel has no counts or no permutation
+* ``vector``: elements of a vectorized load or store, and columns of a lane; more than 1 only where the columns of every operand are contiguous and
+  aligned for it
+* ``lanes``: neighbouring lanes that have a row together, a group; ``cut``: whether rows are wider than a group, so that blocks share out their
+  columns
+* ``dims``: number of trailing axes
+* ``packed``: whether ids, and the permutation if there is one, are contiguous and begin at a multiple of 16 bytes
+* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
+* ``threads_per_block``: threads; ``items_per_thread``: rows, or vectors, whose loads a lane issues before it uses the first
+
+Parameters of all kernels:
+
+* ``input`` [rows, columns]: the values; ``output`` [segments, columns], or [rows, columns] of gradients: the results
+* ``source`` [segments, columns]: what segments have; ``folded`` [segments, columns, results of the gradient's fold]: p and q of each segment, side by
+  side, contiguous
+* ``ids`` [rows]: the id of each row; ``permutation`` [rows]: row r in the order of ``ids`` is row ``permutation[r]`` of the operands; any address
+  where there is none
+* ``counts`` [segments]: rows of each segment; ``offsets`` [segments + 1]: the first row of each segment among ids in order
+* ``guard`` [1]: 0 if no result is special; any address where the kernel is not ``guarded``
+* ``carry_ids`` [carries], ``carry_counts`` [carries], ``carry_states`` [carries, columns, scalars of a state]: the id of each carry, the rows that it
+  stands for, and its states; any address where one row block has all rows
+* ``rows``, ``columns``, ``segments``: their number
+* ``tile``: rows that a group, a warp or a block walks; ``row_blocks``: blocks that share out the rows; ``chunks``: blocks that share out the columns
+* ``empty``: what an empty segment gets; ``correction``: what a corrected monoid takes from a count
+* ``ids_step``: elements from one id to the next; ``input_row``, ``source_row``, ``output_row``: elements from one row of the operand to the next
+* ``shape`` [dims]: extents of the trailing axes; ``input_strides``, ``source_strides``, ``output_strides`` [dims]: strides of these axes
+
+Launched by hand on arrays a kernel takes 1-D C-contiguous ones. ``launch_config`` gives blocks, threads a block and bytes of dynamic shared memory.
 """
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load

@@ -1,4 +1,4 @@
-"""The fold into few segments: every lane keeps a state of its own for each of them, in shared memory."""
+"""The fold into few segments: each lane has a state of its own for each segment, in shared memory."""
 
 from typing import Any
 
@@ -20,13 +20,15 @@ def fold_bins(
     *, monoid: str, value: str, index: str, vector: int, lanes: int, counted: bool, dims: int,
     threads_per_block: int = FoldBins.threads_per_block, items_per_thread: int = FoldBins.items_per_thread,
 ) -> Any:  # fmt: skip
-    """Folds rows of ids in any order into a carry for every segment and row block, which ``fold_carries`` joins.
+    """Folds rows of ids in any order into one carry for each segment and row block. :func:`fold_carries` combines the carries.
 
-    A group of ``lanes`` lanes walks every ``groups``-th row of the block's tile, every lane its own ``vector`` columns, and folds each row into the
-    state of its segment: scalar k of segment s and thread t is word (s · scalars + k) · threads + t, so that no two lanes of a warp meet in a bank.
-    Then the groups' states are joined in order. So the order of every fold is fixed by shapes and tile. Carry s · row_blocks + b is segment s in
-    block b; rows are counted if ``counted``, else each carry counts 1. Dynamic shared memory: segments · (threads · scalars · state + 4 · groups)
-    bytes, without the last if not counted. Bytes: rows · (columns · value + index) read.
+    A group of ``lanes`` lanes walks every ``groups``-th row of the block's tile, each lane its own ``vector`` columns, and folds each row into the
+    state of its segment. Scalar k of segment s and thread t is word (s · scalars + k) · threads + t, so the lanes of a warp never meet in a bank.
+    Then the block combines the states of its groups, in order. So shapes and tile fix the order of every fold. Dynamic shared memory: segments ·
+    (threads · scalars · state + 4 · groups) bytes, without the last term if not ``counted``. Bytes: rows · (columns · value + index) read.
+
+    Constants and parameters as :mod:`.` lists them, and ``counted``: whether carries count rows; else each counts 1. Carry s · ``row_blocks`` + b is
+    segment s in block b.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = run_states_of(monoid, value, vector, value)

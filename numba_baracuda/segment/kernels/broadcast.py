@@ -1,4 +1,4 @@
-"""What a fold leaves goes back to its rows: gradients, and whatever else a row makes of its own elements and its segment's."""
+"""The results of a fold are broadcast to the rows of each segment: gradients, and whatever else follows from a row and its segment, as softmax."""
 
 import functools
 from typing import Any
@@ -41,12 +41,18 @@ def broadcast_to_rows(
     *, gradient: str, value: str, index: str, row_index: str, at_once: int, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block,
 ) -> Any:  # fmt: skip
-    """``output[r] = pull(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``pull``; 0 where the id is outside.
+    """``output[r] = vjp(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``vjp``; 0 where the id is out of range.
 
-    Unless ``place`` is "", rows are walked in the order of a permutation of integers of that type, and so are ``ids``. ``kept`` holds p and q side by
-    side for each segment and column, in the accumulator's type. A group takes ``at_once`` rows, all loads before the first store, and fetches the ids
-    of its next ones meanwhile; blocks take turns at what there is. Bytes: the rows of x, w and output once, ids and permutation, and the segments'
-    rows gathered.
+    A group takes ``at_once`` rows, issues all loads before the first store, and meanwhile loads the ids of its next rows. Blocks walk the rows in a
+    grid-stride loop. Bytes: rows · columns · value for each of x, w and output, ids and permutation, and the rows of segments that are gathered.
+
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``at_once``: rows that a group has in flight
+    * ``x``, ``w`` [rows, columns]: what the gradient has of each row; ``g``, ``y`` [segments, columns]: what it has of each segment; any address
+      where the gradient has fewer
+    * ``x_row``, ``w_row``, ``g_row``, ``y_row``: elements from one row to the next; ``x_strides``, ``w_strides``, ``g_strides``, ``y_strides``
+      [dims]: strides of the trailing axes
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp, element_vjp_normal = GRADIENTS[gradient], element_vjp_of(gradient, value), element_vjp_of(gradient, value, normal=True)
@@ -135,7 +141,10 @@ def broadcast_to_elements(
     *, gradient: str, value: str, index: str,
     threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``broadcast_to_rows`` for single columns whose rows and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both."""
+    """:func:`broadcast_to_rows` for one column, where rows and ids are contiguous: a lane takes as many neighbouring rows as fill 16 bytes of both.
+
+    Parameters as in :func:`broadcast_to_rows`: ``x``, ``w`` [rows], ``g``, ``y`` [segments], ``g_row``, ``y_row``; ``permutation`` is not used.
+    """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
@@ -149,7 +158,7 @@ def broadcast_to_elements(
     def load_segment(
         g: Any, y: Any, folded: Any, identifier: Any, g_row: Any, y_row: Any, batch_g: Any, batch_y: Any, batch_folded: Any, at: Any
     ) -> None:
-        """What a row's segment holds."""
+        """Loads what a row's segment has to index ``at`` of the batches."""
         segment = int64(identifier)
         if has_g:
             batch_g[at] = g[segment * g_row]
@@ -217,9 +226,12 @@ def broadcast_to_elements(
 
 @jit.kernel
 def scatter_to_winners(*, value: str) -> Any:
-    """``output[p] = source[s]`` for every segment s whose place p in ``kept`` is a row; its bits are those of a number of the accumulator's type.
+    """``output[folded[s]] = source[s]`` for every segment s whose ``folded[s]`` is a row.
 
-    Bytes: segments · (value + accumulator) read, segments · value written, each in a sector of its own.
+    ``folded`` [segments] holds row indices as the bits of a number of the accumulator's type. Bytes: segments · (value + accumulator) read, segments
+    · value written, each in a sector of its own.
+
+    Parameters as :mod:`.` lists them.
     """
     bits = f64_as_i64 if accumulator_type(value) == float64 else f32_as_i32
 
@@ -241,7 +253,10 @@ def find_special(
     *, value: str, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = FindSpecial.items_per_thread,
 ) -> Any:  # fmt: skip
-    """Sets ``guard[0]`` where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read."""
+    """Sets ``guard[0]`` to 1 where an element of ``input`` is a zero, a subnormal, an infinity or NaN. Bytes: rows · columns · value read.
+
+    Constants and parameters as :mod:`.` lists them.
+    """
     element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], strided_offset_of(dims)
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector

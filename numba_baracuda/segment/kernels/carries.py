@@ -1,4 +1,4 @@
-"""The second half of the ragged fold: runs that cross row blocks."""
+"""The second launch of a ragged fold: it combines the states of runs that cross row blocks."""
 
 import math
 from dataclasses import replace
@@ -27,12 +27,18 @@ def fold_carries(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, blank: bool, guarded: bool, counted: bool, dims: int,
     threads_per_block: int = 0, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
-    """Joins carries of equal neighbouring ids, in order, and stores the finished rows.
+    """Combines the carries of each run, in order, and stores its result.
 
-    A group takes one carry; if a run begins there, it joins up to ``groups`` carries. A longer run, of which at most one begins in a block, is cut
-    into as many equal parts as the block has groups, and the first group joins the parts in order. With ``blank`` a run of no rows gets ``empty``.
-    With ``guarded`` nothing is done unless ``guard[0]`` is set; with ``counted`` that is how many carries there are, at most ``entries``, and blocks
-    take turns at them. Bytes: entries · columns · state read.
+    Each group has one carry. If a run begins there, the group combines up to ``groups`` carries of it. A longer run, of which at most one begins in a
+    block, is shared out evenly among the groups of the block, whose partials the first group combines in order. Bytes: entries · columns · state
+    read.
+
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``threads_per_block``, ``items_per_thread``: 0 stands for those of the tuning policy
+    * ``entries``: the number of carries
+    * ``blank``: whether a run of no rows gets ``empty``
+    * ``counted``: whether ``guard[0]`` is the number of carries, at most ``entries``; blocks then walk them in a grid-stride loop
     """
     fold = run_states_of(monoid, value, vector, result)
     reset, combine_right, save_run, scalars, state_type = fold.reset, fold.combine_right, fold.save_run, fold.scalars, fold.state_type
@@ -50,7 +56,7 @@ def fold_carries(
 
     @jit.device
     def same_until(ids: Any, first: Any, bound: Any) -> Any:
-        """The first entry behind ``first``, at most ``bound``, with another id; ``ahead`` ids in flight."""
+        """The first entry after ``first`` with another id, at most ``bound``. ``ids_in_flight`` loads are issued at a time."""
         identifier = ids[first]
         last, same = first + 1, ids_in_flight
         while same == ids_in_flight and last < bound:
@@ -63,7 +69,7 @@ def fold_carries(
 
     @jit.device
     def combine_span(states: Any, counts: Any, saved_states: Any, first: Any, last: Any, size: Any, column_offset: Any) -> Any:
-        """Joins carries first … last − 1, several in flight, and returns the rows they stand for."""
+        """Combines the carries in [first, last), several loads in flight, and returns the number of rows that they stand for."""
         batch = cuda.local.array(batch_size, state_type)
         count = int64(0)
         entry = int64(first)
@@ -82,7 +88,7 @@ def fold_carries(
 
     @jit.device
     def combine_partials(states: Any, counts: Any, saved_states: Any, lane: Any, first: Any, last: Any) -> Any:
-        """Joins parts first … last − 1 in shared memory and returns the rows they stand for."""
+        """Combines the partials in [first, last) of shared memory and returns the number of rows that they stand for."""
         count = int64(0)
         partial = int64(first)
         while partial < last:

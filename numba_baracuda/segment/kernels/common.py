@@ -12,7 +12,7 @@ from ...runtime import jit
 
 @jit.device
 def clamp(identifier: Any, segments: Any) -> Any:
-    """An id as int64, with everything below the range as −1 and everything above as ``segments``; order is kept."""
+    """An id as int64: −1 for all ids below 0, ``segments`` for all ids of ``segments`` or more. The order of ids stays."""
     wide = int64(identifier)
     if wide < 0:
         return int64(-1)
@@ -21,7 +21,10 @@ def clamp(identifier: Any, segments: Any) -> Any:
 
 @jit.device
 def first_at_least(sorted_numbers: Any, step: Any, first: Any, last: Any, least_number: Any) -> Any:
-    """The first of the places first … last − 1 whose number is at least ``wanted``, else ``last``, for numbers in order, ``step`` elements apart."""
+    """The first index in [first, last) whose number is at least ``least_number``, or ``last``.
+
+    ``sorted_numbers`` ascend; ``step`` is the number of elements from one to the next.
+    """
     low, high = int64(first), int64(last)
     while low < high:
         middle = (low + high) >> 1
@@ -34,9 +37,9 @@ def first_at_least(sorted_numbers: Any, step: Any, first: Any, last: Any, least_
 
 @jit.device
 def rotate_blocks(block: Any, blocks: Any) -> Any:
-    """The blocks in turn, from the last eighth on.
+    """The block's index in an order that begins with the last eighth of the blocks.
 
-    Where ids are sorted by frequency, short runs and gaps crowd at one end; blocks that meet them take longest and should not start last.
+    Where ids are sorted by frequency, short runs and gaps crowd at one end. Blocks that meet them take longest and should not start last.
     """
     rotated = block + blocks - (blocks >> 3)
     return rotated if rotated < blocks else rotated - blocks
@@ -44,7 +47,7 @@ def rotate_blocks(block: Any, blocks: Any) -> Any:
 
 @functools.cache
 def ids_of(index: str) -> tuple[Any, Any]:
-    """``last_id(segments)``, the greatest id that names a segment, and ``adjoin(a, b)``, whether b = a + 1; both without leaving the ids' width."""
+    """``last_id(segments)``, the greatest id that names a segment, and ``adjoin(a, b)``, whether b = a + 1. Both compute in the type of ids."""
     index_type = jit.SCALARS[index]
     unsigned, greatest = jit.SCALARS["u" + index[1:]], index_type.maxval
 

@@ -1,4 +1,4 @@
-"""Runs that cross tiles: the first and the last run of each tile, the edges, meet in shared memory; those of each row block become carries."""
+"""Runs that cross tiles. The first and the last run of each tile, its edges, are saved in shared memory; those of each row block become carries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .states import run_states_of
 def edge_functions_of(monoid: str, value: str, vector: int, result: str, lanes: int, store_vector: int = 0) -> tuple[Any, Any, Any]:
     """``save_edge``, ``save_last_edge`` and ``combine_edges`` for groups of ``lanes`` lanes with ``vector`` columns each.
 
-    A group's edges are 2 · group and the next.
+    The edges of group g are entries 2 · g and 2 · g + 1.
     """
     fold = run_states_of(monoid, value, vector, result, store_vector)
     reset, combine_right, store_result, save_run, scalars = fold.reset, fold.combine_right, fold.store_result, fold.save_run, fold.scalars
@@ -27,7 +27,9 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, lanes: 
 
     @jit.device
     def save_last_edge(ids: Any, counts: Any, saved_states: Any, edge: Any, leading: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
-        """Parks the tile's last run, which may be its first, the ``leading`` edge: then an empty twin keeps the ids of the edges in order."""
+        """Saves the tile's last run. Where that is the first, the ``leading`` edge, an edge of no rows follows it, so that ids of edges stay in
+        order.
+        """
         save_edge(ids, counts, saved_states, edge, lane, segment, count, states)
         if edge == leading:
             reset(states)
@@ -43,9 +45,10 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, lanes: 
         edges: Any, lane: Any, column: Any, columns: Any, segments: Any, row_block: Any, row_blocks: Any,
         output: Any, output_row: Any, output_offset: Any, correction: Any,
     ) -> None:  # fmt: skip
-        """One group joins the block's edges in order: runs inside the block are stored, its first and its last run become carries.
+        """One group combines the block's edges in order: it stores runs inside the block; the block's first and last run become carries.
 
-        ``states`` is scratch. With one row block nothing is carried. ``edges`` is best computed from the launch: a constant would be unrolled.
+        ``states`` is scratch. One row block alone leaves no carries. ``edges`` is best computed from the launch: the compiler would unroll a
+        constant.
         """
         reset(states)
         current, count, carry = edge_ids[0], int64(0), 2 * row_block

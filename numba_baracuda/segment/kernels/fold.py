@@ -1,4 +1,4 @@
-"""The ragged fold: rows of equal neighbouring ids become one row."""
+"""The ragged fold: each run of equal ids becomes one row."""
 
 from typing import Any
 
@@ -25,19 +25,22 @@ def fold_tiles(
     *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, row_index: str, input_positions: bool, fills: bool,
     guarded: bool, dims: int, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
-    """Folds rows of equal neighbouring ids: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
+    """Folds runs of ids in order: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
-    A group of ``lanes`` lanes walks its tile of rows, every lane its own ``vector`` columns, ``items_per_thread`` rows in flight; 0 stands for the 4
-    to 16 of the tuning policy. A run that begins and ends inside the tile is stored at once. The first and the last run of each tile meet
-    in shared memory, where the block's first group joins them in order; the first and the last run of the block go to the carry arrays, which
-    ``fold_carries`` joins. So the order of every fold is fixed by shapes and tile. With ``fills`` empty segments get ``empty``: short gaps from
-    the lane that meets them, gaps longer than ``GAP`` from the blocks behind ``row_blocks · chunks``. Ids outside ``[0, segments)`` are dropped;
-    ids in any order never lead outside the arrays.
+    A group of ``lanes`` lanes walks its tile of rows, each lane its own ``vector`` columns. A run that begins and ends inside the tile is stored at
+    once. The first and the last run of each tile, its edges, are saved in shared memory, where the block's first group combines them in order. The
+    first and the last run of the block become carries, which :func:`fold_carries` combines. So shapes and tile fix the order of every fold. Ids that
+    are not in order never lead outside the arrays. Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: tiles
+    with carry-out, as in Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
 
-    Unless ``place`` is "", row r is ``input[permutation[r]]``, of integers of that type; the position of its elements is r, or with
-    ``input_positions`` ``permutation[r]``. A monoid of pairs takes the second elements from ``other``. With ``guarded`` nothing is done unless
-    ``guard[0]`` is set. Bytes: rows · (columns · value + index) read, segments · columns · result written. Method: tiles with carry-out, as in
-    Merrill and Garland, "Merge-based parallel sparse matrix-vector multiplication" (SC 2016).
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``items_per_thread``: 0 stands for the 4 to 16 rows of the tuning policy
+    * ``fills``: whether empty segments get ``empty``. The lane that meets a gap of up to ``GAP`` segments fills it; blocks behind the first
+      ``row_blocks`` · ``chunks`` fill longer ones
+    * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
+    * ``other`` [rows, columns]: the second elements of a monoid of pairs, else any address; ``other_row``: elements from one of its rows to the next;
+      ``other_strides`` [dims]: strides of its trailing axes
     """
     element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], row_index != ""
     fold, properties = run_states_of(monoid, value, vector, result), monoid_of(monoid)

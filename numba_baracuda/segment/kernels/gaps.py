@@ -1,4 +1,4 @@
-"""Empty segments: who writes them, and how long gaps are found."""
+"""Empty segments: which lanes store them, and how long gaps are found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .common import clamp, first_at_least
 
 @functools.cache
 def blank_writer(value: str, vector: int, store_vector: int = 0) -> Any:
-    """``write_empty(output, first, last, row_stride, offset, empty)`` stores ``empty`` in ``vector`` columns of segments first … last − 1."""
+    """``write_empty(output, first, last, row_stride, offset, empty)`` stores ``empty`` in ``vector`` columns of the segments in [first, last)."""
     element, width = jit.SCALARS[value], store_vector or vector
     store, (_, narrow) = STORE[width], conversions_of(value)
 
@@ -38,9 +38,9 @@ def blank_writer(value: str, vector: int, store_vector: int = 0) -> Any:
 
 @functools.cache
 def short_gap_filler(value: str, vector: int, store_vector: int = 0, fills: bool = True) -> Any:
-    """``fill_short_gap(output, before, after, row_stride, offset, empty)``: the empty segments between two clamped ids, if not more than ``GAP``.
+    """``fill_short_gap(output, before, after, row_stride, offset, empty)`` fills the empty segments between two clamped ids, if at most ``GAP``.
 
-    Nothing at all unless it ``fills``.
+    It does nothing unless it ``fills``.
     """
     write_empty = blank_writer(value, vector, store_vector)
 
@@ -54,7 +54,9 @@ def short_gap_filler(value: str, vector: int, store_vector: int = 0, fills: bool
 
 @functools.cache
 def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: int = 0) -> Any:
-    """``fill_long_gaps``: empty segments in stretches longer than ``GAP``, each of a block's ``threads`` looking at one multiple of it."""
+    """``fill_long_gaps`` fills gaps of more than ``GAP`` segments: each of a block's ``threads`` looks at one segment whose id is a multiple of
+    ``GAP``.
+    """
     offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector, store_vector)
 
     @jit.device

@@ -1,4 +1,4 @@
-"""Gradients of sums: every row takes its segment's row. Ways to share the work out: for wide, odd and single columns, and ids in order."""
+"""Gradients of sums: each row gets its segment's row. One kernel each for wide rows, odd rows, single columns, and ids in order."""
 
 from typing import Any
 
@@ -28,10 +28,12 @@ def gather_rows(
     *, value: str, index: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = GatherRows.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is outside ``[0, segments)``.
+    """``output[r] = source[ids[r]]``, divided by ``counts[ids[r]]`` unless ``count`` is ""; 0 where the id is out of range.
 
-    A group copies ``items_per_thread`` rows, all loads before the first store; the output is streamed, so that the source stays in L2.
+    A group copies ``items_per_thread`` rows and issues all loads before the first store. The output is streamed, so that the source stays in L2.
     Bytes: rows · (columns · value + index) read or written once, plus the rows gathered.
+
+    Constants and parameters as :mod:`.` lists them.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
@@ -74,10 +76,12 @@ def gather_runs(
     *, value: str, index: str, count: str, row_index: str, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = GatherRuns.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``gather_rows`` along ids in order: of neighbouring rows only the first of a segment loads its row, and divides.
+    """:func:`gather_rows` along ids in order: only the first of neighbouring rows of a segment loads the segment's row, and divides.
 
-    A group copies ``items_per_thread`` rows that follow each other. Unless ``place`` is "", row r of the output is row ``permutation[r]``, of
-    integers of that type. Bytes: as ``gather_rows``, and the permutation.
+    A group copies ``items_per_thread`` neighbouring rows. Unless ``row_index`` is "", row r of the output is row ``permutation[r]``. Bytes: as
+    :func:`gather_rows`, and the permutation.
+
+    Constants and parameters as :mod:`.` lists them.
     """
     element, index_type, row_index_type = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[row_index or "i32"]
     load, store, offset_of, quotient = LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims), _quotient(value)
@@ -120,10 +124,12 @@ def gather_flat(
     *, value: str, index: str, count: str, short: bool,
     threads_per_block: int = GatherFlat.threads_per_block, items_per_thread: int = GatherFlat.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``gather_rows`` for an output whose rows lie side by side and are no multiple of 16 bytes: lanes share out 16-byte pieces of it.
+    """:func:`gather_rows` for an output whose rows are contiguous and no multiple of 16 bytes: lanes share out its 16-byte pieces.
 
-    A block writes ``tile`` rows, which :func:`..tiling.flat_tile` chooses. A piece meets at most two rows, or, with ``short``, any number.
-    ``reciprocal`` is ⌊2^32 / columns⌋ + 1: a product and a shift then divide exactly, as long as tile · columns² < 2^32. Bytes: as ``gather_rows``.
+    A block writes ``tile`` rows, which :func:`..tiling.flat_tile` chooses. Bytes: as :func:`gather_rows`.
+
+    Constants and parameters as :mod:`.` lists them, and ``short``: whether rows have fewer than 16 bytes, so that a piece may meet more than two
+    rows; ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as ``tile`` · columns² < 2^32.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     vector = BY_NAME[value].vector
@@ -207,9 +213,11 @@ def gather_elements(
     *, value: str, index: str, count: str,
     threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``gather_rows`` for single columns, where output and ids lie side by side: a lane takes as many neighbours as fill 16 bytes of both.
+    """:func:`gather_rows` for one column, where output and ids are contiguous: a lane takes as many neighbouring rows as fill 16 bytes of both.
 
     Bytes: rows · (value + index) read or written once, plus the elements gathered.
+
+    Constants and parameters as :mod:`.` lists them.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     vector, index_vector = BY_NAME[value].vector, BY_NAME[index].vector

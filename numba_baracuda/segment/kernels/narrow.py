@@ -1,4 +1,4 @@
-"""The ragged fold for rows of few columns: lanes share out the rows, not the columns."""
+"""The ragged fold for rows of few columns: the lanes of a warp share out the rows."""
 
 from typing import Any
 
@@ -24,14 +24,19 @@ def fold_narrow(
     *, monoid: str, value: str, result: str, index: str, columns: int, share: int, store_vector: int, fills: bool, guarded: bool, clears: bool,
     threads_per_block: int = FoldNarrow.threads_per_block,
 ) -> Any:  # fmt: skip
-    """Folds rows of equal neighbouring ids, as ``fold_tiles`` does, where rows are short and lie side by side.
+    """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short and contiguous.
 
-    A warp walks its tile 32 · ``share`` rows at a time. A lane takes ``share`` neighbouring rows by 16-byte accesses and folds those from its last
-    head on (a head is a row whose id differs from the one before); a segmented scan over the warp then tells each lane what its first run has so
-    far, and every lane closes the runs that end among its rows. ``access`` is the width of the stores. Gaps, edges and carries are those of
-    ``fold_tiles``. The order is fixed by shapes and tile: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value +
-    index) read, segments · columns · result written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU
-    computing" (Graphics Hardware 2007). With ``clears`` every element of ``cleared``, which lies as the input does, becomes 0 on the way.
+    A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows by 16-byte loads and folds those from its last head
+    on; a head is a row whose id differs from the one before. A segmented scan over the warp then gives each lane the state of its first run so far,
+    and each lane stores the runs that end among its rows. Gaps, edges and carries are those of :func:`fold_tiles`. Shapes and tile fix the order of
+    every fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result
+    written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
+
+    Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
+
+    * ``share``: rows of a lane in each step; ``store_vector``: elements of a store to ``output``
+    * ``fills``: whether empty segments get ``empty``
+    * ``clears``: whether the kernel sets ``cleared`` [rows, columns], which is contiguous, to 0; else ``cleared`` is any address
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = run_states_of(monoid, value, columns, result, store_vector)

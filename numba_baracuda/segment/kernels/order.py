@@ -1,4 +1,4 @@
-"""Ids put in order, and what a :class:`..index.SegmentIndex` keeps of them."""
+"""Kernels that put ids in order, and those that fill a :class:`..index.SegmentIndex`."""
 
 from typing import Any
 
@@ -19,10 +19,13 @@ def _ids_launch(rows: int) -> tuple[int, int, int]:
 
 @jit.kernel
 def sort_keys(*, index: str, key: str, row_index: str, ordered: bool, vector: int) -> Any:
-    """``keys[r]`` = the id of row r, or ``segments`` where it is outside ``[0, segments)``, and ``places[r] = r`` unless ``place`` is "".
+    """``keys[r]`` = the id of row r, or ``segments`` where it is out of range; ``row_indices[r] = r`` unless ``row_index`` is "".
 
-    Keys need only as many bits as ``segments`` has. Of ``ordered`` ids those below the range become −1, so that they stay in order. A thread takes
-    ``vector`` neighbouring ids, which lie side by side if these are several. Bytes: rows · (index + key + place).
+    So keys need only as many bits as ``segments`` has. A thread has ``vector`` neighbouring ids, contiguous where these are several. Bytes: rows ·
+    (index + key + row_index).
+
+    Constants and parameters as :mod:`.` lists them, and ``ordered``: whether ids ascend; then those below 0 become −1, so that they still do.
+    ``keys`` [rows]; ``row_indices`` [rows]: any address where ``row_index`` is "".
     """
     key_type, numbers_rows, index_type = jit.SCALARS[key], row_index != "", jit.SCALARS[index]
     row_index_type = jit.SCALARS[row_index or "i32"]
@@ -63,7 +66,7 @@ def sort_keys(*, index: str, key: str, row_index: str, ordered: bool, vector: in
 
 @jit.device
 def _first_of_half(sorted_numbers: Any, step: Any, rows: Any, least_number: Any, mask: Any) -> Any:
-    """``first_at_least`` of all ``rows`` numbers' bits in ``mask``, for one that half a warp wants: its lanes look at 16 places at a time."""
+    """``first_at_least`` of all ``rows`` numbers, whose bits outside ``mask`` are left out. The lanes of half a warp look at 16 indices at a time."""
     low, high = int64(0), int64(rows)
     lane = int32(cuda.laneid & 15)
     half = int32(cuda.laneid - lane)
@@ -83,7 +86,9 @@ def _first_of_half(sorted_numbers: Any, step: Any, rows: Any, least_number: Any,
 def bound_segments(*, key: str, count: str) -> Any:
     """``offsets[s]`` = the first row of segment s among ids in order, for s up to ``segments``, and ``counts[s]`` = its rows.
 
-    The halves of a warp find the ends of its 32 segments, between which every lane makes a binary search. Bytes: segments · 2 · count written.
+    The halves of a warp find the ends of its 32 segments, between which each lane makes a binary search. Bytes: segments · 2 · count written.
+
+    Constants and parameters as :mod:`.` lists them; ``ids`` are of type ``key``, ``offsets`` of type ``count``.
     """
     count_type = jit.SCALARS[count]
 
@@ -109,9 +114,12 @@ def bound_segments(*, key: str, count: str) -> Any:
 
 @jit.kernel
 def bound_ranges(*, key: str) -> Any:
-    """``begins[g]`` = the first row of range g, for g up to ``ranges``, among ids sorted by range: bits ``bits`` to ``top`` − 1 of an id are g.
+    """``begins[g]`` = the first row of range g, for g up to ``ranges``, among ids that are sorted by range. Half a warp finds each.
 
-    Half a warp finds each. Bytes: ranges · 4 written.
+    Bytes: ranges · 4 written.
+
+    Constants and parameters as :mod:`.` lists them, and ``begins`` [ranges + 1]; ``ranges``: their number; ``bits``, ``top``: bits ``bits`` to
+    ``top`` − 1 of an id are its range.
     """
 
     def bound_ranges(
@@ -129,7 +137,10 @@ def bound_ranges(*, key: str) -> Any:
 
 @jit.kernel
 def number_rows(*, row_index: str, vector: int) -> Any:
-    """``places[r] = r``, ``vector`` neighbouring ones by a thread. Bytes: rows · place written."""
+    """``row_indices[r] = r``. A thread stores ``vector`` neighbouring ones. Bytes: rows · row_index written.
+
+    Constants and parameters as :mod:`.` lists them, and ``row_indices`` [rows].
+    """
     row_index_type, store = jit.SCALARS[row_index], STORE[vector]
 
     def number_rows(
@@ -154,7 +165,9 @@ def number_rows(*, row_index: str, vector: int) -> Any:
 def expand_offsets(*, offset: str, index: str) -> Any:
     """``ids[r]`` = the segment s with ``offsets[s] ≤ r < offsets[s + 1]``; −1 before the first offset, ``segments`` from the last one on.
 
-    A binary search each. Bytes: rows · index written.
+    A thread makes a binary search for each row. Bytes: rows · index written.
+
+    Constants and parameters as :mod:`.` lists them, and ``offset``: the type of offsets; ``offsets_step``: elements from one offset to the next.
     """
     index_type = jit.SCALARS[index]
 
@@ -171,9 +184,11 @@ def expand_offsets(*, offset: str, index: str) -> Any:
 
 @jit.kernel
 def first_rows(*, index: str, row_index: str) -> Any:
-    """``firsts[r]`` = the first row that has the id of row r, for ids in order; −1 where that is below 0, ``rows`` where it is ``limit`` or more.
+    """``firsts[r]`` = the first row that has the id of row r, for ids in order; −1 where the id is below 0, ``rows`` where it is at least ``limit``.
 
-    A binary search each. Bytes: rows · (index + place).
+    A thread makes a binary search for each row. Bytes: rows · (index + row_index).
+
+    Constants and parameters as :mod:`.` lists them, and ``firsts`` [rows]: of type ``row_index``; ``limit``: an id.
     """
     row_index_type = jit.SCALARS[row_index]
 

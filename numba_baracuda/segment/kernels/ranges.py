@@ -1,4 +1,4 @@
-"""The fold of rows that lie range by range of their ids: the states of a range's segments in shared memory."""
+"""The fold of rows that are partitioned by range of ids. The states of a range's segments are in shared memory."""
 
 from typing import Any
 
@@ -26,10 +26,12 @@ HEAD, TAIL, MIDDLE = 0, 1, 2
 
 @jit.kernel
 def split_ranges() -> Any:
-    """Parts of at most ``part`` rows that ranges are folded in, from where their rows begin; a thread for each range.
+    """Cuts the rows of each range into splits of at most ``split_rows`` rows; one thread for each range. Bytes: ranges · 4 read by every block.
 
-    Range g has one part at least, and parts ``parts[g]`` to ``parts[g + 1]`` − 1 of all; ``owners[p]`` = the range of part p. ``split[g]`` counts the
-    parts of earlier ranges that have several, and ``carried[0]`` the carries of all parts of these. Bytes: ranges · 4 read by every block.
+    Parameters: ``begins`` [ranges + 1]: the first row of each range, and the end of the last; ``split_offsets`` [ranges + 1]: the first split of each
+    range, which has one at least, and the number of splits; ``range_of_split`` [splits]: the range of each split; ``carry_offsets`` [ranges]: splits
+    of earlier ranges that have several; ``carry_count`` [1]: carries of all ranges that have several splits; ``ranges``: their number;
+    ``split_rows``: rows.
     """
     total, scan = block_reduce(SUM, int32, THREADS), block_scan(SUM, int32, THREADS, exclusive=True)
 
@@ -76,18 +78,23 @@ def split_ranges() -> Any:
 
 @jit.kernel
 def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: bool, single: bool, vector: int, lanes: int, dims: int) -> Any:
-    """Folds the rows of one part of a range into the states of the range's segments in shared memory.
+    """Folds the rows of one split of a range into the states of the range's segments, in shared memory.
 
-    Range g are the ids that are g without their low ``RANGE_BITS`` bits; its rows lie from ``begins[g]`` on, in any order of their ids, and row r is
-    ``input[places[r]]`` if ``placed``, else ``input[r]``. Of a ``single`` range the rows are all there are, and ids outside it are left out; of
-    several they are split as ``split_ranges`` says.
+    Range g is the ids that are g without their low ``RANGE_BITS`` bits. Its rows begin at ``begins[g]``; inside the range ids are in any order.
 
-    Tile by tile the block puts rows in the order of their segments, stably. A group of ``lanes`` lanes, each with ``vector`` columns, then takes an
-    equal share of them, several rows in flight, and adds every run that ends in it to its segment's state; the group in which a run begins adds what
-    later groups have of it, in order. So the order of every fold is fixed by the rows and the size of parts. A range of one part is stored, empty
-    segments as ``empty``; each of several parts leaves a carry for every segment. Dynamic shared memory: ``RANGE_WORDS`` words, a state for every
-    segment and column, and one for every thread and column. Bytes: rows · (index + place + columns · value) read, columns · result written a segment.
-    Method: partition, then aggregate, as in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore processors" (DaMoN 2011).
+    Tile by tile the block orders rows by segment, stably. Each group of ``lanes`` lanes, each with ``vector`` columns, then takes an equal share of
+    the tile, and adds each run that ends in it to its segment's state. The group in which a run begins adds what later groups have of it, in order.
+    So rows and ``split_rows`` fix the order of every fold. A range of one split is stored, empty segments as ``empty``; each of several splits leaves
+    a carry for every segment. Dynamic shared memory: ``RANGE_WORDS`` words, a state for every segment and column, and one for every thread and
+    column. Bytes: rows · (index + row_index + columns · value) read, columns · result written for each segment. Method: partition, then aggregate, as
+    in Ye, Ross and Vesdapunt, "Scalable aggregation on multicore processors" (DaMoN 2011).
+
+    Constants and parameters as :mod:`.` lists them, and those of :func:`split_ranges`:
+
+    * ``permuted``: whether row r is ``input[permutation[r]]``; else it is ``input[r]``
+    * ``single``: whether one range has all rows. Then ``begins``, ``split_offsets``, ``carry_offsets`` and ``range_of_split`` are any address, and
+      ids outside the range are dropped
+    * ``ranges``: their number; ``split_rows``: rows of a split; ``splits``: splits of a ``single`` range
     """
     fold, rank = run_states_of(monoid, value, vector, result), ranker_of(RANGE_ROUNDS)
     element, state_type, scalars = jit.SCALARS[value], fold.state_type, fold.scalars
@@ -112,7 +119,7 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
 
     @jit.device
     def append_run(shared_states: Any, slot: Any, states: Any, scratch: Any) -> None:
-        """A run joins its segment's state from the right."""
+        """Combines the state of a segment with that of a run, which comes after it."""
         get(shared_states, slot, scratch)
         combine_left(states, scratch)
         put(shared_states, slot, states)

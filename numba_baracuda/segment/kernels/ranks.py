@@ -19,10 +19,9 @@ WARPS = THREADS // 32
 
 @functools.cache
 def ranker_of(rounds: int) -> Any:
-    """``rank(counters, first, keys, ranks)`` for ``rounds`` rows a lane: row k · 32 + lane of the warp has key ``keys[k]``.
+    """``rank(counters, first, keys, ranks)`` for ``rounds`` rows a lane: row k · 32 + lane of the warp has key ``keys[k]``; a negative key is no row.
 
-    There is no row where that is negative. ``counters[first + key]``, of uint16 in shared memory and 0 at first, are the warp's own and count its
-    rows in the end.
+    ``counters[first + key]`` are the warp's own, uint16 in shared memory, 0 at first; in the end they hold the number of rows of each key.
     """
 
     @jit.device
@@ -44,7 +43,10 @@ def ranker_of(rounds: int) -> Any:
 
 @jit.device
 def scan_counters(pairs: Any, pair: Any, width: Any, base: Any) -> None:
-    """Counters of two neighbouring keys, as uint32, warp by warp ``width`` apart: each becomes ``base`` and those before it."""
+    """Replaces the counters of two neighbouring keys, packed as uint32, by ``base`` and the counters of the warps before: an exclusive scan.
+
+    Counters of one warp and the next are ``width`` words apart.
+    """
     own = cuda.local.array(WARPS, uint32)
     for w in range(WARPS):
         own[w] = pairs[uint32(pair + w * width)]
@@ -56,7 +58,7 @@ def scan_counters(pairs: Any, pair: Any, width: Any, base: Any) -> None:
 
 @jit.device
 def counters_sum(pairs: Any, pair: Any, width: Any) -> Any:
-    """The sum of the same counters."""
+    """The sum over all warps of the same counters."""
     total = uint32(0)
     for w in range(WARPS):
         total = uint32(total + pairs[uint32(pair + w * width)])
@@ -65,6 +67,6 @@ def counters_sum(pairs: Any, pair: Any, width: Any) -> Any:
 
 @jit.device
 def clear_counters(pairs: Any, pair: Any, width: Any) -> None:
-    """The same counters become 0."""
+    """Sets the same counters to 0."""
     for w in range(WARPS):
         pairs[uint32(pair + w * width)] = uint32(0)

@@ -1,4 +1,4 @@
-"""Row-wise kernels: scatter, fill, finish; and two over the ids alone: counts and the first fault."""
+"""Kernels that work row by row: scatter, fill and finish; and two that read ids alone: counts and the first fault."""
 
 import functools
 from typing import Any
@@ -30,9 +30,9 @@ def rows_launch(threads: int, vector: int, rows_a_group: int) -> Any:
 
 @functools.cache
 def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: bool, contiguous: bool = False) -> Any:
-    """``position(columns, chunks)``: the first row of a group and the first column of a lane.
+    """``group_position(columns, chunks)``: the first row of a group and the first column of a lane.
 
-    A group's rows are ``threads // lanes`` apart, or follow each other if ``together``. ``cut`` says whether rows are cut into chunks.
+    A group's rows are neighbours if ``contiguous``, else ``threads // lanes`` rows apart. ``cut`` says whether rows are cut into chunks.
     """
     groups = threads // lanes
 
@@ -49,9 +49,9 @@ def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: b
 
 @functools.cache
 def ids_loader_of(index: str, row_index: str, count: int, stride: int) -> Any:
-    """``find(ids, permutation, first, rows, ids_step, batch_ids, places)``: ids of the ``count`` rows that a group takes, ``apart`` from each other.
+    """``load_row_ids(ids, permutation, first, rows, ids_step, batch_ids, row_indices)`` loads the ids of ``count`` rows, ``stride`` rows apart.
 
-    Behind the last row they are −1. Unless ``place`` is "", also where they lie: row r is row ``permutation[r]`` of the operands.
+    Behind the last row an id is −1. Unless ``row_index`` is "", it also loads which rows of the operands they are, ``permutation[r]`` of row r.
     """
     index_type, row_index_type, permuted = jit.SCALARS[index], jit.SCALARS[row_index or "i32"], row_index != ""
 
@@ -68,10 +68,10 @@ def ids_loader_of(index: str, row_index: str, count: int, stride: int) -> Any:
 
 @functools.cache
 def updates_of(update: str, value: str, vector: int) -> Any:
-    """``change(output, at, batch, first)``: ``vector`` elements into the output, which is of the accumulator's type, each by one atomic update.
+    """``change(output, at, batch, first)`` updates ``vector`` elements of the output, which is of the accumulator's type, each by one atomic.
 
-    Sums of float32 go by as many as fit one access. Greatest and least elements are looked up first, and updated only where they may change
-    something: most do not.
+    Sums of float32 go by as many elements as one vectorized atomic takes. For max and min the lane loads the element first, and updates it only where
+    that may change something: most do not.
     """
     wide, widen = accumulator_type(value), conversions_of(value)[0]
     if update == "add":
@@ -113,7 +113,7 @@ def updates_of(update: str, value: str, vector: int) -> Any:
 
     @jit.device
     def beaten(x: Any, word: Any) -> Any:
-        """Whether an update by x would leave what these bits say."""
+        """Whether an update by x would leave the element that has these bits as it is."""
         current = from_bits(word)
         return (x < current if is_max else x > current) or bits(x) == word
 
@@ -140,11 +140,13 @@ def scatter_rows(
     *, update: str, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = ScatterRows.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``output[ids[r]]`` is updated by ``input[r]`` atomically, in no fixed order; rows whose id is outside ``[low, high)`` are left out.
+    """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
 
-    ``update`` is add, mul, max or min; the output is of the accumulator's type, and floats for max and min are as ``device.red_max`` keeps them. A
-    group takes ``items_per_thread`` rows, all loads before the first update; the input is streamed, so that the output stays in L2.
+    A group takes ``items_per_thread`` rows and issues all loads before the first update. The input is streamed, so that the output stays in L2.
     Bytes: rows · (columns · value + index) read, as many updated.
+
+    Constants and parameters as :mod:`.` lists them, and ``update``: add, mul, max or min. ``output`` [segments, columns] is of the accumulator's
+    type; floats for max and min are encoded as in ``device.red_max``. ``low``, ``high``: ids, the bounds of this pass.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, offset_of, update_output = LOAD_STREAM[vector], strided_offset_of(dims), updates_of(update, value, vector)
@@ -182,7 +184,10 @@ def scatter_rows(
 def fill_rows(
     *, value: str, vector: int, lanes: int, cut: bool, dims: int, threads_per_block: int = RowWise.threads_per_block
 ) -> Any:  # fmt: skip
-    """``output[low + r] = fill`` for every row. Bytes: rows · columns · value written."""
+    """``output[low + r] = fill`` for every row r. Bytes: rows · columns · value written.
+
+    Constants and parameters as :mod:`.` lists them, and ``low``: the first row; ``fill``: a number.
+    """
     offset_of, write_empty = strided_offset_of(dims), blank_writer(value, vector)
     group_position = position_of(threads_per_block, lanes, vector, 1, cut)
 
@@ -203,10 +208,13 @@ def finish_rows(
     *, monoid: str, value: str, source_value: str, coded: str, count: str, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block,
 ) -> Any:  # fmt: skip
-    """``output[s] = finish(source[s], counts[s])``, or ``empty`` where there was nothing; source and output may be the same memory.
+    """``output[s] = finish(source[s], counts[s])``, or ``empty`` where segment s has no rows; source and output may be the same memory.
 
-    ``held`` is the source's type, which ``coded`` says is as ``device.red_max`` ("max") or ``red_min`` leaves it: then it tells itself what is empty.
-    Else ``counts`` do, or, where ``count`` is "", nothing is. Bytes: segments · columns · (held + value), and the counts.
+    Bytes: segments · columns · (source_value + value), and the counts.
+
+    Constants and parameters as :mod:`.` lists them, where ``rows`` are segments, and ``source_value``: the element type of the source; ``coded``:
+    "max" or "min" where ``device.red_max`` or ``red_min`` has encoded it, so that the source itself tells which segments are empty, else "". Where
+    ``coded`` is "" the counts tell, or, where ``count`` is "", no segment is empty.
     """
     element, wide = jit.SCALARS[value], accumulator_type(value)
     source_type = jit.SCALARS["u" + str(8 * BY_NAME[source_value].itemsize)] if coded else jit.SCALARS[source_value]
@@ -240,9 +248,11 @@ def finish_rows(
 
 @jit.kernel
 def count_ids(*, index: str, count: str) -> Any:
-    """``counts[s]`` += the rows whose id is s; ids outside ``[0, segments)`` are dropped. One addition for all lanes of a warp that hold the same id.
+    """Adds to ``counts[s]`` the number of rows whose id is s. Lanes of a warp that hold the same id share one addition.
 
-    Exact and independent of order, as the counts are integers. Bytes: rows · index read, and one atomic a distinct id a warp.
+    Counts are integers, so they are exact in any order. Bytes: rows · index read, and one atomic for each distinct id of a warp.
+
+    Constants and parameters as :mod:`.` lists them.
     """
     index_type, count_type = jit.SCALARS[index], jit.SCALARS[count]
 
@@ -263,9 +273,12 @@ def count_ids(*, index: str, count: str) -> Any:
 
 @jit.kernel
 def first_fault(*, index: str, ordered: bool) -> Any:
-    """``fault[0]`` = the first row whose id is outside ``[0, segments)``; if ``ordered``, ``fault[1]`` = the first whose id is less than the last.
+    """``fault[0]`` = the first row whose id is outside [0, segments); if ``ordered``, ``fault[1]`` = the first whose id is less than the one before.
 
-    Both hold a large number beforehand and keep it when there is no fault. Bytes: rows · index read.
+    Bytes: rows · index read.
+
+    Constants and parameters as :mod:`.` lists them, and ``ordered``: whether ids should ascend; ``fault`` [2]: a large number in both before the
+    launch, which stays where there is no fault.
     """
 
     def first_fault(

@@ -1,4 +1,4 @@
-"""States of a fold in a lane's registers, and where they are kept between lanes and launches."""
+"""States of runs in a lane's registers, and how they are saved for other lanes and launches."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ...runtime import jit
 class RunStates:
     """Device functions of one monoid on one element type, for ``vector`` columns a lane.
 
-    A lane keeps its states in a local array, column by column. In the arrays of edges and carries the scalars of a lane lie ``step`` elements apart.
-    Results are of type ``result`` and lie side by side where there are several; ``access`` is the width of their stores, in elements.
+    A lane has its states in a local array [vector, scalars of a state]. In the arrays of edges and carries the scalars of one lane are ``step``
+    elements apart. Results are of type ``result``, contiguous where there are several; a store has ``store_vector`` elements.
     """
 
     def __init__(self, name: str, value: str, vector: int, store_vector: int, result: str) -> None:
@@ -37,14 +37,14 @@ class RunStates:
 
         @jit.device
         def reset(states: Any) -> None:
-            """Every column's state becomes the identity."""
+            """Sets every column's state to the identity."""
             for v in range(vector):
                 for w in range(width):
                     states[v * width + w] = state_type(identity[w])
 
         @jit.device
         def begin_run(states: Any, position: Any) -> None:
-            """Every column's state becomes that of a run whose first row has this place."""
+            """Sets every column's state to that of a run whose first row is at ``position``."""
             reset(states)
             if uses_positions:
                 for v in range(vector):
@@ -52,7 +52,9 @@ class RunStates:
 
         @jit.device
         def add_row(states: Any, elements: Any, other_elements: Any, at: Any, position: Any) -> None:
-            """Folds a row, ``elements[at : at + vector]``, into the states; ``others`` is its second array, or any, ``position`` its place."""
+            """Folds the row ``elements[at : at + vector]`` into the states. ``other_elements`` is the second array of a monoid of pairs, else any
+            array; ``position`` is the position of the row.
+            """
             for v in range(vector):
                 other = state_type(1)
                 if paired:
@@ -63,25 +65,25 @@ class RunStates:
 
         @jit.device
         def append_row(states: Any, elements: Any, other_elements: Any, at: Any, position: Any) -> None:
-            """``enter`` for the next row of a run that has begun."""
+            """``add_row`` for a row of a run that ``begin_run`` has begun."""
             for v in range(vector):
                 put(states, v * width, 1, append(get(states, v * width, 1), widen(elements[at + v]), position_code(position)))
 
         @jit.device
         def combine_right(states: Any, other_states: Any, base: Any, step: Any) -> None:
-            """Folds states kept elsewhere into these, from the right."""
+            """Combines these states with saved ones, which come after them."""
             for v in range(vector):
                 put(states, v * width, 1, combine(get(states, v * width, 1), get(other_states, base + v * width * step, step)))
 
         @jit.device
         def combine_left(states: Any, other_states: Any) -> None:
-            """Folds other states into these, from the left."""
+            """Combines these states with other ones, which come before them."""
             for v in range(vector):
                 put(states, v * width, 1, combine(get(other_states, v * width, 1), get(states, v * width, 1)))
 
         @jit.device
         def store_result(output: Any, at: Any, states: Any, count: Any, correction: Any) -> None:
-            """Stores the results of ``count`` rows, from which a corrected monoid takes the correction; ``at`` counts columns."""
+            """Stores the results of ``count`` rows at column ``at``. A corrected monoid's ``finish`` gets the count less the correction."""
             result = cuda.local.array(result_elements, result_type)
             corrected_count = state_type(count)
             if corrected:
@@ -100,7 +102,7 @@ class RunStates:
         def save_run(
             ids: Any, counts: Any, saved_states: Any, entry: Any, base: Any, step: Any, leads: Any, identifier: Any, count: Any, states: Any
         ) -> None:
-            """Keeps a run: its states from every lane, its id and count from the one that leads."""
+            """Saves a run as entry ``entry``: each lane its states from element ``base`` on, the lane that ``leads`` the id and the count."""
             for k in range(scalars):
                 saved_states[base + k * step] = states[k]
             if leads:
@@ -114,6 +116,6 @@ class RunStates:
 
 @functools.cache
 def run_states_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0) -> RunStates:
-    """The one :class:`Fold` for these, so that kernels share its functions. By default accesses are as wide as the results of a lane allow."""
+    """The one :class:`RunStates` for these, so that kernels share its functions. By default stores are as wide as the results of a lane allow."""
     result_elements = vector * typed_monoid(monoid, value).results
     return RunStates(monoid, value, vector, store_vector or min(BY_NAME[result].vector, result_elements & -result_elements), result)

@@ -1,4 +1,4 @@
-"""What a gradient makes of the elements that a row, its segment and a fold hold."""
+"""What a gradient makes of an element, given the elements of its row and its segment."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ...runtime import jit
 
 @functools.cache
 def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
-    """``pulled(x, w, g, y, at, folded, kept, where, row)``: an element of the output.
+    """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output.
 
-    It is made of ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]`` as memory holds them, of the row's place, and of p and q: results side by side at ``at``
-    in ``folded``, or for a guarded gradient ``kept[where]`` and the next, and only where y wants them; ``ordinary`` ones never do.
+    The vjp gets ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]``, which are of the element type, the row's position, and p and q. These are contiguous:
+    from ``batch_folded[at · results]`` on, or, for a guarded gradient, from ``folded[folded_index]`` on and only where y is not a normal number; a
+    ``normal`` function takes every y for one.
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     widen, narrow = conversions_of(value)
