@@ -1,4 +1,4 @@
-"""The functional form of the family: arrays become views, views a descriptor, and its plan is run."""
+"""The functional form of the family: views of the arrays, a descriptor of the views, and a run of its plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _rows(view: View, op: Op) -> tuple[int, int]:
 
 
 def _number_of_segments(op: Op, given: Any, index: OrderedIds | None) -> Any:
-    """The number that the caller gave, or that of the index; they may not differ."""
+    """The number that the caller gave, or that of the index; the two may not differ."""
     if given is not None and type(given) is not int:
         given = whole(op.name, "num_segments", given, 0)
     if index is None:
@@ -70,7 +70,7 @@ def _describe(
 
 
 def call(op: Op, describe: Describe, labels: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
-    """Views, plan, output, run. ``chosen`` is a key of the options."""
+    """Views, plan, output, run. ``labels`` name op and operand for errors; ``chosen`` is a key of the options."""
     index = given[-1] if isinstance(given[-1], OrderedIds) else None
     views = [arrays.read(array, at) for array, at in zip(given[:-1], labels, strict=False)]
     views.append(index.view_of("segment_ids") if index is not None else arrays.read(given[-1], labels[len(given) - 1]))
@@ -95,7 +95,7 @@ def call(op: Op, describe: Describe, labels: Sequence[Any], given: Sequence[Any]
 
 
 def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[..., Any]:
-    """The function of an op: its inputs in their order, then the number of segments unless an input tells it. ``describe`` makes its descriptors."""
+    """The function of an op: its inputs in order, then the number of segments unless an input has it. ``describe`` makes its descriptors."""
     *inputs, output = op.operands
     labels = [(op.name, operand.name, "") for operand in op.operands]
     from_input = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])

@@ -79,17 +79,17 @@ class SegmentDescriptor(Described):
 
     @property
     def count_type(self) -> str:
-        """An integer that holds the rows of one segment."""
+        """An integer type that holds the number of rows of a segment."""
         return "i32" if self.num_inputs < 1 << 31 else "i64"
 
     @property
     def row_index_type(self) -> str:
-        """An integer that holds a row's place."""
+        """An integer type that holds the index of a row."""
         return self.count_type
 
     @property
     def key_type(self) -> str:
-        """An integer that holds an id, or the number of segments in its stead."""
+        """An integer type that holds an id, and the number of segments."""
         return "i32" if self.limit < (1 << 31) - 1 else "i64"
 
     @property
@@ -111,7 +111,7 @@ class SegmentDescriptor(Described):
         return self.result or (*op.traits["results"], self.element)[0]
 
     def identity(self, op: Op) -> float:
-        """What the fold of nothing is, in the element's range if that is one of integers."""
+        """What the fold of no rows is, within the element's range where that is one of integers."""
         found, (least, greatest) = self.monoid(op).identity[0], BY_NAME[self.element].limits
         if not BY_NAME[self.element].whole:
             return found
@@ -127,7 +127,7 @@ class SegmentDescriptor(Described):
         return int(number) if BY_NAME[self.result_of(op)].whole else float(number)
 
     def counted(self, op: Op) -> bool:
-        """Whether the result of a segment wants its count, be it only to tell that it is empty."""
+        """Whether the result of a segment needs its count, if only to tell whether the segment is empty."""
         monoid = self.monoid(op)
         return monoid.counts or monoid.width > 1 or self.empty_value(op) != self.identity(op)
 
@@ -190,7 +190,7 @@ def needs_segments(op: Op) -> bool:
 
 
 def contiguous(operand: Operand, descriptor: SegmentDescriptor, address: int = 0) -> Layout:
-    """An operand of rank 1 or 2, its rows side by side."""
+    """A contiguous operand of rank 1 or 2."""
     shape = tuple(getattr(descriptor, axis) for axis in operand.axes)
     return Layout(shape, c_strides(shape), address)
 

@@ -1,4 +1,4 @@
-"""Ids that are used more than once: put in order and counted a single time, for every op of the family, forward and backward."""
+"""Ids that are used more than once: they are sorted and counted a single time, for every op of the family, forward and backward."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _judge(fault: Any) -> None:
 
 
 def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
-    """Ids in order, from ids in order or in any."""
+    """The recipe of ids in order, from ids in order or in any."""
     rows, key, row_index = descriptor.num_inputs, descriptor.key_type, descriptor.row_index_type
     layouts = {"segment_ids": Layout((rows,), ids.strides, ids.ptr % 16)}
     if is_sorted or not rows:
@@ -43,7 +43,7 @@ def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
 
 
 def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
-    """Ids from offsets."""
+    """The recipe of ids from offsets."""
     rows, segments, key, offset = descriptor.num_inputs, descriptor.num_segments, descriptor.key_type, descriptor.index
     spec = kernel_spec("expand_offsets", offset=offset, index=key)
     arguments = {"offsets": "bounds", "ids": "sorted_ids", "rows": rows, "segments": segments, "offsets_step": step}
@@ -82,7 +82,7 @@ class SegmentIndex(OrderedIds):
 
     @classmethod
     def from_offsets(cls, offsets: Any, num_inputs: int | None = None, *, check: bool = False, stream: Any = None) -> SegmentIndex:
-        """The index of rows that lie segment by segment, from the S + 1 places where segments begin and the last one ends (CSR).
+        """The index of rows that lie segment by segment, from the S + 1 rows where segments begin and the last one ends (CSR).
 
         ``offsets`` int32 or int64, ascending. ``num_inputs`` is the number of rows, by default the last offset, which is read from the device: that
         waits. Rows before the first offset or from the last one on belong to no segment.

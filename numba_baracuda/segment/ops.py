@@ -1,4 +1,4 @@
-"""THE TABLE of the segment family: an op is a row."""
+"""The table of the segment family: an op is a row."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BROADCAST = Variant("broadcast", True, recipes.broadcast, recipes.too_many)
 
 @dataclass(frozen=True)
 class Row:
-    """What tells one fold from another: its formula and its gradient's, and what the gradient is given besides ids; "" and nothing without one."""
+    """What tells one fold from another: its formula, that of its gradient, and the operands of the gradient besides ids; "" and () without one."""
 
     name: str
     kinds: tuple[int, ...]  #: numbers in ``SegmentKind``: of the sorted op, its gradient if it has one, and the same of the unsorted op
@@ -195,7 +195,7 @@ def _names(row: Row) -> list[str]:
 
 
 def _named(variant: Variant) -> Variant:
-    """The same, with a result that is not the usual one told in SKUs."""
+    """The same variant. Its name in SKUs says which result it has, unless that is the default."""
 
     def named(op: Op, descriptor: SegmentDescriptor, target: Target) -> str:
         result = descriptor.result_of(op)
@@ -210,8 +210,8 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     where = " over segment_ids[n] = s"
     monoid = row.monoid or row.name
     traits = {"ordered": ordered, "monoid": monoid, "narrow": dict(row.narrow), "gradient": row.name, "empty": row.empty[0 if ordered else 1]}
-    spreads = ROWS_OUTPUT in row.forward
-    if spreads:
+    to_rows = ROWS_OUTPUT in row.forward
+    if to_rows:
         variants: tuple[Variant, ...] = (BROADCAST,)
     elif ordered:
         variants = (SORTED, PERMUTED)
@@ -226,7 +226,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
         keywords = row.keywords + (row.backward_keywords if backward else ())
         more = {"keywords": keywords, "results": row.results, "notes": _notes(row, ordered, backward), "backward": backward}
         elements = FLOATS if backward else row.elements
-        gradient = {"gradient": f"{row.name}_backward"} if spreads and backward else {}
+        gradient = {"gradient": f"{row.name}_backward"} if to_rows and backward else {}
         return OPS.add(
             Op(
                 name, KINDS.parse(name), OpCategory.SEGMENT_OPS, "segment", formula, operands, variants, elements, ("i32", "i64"),

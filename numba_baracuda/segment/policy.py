@@ -53,7 +53,7 @@ class FoldTiles(Policy):
 
 @dataclass(frozen=True)
 class FoldNarrow(Policy):
-    """``fold_narrow``: a warp walks a tile of rows that lie side by side, each thread its own rows."""
+    """``fold_narrow``: a warp walks a tile of contiguous rows, each thread its own rows."""
 
     threads_per_block: int = compiled(128, THREADS)
     items_per_thread: int = chosen(8, 8, 16)  #: neighbouring rows that a thread takes at a time, so that 16-byte accesses fit; 0 where rows are wider
@@ -77,7 +77,7 @@ class FoldGaps(Policy):
 class FoldCarries(Policy):
     """``fold_carries``: a group of threads for each run that crosses row blocks."""
 
-    threads_per_block: int = compiled(1024, THREADS)  # all that a block can have, since one block joins the longest run
+    threads_per_block: int = compiled(1024, THREADS)  # all that a block can have, since one block combines the longest run
     items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: carries whose loads a thread issues before it uses the first
     vector_bytes: int = chosen(16, 4, 8, 16)  #: of the states that a thread has; a block of so many threads has few registers
     min_blocks_per_multiprocessor: int = 1
@@ -98,7 +98,7 @@ class FoldBins(Policy):
 
 @dataclass(frozen=True)
 class FoldRanges(Policy):
-    """``fold_ranges``: a block folds a part of the rows of one range of ids, in shared memory."""
+    """``fold_ranges``: a block folds a split of the rows of one range of ids, in shared memory."""
 
     threads_per_block: int = fixed(PerId.threads_per_block)
     items_per_thread: int = fixed(8)  #: rows that a thread ranks at a time
@@ -128,7 +128,7 @@ class FindSpecial(Policy):
 
 @dataclass(frozen=True)
 class GatherRows(Policy):
-    """``gather_rows``: a group of threads copies rows that lie apart."""
+    """``gather_rows``: a group of threads copies rows in the order of the ids."""
 
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: rows, all loads before the first store
     indexed_row_bytes: int = 128  #: bytes of a row that are worth a walk in the order of an index
@@ -148,12 +148,12 @@ class GatherFlat(Policy):
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: pieces, all loads before the first store
     tile_elements: int = chosen(8192, 2048, 4096, 8192, 16384)  #: that a block writes, as near as whole rows allow
-    max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: of more a product and a shift no longer divide a tile's places exactly
+    max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: of more a product and a shift no longer divide a tile's offsets exactly
 
 
 @dataclass(frozen=True)
 class Elements(Policy):
-    """``gather_elements`` and ``broadcast_to_elements``: rows are single elements that lie side by side."""
+    """``gather_elements`` and ``broadcast_to_elements``: rows are single elements, which are contiguous."""
 
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(2, (1, 2, 4, 8))  #: pieces of 16 bytes
@@ -261,7 +261,7 @@ def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMon
 
 
 #: what a thread of ``fold_tiles`` takes of the 65536 registers of a multiprocessor: by itself, for each scalar of 4 bytes in a state, and for each
-#: 4 bytes and each place of a row in flight
+#: 4 bytes and each index of a row in flight
 _REGISTERS, _OWN, _PER_SCALAR, _MOST_BLOCKS = 65536, 72, 3, 5
 
 

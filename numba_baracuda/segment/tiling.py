@@ -1,4 +1,4 @@
-"""How rows and columns are dealt to lanes: geometry that kernels and their launches share. Imports no numba."""
+"""How lanes share out rows and columns: geometry that kernels and their launches share. Imports no Numba."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Tiling:
 
     @classmethod
     def of(cls, policy: FoldTiles, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
-        """For the fold: a tile short enough that every multiprocessor gets full blocks, where there are that many rows."""
+        """For the fold: tiles short enough that every multiprocessor gets full blocks, where there are that many rows."""
         shape = cls(rows, columns, vector, policy.max_tile_rows, policy.threads_per_block, policy.max_group_threads)
         wanted, step = policy.grid_blocks_per_multiprocessor * multiprocessors * shape.groups, FoldTiles.items_per_thread
         return replace(shape, tile=min(policy.max_tile_rows, ceil_div(max(1, ceil_div(rows * shape.chunks, wanted)), step) * step))
 
     @classmethod
     def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int) -> Tiling:
-        """For the fold of narrow rows: a warp is a group and takes so many rows a lane at a time."""
+        """For the fold of narrow rows: a warp is a group, and walks 32 · items_per_thread rows at a time."""
         step, warps = 32 * policy.items_per_thread, policy.threads_per_block // 32
         steps = max(1, ceil_div(rows, policy.grid_blocks_per_multiprocessor * multiprocessors * warps * step))
         return cls(rows, 32, 1, min(policy.max_tile_steps, steps) * step, policy.threads_per_block)
@@ -65,7 +65,7 @@ class Tiling:
 
     @property
     def lanes(self) -> int:
-        """As many as the columns need, or an even share of them, so that few lanes of a block are idle."""
+        """As many lanes as the columns need, or an even share of them, so that few lanes of a block are idle."""
         return lanes_for(ceil_div(self.columns, self.vector), self.threads, self.widest)
 
     @property
@@ -82,7 +82,7 @@ class Tiling:
 
     @property
     def entries(self) -> int:
-        """Carries: the first and the last run of every row block."""
+        """The number of carries: the first and the last run of every row block."""
         return 2 * self.row_blocks
 
     @property
@@ -91,12 +91,12 @@ class Tiling:
         return self.row_blocks * self.chunks, self.threads, 0
 
     def persistent_launch(self, policy: BroadcastToRows, multiprocessors: int) -> tuple[int, int, int]:
-        """The same for blocks that take turns at the rows, fewer of a group where multiprocessors would be idle."""
+        """The same for blocks that walk the rows in a grid-stride loop; groups have fewer rows where multiprocessors would be idle."""
         rounds = max(1, min(policy.rows_per_group // self.tile, self.row_blocks // (policy.grid_blocks_per_multiprocessor * multiprocessors)))
         return ceil_div(self.row_blocks, rounds) * self.chunks, self.threads, 0
 
     def fold_launch(self, segments: int) -> tuple[int, int, int]:
-        """The same with the blocks that look for gaps behind the others."""
+        """The same, and behind them the blocks that look for gaps."""
         blocks, threads, shared = self.launch
         return blocks + gap_blocks(segments, threads), threads, shared
 
@@ -111,24 +111,24 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
 
 
 def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
-    """Rows that a block of the flat gather writes: together a multiple of ``vector`` elements, and about ``tile_elements``."""
+    """Rows that a block of the flat gather writes: a multiple of ``vector`` elements in all, and about ``tile_elements``."""
     return ceil_div(tile_elements, columns * vector) * vector
 
 
 def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:
-    """Blocks, threads and shared bytes where a thread copies ``items`` times ``share`` single elements."""
+    """Blocks, threads and shared bytes where a thread copies ``items`` times ``lane_items`` single elements."""
     return ceil_div(rows, items * threads * lane_items), threads, 0
 
 
 def gap_blocks(segments: int, threads: int) -> int:
-    """Blocks that look for long gaps, one thread for every ``GAP`` segments."""
+    """Blocks that look for long gaps, with one thread for every ``GAP`` segments."""
     return ceil_div(ceil_div(segments, GAP), threads)
 
 
 def vector_for(itemsize: int, columns: int, *operands: tuple[int, tuple[int, ...]]) -> int:
-    """The widest access, in elements, that every operand allows; a place is (address, row and column strides in elements).
+    """Elements of the widest load or store that every operand allows. An operand is (address, row and column strides in elements).
 
-    A vector needs neighbouring columns, and rows and addresses that are multiples of its length.
+    A vector needs contiguous columns, and rows and addresses that are multiples of its length.
     """
     vector = max(1, tuned(RowWise()).vector_bytes // itemsize)
     while vector > 1:

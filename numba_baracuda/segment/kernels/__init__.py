@@ -5,7 +5,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 
 | kernel | what it does |
 |---|---|
-| :func:`fold_tiles`, :func:`fold_narrow` | fold the runs of ids in order, lanes beside each other have columns or rows |
+| :func:`fold_tiles`, :func:`fold_narrow` | fold the runs of ids in order; lanes share out the columns, or the rows |
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |

@@ -165,7 +165,7 @@ def fold_carries(
                         states,
                     )
                 cuda.syncthreads()
-                # the parts are joined in two rounds, ``bundle`` of them by one group in the first
+                # the partials are combined in two rounds; in the first each group combines ``bundle`` of them
                 begin = group * bundle
                 reset(states)
                 count = int64(0)

@@ -1,4 +1,4 @@
-"""Recipes: from a descriptor and layouts to launches. Pure functions; importing them imports no numba."""
+"""Recipes: from a descriptor and layouts to launches. They are pure functions, and importing them imports no Numba."""
 
 from .bins import bins, many
 from .broadcast import broadcast, too_many

@@ -27,7 +27,7 @@ def _shared_bytes(op: Op, descriptor: SegmentDescriptor, vector: int, lanes: int
 
 
 def many(op: Op, descriptor: SegmentDescriptor) -> str | None:
-    """Why the states of all segments are not kept in shared memory."""
+    """Why the states of all segments are not in shared memory."""
     if descriptor.num_inputs >= 1 << 31:
         return "counts rows in 32 bits"
     fits = _shared_bytes(op, descriptor, 1, min(32, max(descriptor.embedding_dim, 1))) <= tuned(FoldBins()).shared_bytes_per_block
@@ -35,7 +35,7 @@ def many(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def bins(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """A carry for every segment and row block, then the carries of each segment in order."""
+    """One launch leaves a carry for every segment and row block; another combines the carries of each segment, in order."""
     value, index, n, columns, segments = (
         descriptor.element, descriptor.index, descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments,
     )  # fmt: skip

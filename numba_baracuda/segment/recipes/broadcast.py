@@ -1,4 +1,4 @@
-"""Gradients of folds that round, choose or multiply, and softmax: a fold first, if one is wanted, then its results go back to the rows."""
+"""Gradients of folds that round, choose or multiply, and softmax: a fold, if the gradient needs one, whose results are then broadcast to the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
 
 
 def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
-    """Why positions cannot be told apart: they are kept as numbers of the accumulator's type."""
+    """Why the fold cannot tell positions apart, which are numbers of the accumulator's type."""
     most = BY_NAME[descriptor.element].distinct_positions
     if gradient_of(op, descriptor).uses_positions and descriptor.num_inputs >= most:
         return f"tells fewer than {most} rows apart, and there are {descriptor.num_inputs}"
@@ -35,7 +35,7 @@ def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """The fold that a gradient wants, over ids in order, and its results back to the rows."""
+    """The fold that a gradient needs, over ids in order; then a launch that broadcasts its results to the rows."""
     output, gradient = op.operands[-1].name, gradient_of(op, descriptor)
     n, columns, segments, value = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments, descriptor.element
     if not n * columns:
@@ -75,19 +75,19 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
 
 
 def wide_row() -> int:
-    """Bytes of a row that are worth a walk in the order of a permutation."""
+    """The size in bytes from which on a row is worth a walk in the order of a permutation."""
     return tuned(policy.GatherRows()).indexed_row_bytes
 
 
 def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient) -> Order:
-    """The order in which rows are walked: that of the fold, or, without one, as they lie, unless an index leads along segments of wide rows."""
+    """The order in which the last launch walks the rows: that of the fold, or, without a fold, as they lie, unless an index orders wide rows."""
     if gradient.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= wide_row()):
         return order_of(op, descriptor, layouts, target)
     return as_given(descriptor, layouts)
 
 
 def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold) -> bool:
-    """Whether the few rows that get something are written one by one, over zeros that the fold leaves on its way: ids are not read again."""
+    """Whether the gradient is stored only at the few rows that get one, over zeros that the fold stores, so that ids are not read again."""
     few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= tuned(policy.BroadcastToRows()).min_rows_per_segment * descriptor.num_segments
     return gradient.uses_positions and few and narrow_share(descriptor, fold) > 0 and Rows(descriptor, layouts["d_input"]).is_contiguous(0)
 

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """The value operands of one problem, seen as rows of ``columns`` columns: merged trailing axes, and the columns that a lane takes at a time.
+    """The value operands of one problem, seen as rows of ``columns`` elements, and ``vector``, the columns of a lane.
 
-    These are as many as a 16-byte access to the values takes, or fewer where an operand is not aligned for it. A layout that names no element is of
-    values; elements of another size take several accesses of 16 bytes, or one that is shorter.
+    Trailing axes are merged where their strides allow. A lane has as many columns as a 16-byte load of the values, or fewer where an operand is not
+    aligned for that. A layout that names no element is of values. Elements of another size take several loads or stores of 16 bytes, or one that is
+    shorter.
     """
 
     def __init__(self, descriptor: SegmentDescriptor, *layouts: Layout) -> None:
@@ -39,22 +40,22 @@ class Rows:
         self.dims = len(self.shape)
 
     def spec(self, kernel: str, tiling: Tiling, min_blocks: int = 0, **given: int | str | bool) -> KernelSpec:
-        """A kernel of this family for rows dealt out so; geometry is filled in."""
+        """The spec of a kernel of this family, with the constants that follow from the rows and the tiling."""
         given |= {"vector": self.vector, "lanes": tiling.lanes, "dims": self.dims}
         return kernel_spec(kernel, tiling.threads, min_blocks, **given)
 
     def arguments(self, names: Sequence[str]) -> dict[str, Any]:
-        """Where the rows lie, for the parameters of a kernel that calls the operands so."""
+        """Extents and strides of the rows, by the parameters of a kernel that gives the operands these names."""
         steps = {f"{name}_row": step for name, step in zip(names, self.steps, strict=True)}
         return {"shape": self.shape, **steps, **{f"{name}_strides": strides for name, strides in zip(names, self.strides, strict=True)}}
 
     def within(self, element: str) -> Rows:
-        """The same with accesses that are no wider than 16 bytes for another element, too."""
+        """The same rows, with a vector of at most 16 bytes of another element, too."""
         self.vector = min(self.vector, BY_NAME[element].vector)
         return self
 
     def is_contiguous(self, operand: int) -> bool:
-        """Whether the rows of an operand are contiguous, from a multiple of 16 bytes on, with no gap between them."""
+        """Whether the rows of an operand are contiguous, without gaps between them, and begin at a multiple of 16 bytes."""
         dense = self.strides[operand] == (1,) and self.steps[operand] == self.columns
         return self.dims == 1 and dense and self.addresses[operand] == 0
 
@@ -64,7 +65,7 @@ def kernel_spec(kernel: str, max_threads: int = THREADS, min_blocks: int = 0, **
 
 
 def packed(layout: Layout) -> bool:
-    """Whether ids lie side by side from a multiple of 16 bytes on."""
+    """Whether ids are contiguous and begin at a multiple of 16 bytes."""
     return layout.strides == (1,) and layout.address == 0
 
 
@@ -74,13 +75,13 @@ def ids_step(layouts: dict[str, Layout]) -> int:
 
 
 def scratch(descriptor: SegmentDescriptor, like: Layout) -> Layout:
-    """A row for each segment in the workspace, of the trailing axes of an operand."""
+    """The layout of a row for each segment in the workspace, with the trailing axes of an operand."""
     shape = (descriptor.num_segments, *like.shape[1:])
     return Layout(shape, c_strides(shape))
 
 
 def taken(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> float:
-    """What a monoid wants taken from counts."""
+    """What a monoid takes from counts."""
     return descriptor.correction if monoid.corrected else 0
 
 
@@ -97,7 +98,7 @@ def over_rows(
 ) -> Launch:
     """A launch of a row-wise kernel over ``extent`` rows. The operands of ``rows`` are the kernel's parameters ``names``.
 
-    Of a kernel whose blocks take turns, the policy of these is given, and the ``multiprocessors`` that they should fill.
+    ``persistent`` is the policy of a kernel whose blocks walk the rows in a grid-stride loop; they should fill ``multiprocessors``.
     """
     policy = tuned(RowWise())
     tiling = Tiling(extent, rows.columns, rows.vector, rows_a_group, policy.threads_per_block, policy.max_group_threads)
@@ -110,7 +111,7 @@ def over_rows(
 
 
 def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, index: str, **given: Any) -> Launch:
-    """A launch of a kernel over rows that are single elements side by side, as are their ids."""
+    """A launch of a kernel over single elements, which are contiguous, as are their ids."""
     policy = tuned(Elements())
     threads, lane_items = policy.threads_per_block, max(BY_NAME[value].vector, BY_NAME[index].vector)
     spec = kernel_spec(kernel, threads, value=value, index=index, **given, **constants(policy))
@@ -118,7 +119,7 @@ def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, in
 
 
 def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
-    """Makes ``counts``, the rows of each segment, unless an index brings them."""
+    """Makes ``counts`` [segments], the rows of each segment, unless an index brings them."""
     if descriptor.indexed:
         return [], []
     n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
@@ -132,7 +133,7 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> 
 
 
 def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:
-    """Makes ``offsets`` and ``counts`` of ids in order, of type ``index`` and ``step`` elements apart."""
+    """Makes ``offsets`` and ``counts`` from ids in order, of type ``index``, with ``step`` elements from one to the next."""
     count, segments = descriptor.count_type, descriptor.num_segments
     spec = kernel_spec("bound_segments", key=index, count=count)
     arguments = {"ids": ids, "offsets": "offsets", "counts": "counts", "rows": descriptor.num_inputs, "segments": segments, "ids_step": step}
@@ -144,7 +145,7 @@ FAULT = Slot("fault", "i64", 2)  #: the first row whose id is outside, and the f
 
 
 def faults(descriptor: SegmentDescriptor, step: int, ordered: bool, judge: Callable[[Sequence[int]], None]) -> list[Step]:
-    """One pass over the ids, ``step`` elements apart, and a wait for the verdict of ``judge`` on what it found."""
+    """One pass over the ids, with ``step`` elements from one to the next, after which the host waits and ``judge`` judges what it found."""
     spec = kernel_spec("first_fault", index=descriptor.index, ordered=ordered)
     arguments = {"ids": "segment_ids", "fault": FAULT.name, "rows": descriptor.num_inputs, "segments": descriptor.limit, "ids_step": step}
     launch = Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, arguments)
@@ -156,7 +157,7 @@ def check_slots(descriptor: SegmentDescriptor) -> list[Slot]:
 
 
 def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> list[Step]:
-    """``check_ids``: nothing, or an error that names the position."""
+    """The steps of ``check_ids``: none, or those that raise an error which names the position."""
     limit = descriptor.limit
     if not check_slots(descriptor):
         return []
@@ -174,5 +175,5 @@ def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) ->
 
 
 def only_checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Recipe:
-    """For an output without elements."""
+    """The recipe for an output without elements."""
     return Recipe(tuple(checks(op, descriptor, layouts)), tuple(check_slots(descriptor)))

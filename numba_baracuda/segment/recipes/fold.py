@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SegmentFold:
-    """What is folded into what, and where both lie; the layout of the output names its element."""
+    """A fold over ids in order: its operands by name, their layouts and its options. The layout of the output names its element."""
 
     monoid: KernelMonoid
     order: Order
@@ -33,7 +33,7 @@ class SegmentFold:
     cleared: str = NULL  #: what becomes 0 on the way, if rows are narrow: as the source in its layout
     fills: bool = True  #: whether empty segments are written, with ``empty``
     empty: float = 0
-    input_positions: bool = False  #: whether positions are rows of the input, or else places in the order of the ids
+    input_positions: bool = False  #: whether positions are rows of the input, or else in the order of the ids
 
     @classmethod
     def of(cls, op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], order: Order, source: str = "input") -> SegmentFold:
@@ -56,7 +56,7 @@ def _share(descriptor: SegmentDescriptor) -> int:
 
 
 def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
-    """Rows that a lane takes where rows are narrow and lie side by side; else 0."""
+    """Rows of a lane in :func:`~..kernels.fold_narrow`, where rows are narrow and contiguous; else 0."""
     rows, order, most = Rows(descriptor, *fold.layouts), fold.order, tuned(policy.FoldNarrow()).max_state_scalars
     if order.row_index or not order.packed or fold.monoid.pairs or descriptor.embedding_dim * fold.monoid.width > most:
         return 0
@@ -64,7 +64,7 @@ def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
-    """The launches of a fold over ids in order, and the carries between them."""
+    """The launches of a fold over ids in order, and the slots of the carries between them."""
     share, scalars = narrow_share(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
     others = (fold.other[1],) if fold.other else ()
     rows = Rows(descriptor, *fold.layouts, *others)
@@ -76,21 +76,21 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
 
 
 def carry_arguments(several: bool) -> dict[str, str]:
-    """The arguments of a kernel for the slots of carries, if there are ``several`` row blocks."""
+    """The arguments of a kernel for the slots of carries; NULL unless there are ``several`` row blocks."""
     return {name: name if several else NULL for name in ("carry_ids", "carry_counts", "carry_states")}
 
 
 def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
-    """A row of states for every carry."""
+    """An id, a count and ``scalars`` scalars of states for every carry."""
     return [Slot("carry_ids", "i64", entries), Slot("carry_counts", "i64", entries), Slot("carry_states", state, entries * scalars)]
 
 
 def combine_carries(
     descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, entries: int, target: Target, blank: bool = False, count: str = NULL
 ) -> Launch:  # fmt: skip
-    """Runs that cross row blocks; ``rows`` are those of source and output.
+    """The launch that combines carries; ``rows`` are those of source and output.
 
-    Of ``entries`` carries there are only ``count[0]`` if that is given, which the device knows; then few blocks look for them.
+    Where ``count`` is given, ``count[0]`` is the number of carries, at most ``entries``. Only the device knows it, so few blocks walk them.
     """
     value, columns = descriptor.element, descriptor.embedding_dim
     state = fold.monoid.kind or BY_NAME[value].accumulator
@@ -118,7 +118,7 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
 
 
 def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """Lanes share out the columns: the launch, and how they do. Narrows the accesses of ``rows`` where wide ones are slower."""
+    """The launch where lanes share out the columns, and its tiling. Halves the vector of ``rows`` where wide loads are slower."""
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
     if rows.vector > 1 and rows.columns < usual.split_accesses * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes:
         rows.vector //= 2
@@ -145,7 +145,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
 
 
 def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """Lanes share out the rows, ``share`` at a time: the launch, and how they do."""
+    """The launch where lanes share out the rows, ``share`` at a time, and its tiling."""
     value, index, columns = descriptor.element, fold.order.index, rows.columns
     plan = policy.fold_narrow(target, value, index, columns, fold.monoid, share)
     tiling, results = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), fold.monoid.results
@@ -164,7 +164,7 @@ def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: in
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """The ragged fold over ids in order, which a sort or an index may have put so."""
+    """The ragged fold over ids in order. A sort or an index may have put them in order."""
     if not descriptor.embedding_dim * descriptor.num_segments:
         return only_checks(op, descriptor, layouts)
     order = order_of(op, descriptor, layouts, target)
@@ -173,7 +173,10 @@ def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 
 
 def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Rows are sorted along with their ids, where they are as narrow as places, and lie so; then the ragged fold over them."""
+    """A sort of (id, row) pairs, then the ragged fold over the sorted rows.
+
+    Rows that are not contiguous are folded through a permutation.
+    """
     rows, source = descriptor.num_inputs, Rows(descriptor, layouts["input"])
     if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.is_contiguous(0):
         return ragged(op, descriptor, layouts, target)

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Each row takes its segment's gradient, divided by the segment's count where the op is a mean.
+    """Each row gets its segment's gradient, divided by the segment's count where the op is a mean.
 
-    Once for a segment: beforehand, or on the way where ids are in order; once a row where there are more segments than rows.
+    A launch before the gather divides once for each segment; where ids are in order, the gather does, once for each run; where there are more
+    segments than rows, once for each row.
     """
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not n * descriptor.embedding_dim:
@@ -49,20 +50,20 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 
 
 def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
-    """As the rows lie, or along the segments of wide rows where an index leads there."""
+    """Ids as they are given, or, for wide rows, in the order of an index."""
     if descriptor.indexed == "sorted" or (descriptor.indexed and descriptor.row_size >= wide_row()):
         return order_of(op, descriptor, layouts, target)
     return as_given(descriptor, layouts)
 
 
 def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
-    """Whether lanes share out pieces of 16 bytes of what rows lie side by side, as these are no multiples of that."""
+    """Whether lanes share out 16-byte pieces of the output: its rows are contiguous, and no multiple of 16 bytes."""
     narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= tuned(GatherFlat()).max_columns
     return not order.row_index and narrow and rows.strides[0] == (1,) and rows.is_contiguous(1)
 
 
 def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, count_type: str, pointers: dict[str, str]) -> Launch:
-    """The launch of the gather that fits the layouts, ``along`` ids in order or not."""
+    """The launch of the gather that suits the layouts; ``along`` says whether ids are in order."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Order:
-    """Ids in order, how their rows are found, and the steps that make both."""
+    """Ids in order, the permutation that orders the rows, and the steps that make both."""
 
     ids: str
     index: str  #: type of the ids
@@ -30,7 +30,7 @@ class Order:
 
 
 def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
-    """The ids of a problem in order, sorted if nothing better is at hand."""
+    """The ids of a problem in order. They are sorted where they are not in order and no index brings them."""
     key, row_index = descriptor.key_type, descriptor.row_index_type
     if descriptor.indexed == "sorted":
         return Order("sorted_ids", key, 1, packed(layouts["sorted_ids"]))
@@ -43,7 +43,7 @@ def order_of(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], 
 
 
 def _sorted(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
-    """The ids and the places of their rows, put in order by a sort."""
+    """Ids and the indices of their rows, sorted by id."""
     rows, key, row_index = descriptor.num_inputs, descriptor.key_type, descriptor.row_index_type
     slots, steps = [*key_slots(descriptor), Slot("row_indices", row_index, rows), Slot("permutation", row_index, rows)], list[Step]()
     if rows:
@@ -54,7 +54,7 @@ def _sorted(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: T
 
 
 def _by_first_row(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
-    """Segments numbered by the first of their rows in order, where nobody knows how many ids there may be: fewer than rows."""
+    """Ids in order, each replaced by the first row that has it, where the number of segments is not known: so there are fewer than rows."""
     order = as_given(descriptor, layouts) if descriptor.in_order(op) else _sorted(descriptor, layouts, target)
     rows, row_index = descriptor.num_inputs, descriptor.row_index_type
     spec = kernel_spec("first_rows", index=order.index, row_index=row_index)
@@ -77,7 +77,7 @@ def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order
 
 
 def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], row_index: str, ordered: bool = False, to: str = "keys") -> Launch:
-    """Ids as keys of a sort, in ``to``, and unless ``place`` is "" the rows' places, ``places``; ``ordered`` ids stay so."""
+    """Makes the keys of a sort, in ``to``, and, unless ``row_index`` is "", the indices of their rows; ``ordered`` ids stay in order."""
     index, key = descriptor.index, descriptor.key_type
     widest = max(BY_NAME[each].itemsize for each in (index, key, row_index or key))
     vector = 16 // widest if packed(layouts["segment_ids"]) else 1
@@ -90,7 +90,7 @@ def keys(descriptor: SegmentDescriptor, layouts: dict[str, Layout], row_index: s
 
 
 def number_rows(descriptor: SegmentDescriptor) -> Launch:
-    """Makes ``places``: every row's own."""
+    """Makes ``row_indices`` [rows]: the index of each row."""
     row_index, rows = descriptor.row_index_type, descriptor.num_inputs
     spec = kernel_spec("number_rows", row_index=row_index, vector=BY_NAME[row_index].vector)
     return Launch(spec, Tiling.of_ids(ceil_div(rows, BY_NAME[row_index].vector)).launch, {"row_indices": "row_indices", "rows": rows})
@@ -101,16 +101,13 @@ def key_slots(descriptor: SegmentDescriptor) -> tuple[Slot, Slot]:
 
 
 def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_values: str) -> Sort:
-    """Sorts ``keys`` into ``sorted_ids``, and the values along with them.
-
-    Keys need only the bits of the limit of ids, which is the greatest.
-    """
+    """Sorts ``keys`` into ``sorted_ids``, and the values along with them, by the bits that the limit of ids has."""
     key_size, bits = BY_NAME[descriptor.key_type].itemsize, max(1, descriptor.limit.bit_length())
     return Sort("keys", "sorted_ids", values, sorted_values, key_size, value_size, descriptor.num_inputs, bits)
 
 
 def scratch_slot(step: Sort, target: Target) -> Slot:
-    """What a sort works in: the bytes that the library asks for on the target's device, or one where none is, since no library sorts there.
+    """The scratch of a sort: the bytes that the library asks for on the target's device; 1 where there is no device, as nothing sorts there.
 
     The first question about a size of keys and values builds their sort, or reads it from disk.
     """

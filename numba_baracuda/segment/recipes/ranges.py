@@ -1,4 +1,4 @@
-"""The fold of rows partitioned by range of ids."""
+"""The fold of rows that are partitioned by range of ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RANGE_SPLITS = {"begins": "range_begins", "split_offsets": "split_offsets", "ca
 
 
 def _states_bytes(op: Op, descriptor: SegmentDescriptor) -> int:
-    """Of a range's segments, in shared memory."""
+    """Bytes of shared memory for the states of a range's segments."""
     size = BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
     return descriptor.embedding_dim * descriptor.monoid(op).width * size * RANGE
 
@@ -37,7 +37,7 @@ def unfit(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def too_few(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether there are too few rows, or they are too narrow or too wide, for what leaving bits out of the sort saves."""
+    """Whether there are too few rows, or rows of a size, for which leaving bits out of the sort does not pay."""
     rows, segments, size, pays = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size, tuned(policy.FoldRanges())
     if segments <= RANGE:
         return rows < pays.min_rows_one_range
@@ -47,9 +47,10 @@ def too_few(op: Op, descriptor: SegmentDescriptor) -> bool:
 
 
 def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Ids are sorted by range, their low bits left out, which takes fewer passes; blocks fold parts of ranges; carries join ranges of several parts.
+    """A sort of ids by range, which leaves their low bits out and so takes fewer passes; the fold of each split; the carries of ranges of several
+    splits.
 
-    Of a single range nothing is sorted. Rows as narrow as places are sorted along with the ids.
+    A single range is not sorted. Rows as narrow as row indices are sorted along with the ids.
     """
     n, columns, segments = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
     if not n * columns * segments:
@@ -62,7 +63,7 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     blocks = max(count, target.multiprocessors * plan.grid_blocks_per_multiprocessor)
     split_rows = max(plan.min_part_tiles, ceil_div(3 * n, 2 * blocks * RANGE_TILE)) * RANGE_TILE
     most = ceil_div(n, split_rows) if single else count + n // split_rows
-    carries = (most * segments if most > 1 else 0) if single else 2 * (n // split_rows) * RANGE  # most that parts of ranges leave that have several
+    carries = (most * segments if most > 1 else 0) if single else 2 * (n // split_rows) * RANGE  # at most, of ranges of several splits
 
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, carry_count = [*check_slots(descriptor)], NULL
@@ -95,9 +96,9 @@ def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 def _by_range(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, pairs: bool, bits: int
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """Ids sorted by range, looking at their low ``bits`` bits, and along with them places or rows that are ``moved``: the steps and the slots.
+    """The steps that sort ids by range, by their low ``bits`` bits, with row indices, or rows where these are ``pairs``; and their slots.
 
-    Ids outside lie wherever these bits put them, and the fold leaves them out. So ids that lie as the sort takes them are its keys.
+    Ids out of range lie wherever these bits put them, and the fold drops them. So ids that the sort can take as they are need no keys of their own.
     """
     n, row_index = descriptor.num_inputs, descriptor.row_index_type
     given = descriptor.index == descriptor.key_type and packed(layouts["segment_ids"])
@@ -122,7 +123,7 @@ def _fold(
     op: Op, descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, source: tuple[str, int], range_splits: dict[str, str],
     extents: tuple[int, int, int], several: bool,
 ) -> Launch:  # fmt: skip
-    """The launch of the fold. ``source`` is a name and the step of its rows; ``extents`` are ranges, rows of a part, and most parts."""
+    """The launch of the fold. ``source``: a name, and elements from one row to the next; ``extents``: ranges, rows of a split, and most splits."""
     value, order, monoid, columns = descriptor.element, fold.order, fold.monoid, descriptor.embedding_dim
     state = BY_NAME[value].accumulator
     size = BY_NAME[state].itemsize

@@ -22,7 +22,7 @@ UPDATES = {"sum": "add", "mean": "add", "max": "max", "min": "min", "prod": "mul
 
 
 def _passes(descriptor: SegmentDescriptor, target: Target) -> int:
-    """How often the ids are walked, each time for a range of segments that fits into L2: an atomic there is much faster than one that misses."""
+    """The number of passes over the ids, each for a range of segments that fits in L2: an atomic there is much faster than one that misses."""
     policy = tuned(ScatterRows())
     row_size = descriptor.embedding_dim * BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
     wanted = ceil_div(descriptor.num_segments * row_size, int(policy.cache_share * target.l2_bytes))
@@ -30,9 +30,9 @@ def _passes(descriptor: SegmentDescriptor, target: Target) -> int:
 
 
 def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether sorting the ids and folding takes no longer than atomics and is deterministic: of many wide rows, whatever the ids, or few segments.
+    """Whether sorting the ids and folding takes no longer than atomics, and so is deterministic for free: for many wide rows, or for few segments.
 
-    Of a single range of ids nothing is sorted.
+    A single range of ids is not sorted.
     """
     rows, segments, size, costs = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size, tuned(SortCosts())
     megabytes = rows * size / 1e6
@@ -54,14 +54,14 @@ def inexact(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Pass by pass an empty start, still in L2 when the atomic updates begin; then the results, where they are more than that."""
+    """In each pass the empty values, which are still in L2 when the atomics begin, and the atomics; then the results, unless atomics leave them."""
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not segments * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
     value, index = BY_NAME[descriptor.element], descriptor.index
     accumulator, update = value.accumulator, UPDATES[op.traits["monoid"]]
     floats = update in ("max", "min") and not value.whole
-    #: half types are kept in a slot of their accumulator, others in the output itself
+    #: halves are accumulated in a slot of the workspace, other types in the output itself
     target_name, destination = ("output", layouts["output"]) if accumulator == value.name else ("accumulated", scratch(descriptor, layouts["output"]))
     both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(accumulator)
     ends = Rows(descriptor, destination, layouts["output"]).within(accumulator)
@@ -95,7 +95,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
 
 
 def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counted: bool) -> Launch:
-    """Results from what atomics left, or quotients; ``ends`` are the rows of source and output, ``source`` its name and type."""
+    """Results from what atomics have left, or quotients. ``ends`` are the rows of source and output; ``source`` is its name and element type."""
     value, name = descriptor.element, source[1]
     count_type = descriptor.count_type if counted else ""
     arguments = {"source": source[0], "counts": "counts" if counted else NULL, "output": output, "empty": descriptor.empty_value(op)}
