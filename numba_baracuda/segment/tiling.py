@@ -11,13 +11,13 @@ from .policy import BroadcastToRows, FoldCarries, FoldGaps, FoldNarrow, FoldRang
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
-#: empty segments that the thread which finds them fills itself
+#: empty segments between two rows that the lane which finds them fills itself
 GAP = FoldGaps.items_per_thread
 #: rows of a tile of a range, segments of a range, and threads that search for its first row together
 RANGE_BITS, RANGE_ROUNDS = FoldRanges.range_bits, FoldRanges.items_per_thread
 RANGE_TILE, RANGE, SEARCHERS = RANGE_ROUNDS * THREADS, 1 << RANGE_BITS, FoldRanges.threads_per_search
-#: where in the shared memory of a block that folds ranges, in words: behind the warps' counters the segments' rows, a tile's rows in order, how each
-#: group's rows begin, the rows' segments, and the states
+#: offsets in the shared memory of a block of ``fold_ranges``, in words: behind the counters of the warps come the rows of each segment, the tile's
+#: row indices in order, how the rows of each group begin, the segments of these rows, and the states
 SEGMENT_COUNTS = THREADS // 32 * RANGE // 2
 ORDERED_ROWS = SEGMENT_COUNTS + RANGE
 GROUP_HEADS = ORDERED_ROWS + RANGE_TILE

@@ -117,8 +117,8 @@ def broadcast_to_rows(
                 row = first + u * groups
                 if row < rows:
                     if 0 <= batch_ids[u] < segments:
-                        # one look at all of a row's y, so that ordinary ones are gone through without branches; not of so many that both ways
-                        # are too much to unroll
+                        # one test of all y of a row, so that normal ones need no branches; with more than 4 elements the compiler would
+                        # have too much to unroll
                         if guarded and (vector > 4 or special(batch_y, u * vector)):
                             for v in range(vector):
                                 at, folded_index = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results

@@ -52,13 +52,13 @@ def fold_tiles(
     offset_of = strided_offset_of(dims)
     last_id, adjoin = ids_of(index)
     index_vector = BY_NAME[index].vector
-    # rows from all over the input would drive ids out of L1
+    # rows from all over the input would evict ids from L1
     load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
     row_index_type, row_index_vector = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
     load_ids, load_row_indices = LOAD_ONCE[index_vector], LOAD_ONCE[row_index_vector]
     unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties)
     edges, batch_size = 2 * groups, unroll * vector
-    # of single columns of states the compiler would leave the loop over a whole batch as it is, and the batch in memory
+    # with heavy states of one column the compiler would not unroll the loop over a whole batch, and would leave the batch in memory
     whole_batches = not (properties.heavy and vector == 1)
     paired, others_size = properties.pairs, batch_size if properties.pairs else 1
     shared_states = edges * lanes * scalars
@@ -120,7 +120,7 @@ def fold_tiles(
                         if paired:
                             load(other, source * other_row + other_offset, others, u * vector)
                 else:
-                    # rows past the end are loaded as the last one, so that no load waits for a branch and no run seems to begin there
+                    # behind the end the last row is loaded again, so that no load waits for a branch and no run seems to begin there
                     for u in range(unroll):
                         row = first + min(tile_row + u, length - 1)
                         batch_ids[u] = ids[row * ids_step]
@@ -144,7 +144,7 @@ def fold_tiles(
                         if int32(heads >> begin) & 1:
                             following = ids[first + tile_row + begin if packed else (first + tile_row + begin) * ids_step]
                             if permuted:
-                                # L1 has lost the id; by a mask, as a branch on u = begin would index registers by begin
+                                # L1 has lost the id; a mask selects it, since a branch on u = begin would index registers by begin
                                 following = index_type(0)
                                 for u in range(unroll):
                                     following |= batch_ids[u] & -index_type(u == begin)

@@ -86,7 +86,7 @@ def fold_narrow(
         below = int32((1 << lane) - 1)
         first = (block * warps + warp) * tile
         length = int32(max(min(tile, rows - first), 0))
-        # of the run that is open between steps, alike in all lanes: its id, its first row, its states
+        # the run that is open between steps, the same in all lanes: id, first row, states
         leading, last = int32(2 * warp), last_id(segments)
         current, begun, edge = index_type(-1), int32(0), leading
         begin_run(open_states, first)
@@ -109,7 +109,7 @@ def fold_narrow(
                     for k in range(batch_size // wide):
                         store(cleared, (first + position) * columns + (32 * k + lane) * wide, zeros, 0)
             else:
-                # rows past the end are loaded as the last one, so that no run seems to begin there
+                # behind the end the last row is loaded again, so that no run seems to begin there
                 for u in range(share):
                     row = first + min(mine + u, length - 1)
                     batch_ids[u] = ids[row]

@@ -20,7 +20,7 @@ from .gaps import blank_writer
 from .ranks import clear_counters, counters_sum, ranker_of, scan_counters
 from .states import run_states_of
 
-#: what a group's first rows are: a run of their own, the end of one that began before, or nothing but a piece of that
+#: what a group's first rows are: the begin of a run, the end of a run of an earlier group, or all inside such a run
 HEAD, TAIL, MIDDLE = 0, 1, 2
 
 

@@ -18,7 +18,7 @@ from .order import Order, key_slots, keys, number_rows, scratch_slot
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
-#: the slots of what is known of each range, by the kernels' parameters
+#: the slots that describe ranges and their splits, by the kernels' parameters
 _RANGE_SPLITS = {"begins": "range_begins", "split_offsets": "split_offsets", "carry_offsets": "carry_offsets", "range_of_split": "range_of_split"}
 
 

@@ -17,7 +17,7 @@ from .common import Rows, check_slots, checks, count, ids_step, only_checks, ove
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
-#: how the folds that atomics can do are updated
+#: the atomic update of each monoid that has one
 UPDATES = {"sum": "add", "mean": "add", "max": "max", "min": "min", "prod": "mul"}
 
 
