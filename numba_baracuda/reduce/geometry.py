@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import FoldColumns, FoldRows, SpreadColumns, SpreadRows
+from .policy import BroadcastColumns, BroadcastRows, FoldColumns, FoldRows
 from .problem import Problem
 from .tiling import THREADS, column_lanes, few_rows, row_lanes, short_row, splits_for, steps_of
 
@@ -52,7 +52,7 @@ class Geometry:
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """Where nothing is folded: small parts, whose loads and stores mix."""
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
-        policy = tuned(SpreadRows()) if problem.row_contiguous else tuned(SpreadColumns())
+        policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
         chunk = step * policy.batches_per_thread
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk)
 

@@ -57,22 +57,22 @@ class FoldColumns(Policy):
 
 
 @dataclass(frozen=True)
-class JoinParts(Policy):
-    """``join_parts``: joins the parts of rows that were split."""
+class CombinePartials(Policy):
+    """``combine_partials``: combines the partials of rows that are split."""
 
-    items_per_thread: int = 4  #: parts that a thread joins for itself
-    max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: that share the parts of a row
+    items_per_thread: int = 4  #: partials that a thread combines for itself
+    max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: that share the partials of a row
 
 
 @dataclass(frozen=True)
-class SpreadRows(Policy):
-    """``spread_rows``: gradients along rows."""
+class BroadcastRows(Policy):
+    """``broadcast_rows``: gradients along rows."""
 
     batches_per_thread: int = 2  #: batches in flight that a thread writes in all
 
 
 @dataclass(frozen=True)
-class SpreadColumns(Policy):
-    """``spread_columns``: gradients across rows."""
+class BroadcastColumns(Policy):
+    """``broadcast_columns``: gradients across rows."""
 
     batches_per_thread: int = 4  #: batches in flight that a thread writes in all

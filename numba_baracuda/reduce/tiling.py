@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import Block, FoldColumns, FoldRows, FoldStagedRows, JoinParts
+from .policy import Block, CombinePartials, FoldColumns, FoldRows, FoldStagedRows
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = Block.threads_per_block
@@ -53,7 +53,7 @@ def staged_lanes(row_bytes: int) -> int:
 
 def join_lanes(splits: int) -> int:
     """Lanes that share out the parts of a row."""
-    policy = tuned(JoinParts())
+    policy = tuned(CombinePartials())
     return min(policy.max_group_threads, power_of_two(ceil_div(splits, policy.items_per_thread)))
 
 
