@@ -188,7 +188,7 @@ def part_names(op: Op, indexed: str) -> list[str]:
     """The operands that an index of this form brings along for an op."""
     if not indexed:
         return []
-    counts = ["counts"] if op.traits["monoid"] == "mean" and op.traits["backward"] else []
+    counts = ["counts"] if op.traits["backward"] and op.traits["monoid"] == "mean" else []
     return ["sorted_ids", *(["permutation"] if indexed == "permuted" else []), *counts]
 
 

@@ -122,7 +122,7 @@ def reduce_calls(draw: random.Random, op: Op, element: str) -> Callable[[], Call
 def scan_calls(draw: random.Random, op: Op, element: str) -> Callable[[], Call]:
     rank = draw.choice([1, 2, 2, 3])
     options = {"axis": draw.choice([0, rank - 1]), "reverse": draw.random() < 0.5, "deterministic": draw.random() < 0.7}
-    if op.traits["placed"] and not op.traits["backward"]:
+    if op.traits["has_indices"] and not op.traits["backward"]:
         options["return_indices"] = draw.random() < 0.5
     shape, places = shape_of(draw, rank), [Place(draw, rank) for operand in op.operands if not operand.output]
 
