@@ -75,10 +75,10 @@ def figures() -> dict[str, float]:
         a, b, c = make(y), make(ids), make(dx)
         operands = {"d_output": a, "segment_ids": b, "d_input": c}
         views = plan.views(operands)
-        pointers = [*(view.ptr for view in views), 0]
-        found["launch"] = microseconds(partial(plan.bind(views).acts[0], 0, pointers), wait)
+        found["launch"] = microseconds(partial(plan.bound(views).ready([view.ptr for view in views], None)[0], 0), wait)
         found[f"plan.views, {kind}"] = microseconds(partial(plan.views, operands), wait)
-        found[f"plan.bind, {kind}"] = microseconds(partial(plan.bind, views), wait)
+        found[f"plan.bound, {kind}"] = microseconds(partial(plan.bound, views), wait)
+        found[f"bound call, {kind}"] = microseconds(plan.bind(**operands), wait)
         found[f"plan.run, {kind}"] = microseconds(partial(plan.run, **operands), wait)
         found[f"functional with out=, {kind}"] = microseconds(partial(nb.segment_sum_backward, a, b, out=c), wait)
         found[f"functional, {kind}"] = microseconds(partial(nb.segment_sum_backward, a, b), wait)

@@ -97,7 +97,7 @@ class Torch:
         torch = self._torch
         results = {"out": torch.empty(1, device="cuda"), "grad_input": torch.empty_like(x), "grad_weight": torch.empty_like(w)}
         views = plan.views({"input": x, "weight": w, "target": target, **results})
-        bound = plan.bind(views)
+        bound = plan.bound(views)
         place, step = next(
             (k, step) for k, step in enumerate(bound.recipe.steps) if isinstance(step, Launch) and "cross_entropy_rows" in step.spec.name
         )
@@ -105,13 +105,11 @@ class Torch:
 
         def make() -> Call:
             workspace = torch.empty(bound.workspace, dtype=torch.uint8, device="cuda")
-            start = arrays.read(workspace, (case.id, "workspace", "")).ptr
-            pointers = [*[view.ptr for view in views], *[start + offset for offset in bound.offsets], 0]
-            *before, rows_act = bound.acts[: place + 1]
-            for act in before:
-                act(0, pointers)
+            *before, rows_step = bound.ready([view.ptr for view in views], arrays.read(workspace, (case.id, "workspace", "")))[: place + 1]
+            for step in before:
+                step(0)
             kept = [*views, workspace]  # their memory, as long as the call may be made
-            return lambda: kept and rows_act(0, pointers)
+            return lambda: kept and rows_step(0)
 
         nbytes = rows * (3 * case.v - held) * ITEM
         note = f"{rows} rows, {held / case.v:.1%} of each in shared memory: {nbytes} bytes"

@@ -127,8 +127,7 @@ class SegmentCase:
             return select(descriptor, PlanPreference(deterministic=self.deterministic))
         op, target = OPS[self.op], target_of(-1 if arrays.emulating() else 0)
         variant = next(each for each in op.variants if each.name == self.variant)
-        needed = max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
-        return Plan(op, descriptor, variant, target, needed)
+        return Plan(op, descriptor, variant, target)
 
     def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
         return segment_truth(xp, self.op, operands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -40,11 +41,20 @@ class _Protocol:
         return 0, self.handle
 
 
+@functools.cache
+def _torch_dtype(element: str) -> Any:
+    return getattr(sys.modules["torch"], dtypes.BY_NAME[element].numpy_name)
+
+
+@functools.cache
+def _torch_device(ordinal: int) -> Any:
+    return sys.modules["torch"].device("cuda", ordinal)
+
+
 def _on_torch(device: int, stream: int, shape: tuple[int, ...], element: str) -> Any:
     """A tensor from torch's caching allocator, which ties a block to the stream that was current."""
     torch = sys.modules["torch"]
-    dtype = getattr(torch, dtypes.BY_NAME[element].numpy_name)
-    where = torch.device("cuda", device)
+    dtype, where = _torch_dtype(element), _torch_device(device)
     if torch_stream()(device) == stream:
         return torch.empty(shape, dtype=dtype, device=where)
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=where) if stream > 1 else torch.cuda.default_stream(where)):

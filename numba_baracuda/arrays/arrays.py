@@ -102,13 +102,22 @@ def _assemble(
 ) -> View:
     """A view of what a framework says; its strides are in bytes, but torch's in elements."""
     key = (shape, strides, dtype, device, kind, readonly)
-    form = _read_forms.get(key)
-    if form is None:
-        element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
-        counted = strides if kind == "torch" else _in_elements(strides, itemsize)
-        if counted is None:
-            _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {itemsize}")
-        form = remember(_read_forms, key, Form.of(shape, counted, element, device, kind, readonly))
+    return _at_address(obj, at, ptr, _read_forms.get(key) or _form(key, at))
+
+
+def _form(key: tuple[tuple[int, ...], tuple[int, ...], Any, int, str, bool], at: _At) -> Form:
+    """The form of arrays that a framework describes so, which it is remembered by."""
+    shape, strides, dtype, device, kind, readonly = key
+    element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
+    counted = strides if kind == "torch" else _in_elements(strides, itemsize)
+    if counted is None:
+        _refuse(at, f"of strides {strides} bytes", f"multiples of its element size {itemsize}")
+    form = Form(tuple(shape), tuple(counted), element, device, kind, readonly)
+    remember(_read_forms, (form.shape, strides, dtype, device, kind, readonly), form)
+    return form
+
+
+def _at_address(obj: Any, at: _At, ptr: int, form: Form) -> View:
     if ptr % form.itemsize and not form.empty:
         _refuse(at, f"at address {ptr:#x}", f"a multiple of its element size {form.itemsize}", MisalignedOperand)
     return View(ptr, form, obj, at[1])
@@ -134,12 +143,11 @@ def _torch(obj: Any, at: _At) -> View:
         raise Unsupported(f"{at[0]}: {at[1]} is a torch tensor without plain memory: {error}") from error
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
-    form = _read_forms.get((shape, strides, obj.dtype, device, "torch", False))  # a hit saves the host a call of _assemble
-    if form is not None and not ptr % form.itemsize:
-        return View(ptr, form, obj, at[1])
-    if not obj.is_cuda:
+    key = (shape, strides, obj.dtype, device, "torch", False)
+    form = _read_forms.get(key)
+    if form is None and not obj.is_cuda:
         _torch_in_host(obj, at)
-    return _assemble(obj, at, ptr, shape, strides, obj.dtype, device, "torch")
+    return _at_address(obj, at, ptr, form or _form(key, at))
 
 
 def _torch_in_host(obj: Any, at: _At) -> NoReturn:
@@ -149,12 +157,7 @@ def _torch_in_host(obj: Any, at: _At) -> NoReturn:
 def _cupy(obj: Any, at: _At) -> View:
     if _emulating is not False:
         _on_device(at, "a CuPy array")
-    memory = obj.data
-    ptr = memory.ptr
-    form = _read_forms.get((obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy", False))  # as in _torch
-    if form is not None and not ptr % form.itemsize:
-        return View(ptr, form, obj, at[1])
-    return _assemble(obj, at, ptr, obj.shape, obj.strides, obj.dtype, memory.device_id, "cupy")
+    return _assemble(obj, at, obj.data.ptr, obj.shape, obj.strides, obj.dtype, obj.data.device_id, "cupy")
 
 
 def _numba(obj: Any, at: _At) -> View:
@@ -268,6 +271,19 @@ def view(obj: Any, op: str, name: str, wants: str = "") -> View:
 def read(obj: Any, at: _At) -> View:
     """:func:`view` for a caller that has op, argument and wish ready as a tuple."""
     return (_converters.get(type(obj)) or _converter(type(obj)))(obj, at)
+
+
+_ADDRESSES: dict[str, Callable[[Any], int]] = {
+    "torch": lambda array: array.data_ptr(),
+    "numpy": lambda array: array.ctypes.data,
+    "numba": lambda array: array.device_ctypes_pointer.value or 0,
+}
+
+
+def address(made: Any, kind: str) -> int:
+    """Where an array begins that was made for a caller of this kind of arrays: of CuPy where there is no such."""
+    read = _ADDRESSES.get(kind)
+    return read(made) if read else int(made.data.ptr)
 
 
 def check_one_device(op: str, views: Iterable[View]) -> int:

@@ -12,12 +12,15 @@ from .views import Form, View
 _TRIES = 64
 
 
-def _reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """Lowest and highest element, counted from the first."""
+def reach(form: Form) -> tuple[int, int]:
+    """The lowest byte of an array that is not empty, and the one behind the highest, counted from its first element."""
     low = high = 0
-    for extent, stride in zip(shape, strides, strict=True):
-        low, high = low + min((extent - 1) * stride, 0), high + max((extent - 1) * stride, 0)
-    return low, high
+    for extent, stride in zip(form.shape, form.strides, strict=True):
+        if stride < 0:
+            low += (extent - 1) * stride
+        else:
+            high += (extent - 1) * stride
+    return low * form.itemsize, (high + 1) * form.itemsize
 
 
 class Blocks(NamedTuple):
@@ -38,14 +41,14 @@ def blocks(form: Form) -> Blocks:
     if form.empty:
         return Blocks(0, 0, 0, ())
     size = form.itemsize
-    low, high = _reach(form.shape, form.strides)
+    low, high = reach(form)
     width, levels = size, list[tuple[int, int]]()
     for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(form.strides, form.shape, strict=True) if stride and extent > 1):
         if not levels and stride * size <= width:
             width += stride * size * (extent - 1)
         else:
             levels.insert(0, (stride * size, extent))
-    return Blocks(low * size, (high + 1) * size, width, tuple(levels))
+    return Blocks(low, high, width, tuple(levels))
 
 
 @functools.lru_cache(4096)

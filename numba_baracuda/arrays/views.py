@@ -19,7 +19,7 @@ def lineage(kind: type) -> list[tuple[str, str]]:
 
 
 class Form:
-    """All that a view says but where it starts. Equal ones are one object, so that plans find their launches by it.
+    """All that a view says but where it starts. Arrays that a framework describes alike have one object, by which their launches are found.
 
     ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.core.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
     ``kind`` one of ``numpy numba cupy torch jax foreign``. ``number`` is the value of what was given as a Python number, which has no address.
@@ -34,6 +34,11 @@ class Form:
         self.number = number
         self.itemsize = dtypes.BY_NAME[element].itemsize
         self.empty = 0 in shape
+
+    @property
+    def sort(self) -> tuple[Any, ...]:
+        """What a form says besides sizes."""
+        return self.element, len(self.shape), self.device, self.kind, self.readonly
 
     @classmethod
     def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> Form:

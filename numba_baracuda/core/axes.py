@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -15,7 +14,14 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-@functools.lru_cache(4096)
+def fitting(vector: int, steps: Iterable[int]) -> int:
+    """The greatest power of two, ``vector`` at most, that divides all steps; so is ``vector`` one."""
+    steps = list(steps)
+    while any(step % vector for step in steps):
+        vector //= 2
+    return vector
+
+
 def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
     """Strides of a C-contiguous array: in elements, or in bytes with ``itemsize``."""
     strides = [itemsize]

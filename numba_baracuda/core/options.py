@@ -16,6 +16,7 @@ from . import registry
 from .dtypes import BY_NAME
 from .errors import InvalidProblem, Unsupported
 from .op import Op
+from .sizes import integer
 
 _PLAIN = frozenset((int, str, bool, type(None)))
 _BEYOND = 1 << 63  #: the first whole number that int64 does not hold
@@ -86,14 +87,14 @@ def whole(where: str, name: str, given: Any, least: int | None = None, wants: st
     wants = wants or ("a whole number" if least is None else f"a whole number, {least} or more")
     if not _is_whole(given):
         raise refusal(where, name, given, f"{wants}, which int64 holds" if isinstance(given, int) and not isinstance(given, bool) else wants)
-    found = int(given)
+    found: int = integer(given)
     if least is not None and found < least:
         raise refusal(where, name, given, wants)
     return found
 
 
 def _is_whole(given: Any) -> bool:
-    return isinstance(given, numbers.Integral) and not isinstance(given, bool) and -_BEYOND <= int(given) < _BEYOND
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool) and -_BEYOND <= integer(given) < _BEYOND
 
 
 def number(where: str, name: str, given: Any, wants: str = "a finite number") -> float:
@@ -147,7 +148,7 @@ def shape(where: str, name: str, given: Any) -> tuple[int, ...]:
     for each in several:
         if not _is_whole(each):
             raise refusal(where, name, given, "whole numbers, which int64 holds")
-    return tuple(map(int, several))
+    return tuple(map(integer, several))
 
 
 def axis(where: str, given: Any, rank: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .dtypes import BY_NAME
 from .errors import InvalidProblem
+from .sizes import WHOLE, Ratio
 
 #: elements that a kernel sees as integers of their size
 _SEEN_AS = {"bf16": "u16", "bool": "u8"}
@@ -101,7 +102,7 @@ def _check(kernel: str, parameter: Parameter, given: Any, elements: Mapping[str,
     else:
         count, _, kind = parameter.type.rpartition("x")
         numbers = given if count and isinstance(given, Sequence) else (given,)
-        fits = len(numbers) == int(count or 1) and all(isinstance(each, float | int if kind[0] == "f" else int) for each in numbers)
+        fits = len(numbers) == int(count or 1) and all(isinstance(each, (*WHOLE, float, Ratio) if kind[0] == "f" else WHOLE) for each in numbers)
     if not fits:
         got = f"{given!r} of {element}" if element else repr(given)
         raise InvalidProblem(f"{kernel}: {parameter.name} is {got}, wants {parameter.type}")

@@ -52,20 +52,23 @@ class Emulated:
         self.op, self.recipe = op, recipe
         self.launches = {id(step): _Arranged.of(step, elements) for step in recipe.steps if isinstance(step, Launch)}
 
-    def __call__(self, views: Sequence[View], workspace: View | None) -> None:
-        places = self.places(views, workspace)
+    def __call__(self, owners: Sequence[Any], workspace: View | None) -> None:
+        places = self.places(owners, workspace)
         for step in self.recipe.steps:
             self.step(step, places)
         for operand in self.op.operands:
             if operand.output:
                 places[operand.name][0].expect_written(self.op.name)
 
-    def places(self, views: Sequence[View], workspace: View | None, written: bool = False) -> dict[str, tuple[Memory, int]]:
-        """Operands and slots by name, as memory and an offset in bytes; ``written`` says that outputs and slots hold something already."""
+    def places(self, owners: Sequence[Any], workspace: View | None, written: bool = False) -> dict[str, tuple[Memory, int]]:
+        """Operands, which are these arrays, and slots by name, as memory and an offset in bytes.
+
+        ``written`` says that outputs and slots hold something already.
+        """
         places: dict[str, tuple[Memory, int]] = {}
-        for operand, view in zip(self.op.operands, views, strict=True):
+        for operand, owner in zip(self.op.operands, owners, strict=True):
             read = written or not operand.output or operand.updated
-            places[operand.name] = Memory.of(operand.name, view.owner, written=read, readonly=not operand.output)
+            places[operand.name] = Memory.of(operand.name, owner, written=read, readonly=not operand.output)
         offset = 0
         for slot in self.recipe.slots:
             whole = np.empty(0, np.uint8) if workspace is None else workspace.owner.reshape(-1).view(np.uint8)  # None where every slot is empty

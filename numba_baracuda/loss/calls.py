@@ -12,12 +12,13 @@ from ..arrays.views import Form, View, remember
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.options import flag, key_of
 from ..plans import plan
+from ..plans.memos import memo
 from ..plans.signatures import guarded
 from . import compact
 from .descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 
 _NAME = "fused_linear_cross_entropy"
-_calls: dict[Any, plan.Plan] = plan.memo()
+_calls: dict[Any, plan.Plan] = memo()
 
 
 class FusedLinearCrossEntropyResult(NamedTuple):
@@ -161,7 +162,7 @@ def fused_linear_cross_entropy(
         if workspace is not None:
             raise Unsupported(f"{_NAME}: workspace is given with skip_ignored=True, whose scratch depends on the targets; wants one of them")
         views = _operands(made, x, w, inputs | results)
-        made.bind(views)  # what is wrong with them is said before anything is done
+        made.bound(views)  # what is wrong with them is said before anything is done
 
         def run(inputs: dict[str, Any], results: dict[str, Any]) -> None:
             kept_x = _read(inputs["input"], _NAME, "input")

@@ -15,7 +15,7 @@ from ..core.errors import Unsupported
 from ..core.op import NULL, Clear, Launch, Slot, Sort, Step, Verify
 from ..core.spec import arrange
 from ..runtime import jit
-from .binding import Bound
+from .frames import Bound
 
 
 @dataclass(frozen=True)
@@ -122,22 +122,20 @@ def launches(bound: Bound, views: Sequence[View], stream: int) -> list[KernelLau
             made.append(LibraryStep(_described(step), _alone(bound, k, [*views], workspace)))
             continue
         (blocks, threads, shared), kernel = step.config, jit.resolve(step.spec)
-        pointers, scalars = arrange(step.spec.kernel, kernel.parameters, step.arguments, bound.elements)
+        pointers, scalars = arrange(step.spec.kernel, kernel.parameters, step.arguments, bound.frame.elements)
         given = [_flat(arrays[name], ty.dtype) for name, ty in zip(pointers, kernel.types, strict=False)]
         numbers = [_number(value, ty) for value, ty in zip(scalars, kernel.types[len(pointers) :], strict=True)]
         if blocks:
-            made.append(KernelLaunch(kernel, blocks, threads, shared, (*given, *numbers), bound.device < 0))
+            made.append(KernelLaunch(kernel, blocks, threads, shared, (*given, *numbers), bound.frame.device < 0))
     return made
 
 
 def _alone(bound: Bound, k: int, views: list[View], workspace: View | None) -> Callable[[int], None]:
     """One step of a recipe as a function of the stream."""
-    if bound.device < 0:
-        emulated = bound.acts[0]
-        return lambda stream: emulated.step(bound.recipe.steps[k], emulated.places(views, workspace, written=True))
-    base = workspace.ptr if workspace else 0
-    pointers = [*[view.ptr for view in views], *[base + offset for offset in bound.offsets], 0]
-    return lambda stream: bound.acts[k](stream, pointers)
+    if bound.frame.device < 0:
+        emulated, owners = bound.emulated(), [view.owner for view in views]
+        return lambda stream: emulated.step(emulated.recipe.steps[k], emulated.places(owners, workspace, written=True))
+    return bound.ready([view.ptr for view in views], workspace)[k]
 
 
 def _described(step: Step) -> str:

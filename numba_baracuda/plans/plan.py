@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import arrays, spans, streams
+from ..arrays import arrays, streams
 from ..arrays.views import Bundle, Form, View, remember
 from ..core.dtypes import BY_NAME
-from ..core.errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
+from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
 from ..core.options import Described, refusal, whole
 from ..core.vocabulary import ArchSku, BackendKind, OpCategory
 from ..runtime import driver
-from .binding import Bound, check, check_extents, check_shapes
+from . import frames
+from .binding import check, check_extents, check_shapes
+from .frames import Bound
+from .memos import memo
 from .preference import KernelSku, PlanPreference, PrecisionGuarantee
 
 if TYPE_CHECKING:
+    from .bound import BoundCall
     from .launches import KernelLaunch, LibraryStep
 
 _DEFAULT = PlanPreference()
@@ -40,11 +45,9 @@ class Plan:
     A copy is the plan itself; a pickled one is selected again where it is loaded.
     """
 
-    def __init__(
-        self, op: Op, descriptor: Any, variant: Variant, target: Target, workspace_size: int, selected_by: tuple[Any, ...] | None = None
-    ) -> None:
+    def __init__(self, op: Op, descriptor: Any, variant: Variant, target: Target, selected_by: tuple[Any, ...] | None = None) -> None:
         self.op, self.descriptor, self.variant, self.target = op, descriptor, variant, target
-        self._workspace_size, self._selected_by = workspace_size, selected_by
+        self._selected_by = selected_by
         self._places = [(operand.part_of or operand.name, operand.name, (op.name, operand.name, "")) for operand in op.operands]
         self._arguments = dict.fromkeys(argument for argument, _, _ in self._places)
         self._parts = [operand.name for operand in op.operands if operand.part_of]
@@ -52,7 +55,6 @@ class Plan:
         self._optional = {operand.name for operand in op.operands if operand.optional}
         self._numbers = {operand.name for operand in op.operands if operand.number}
         self._workspace_place = (op.name, "workspace", "")
-        self._bound: dict[Any, Bound] = {}
 
     select: Callable[..., Plan]
 
@@ -78,10 +80,10 @@ class Plan:
     def __repr__(self) -> str:
         return f"Plan({self.op.name}, {self.variant.name}, {self.descriptor})"
 
-    @property
+    @functools.cached_property
     def workspace_size(self) -> int:
         """Bytes that ``run`` needs at most, whatever the strides."""
-        return self._workspace_size
+        return _most_workspace(self.op, self.descriptor, self.variant, self.target)
 
     @property
     def precision_guarantee(self) -> PrecisionGuarantee:
@@ -102,7 +104,19 @@ class Plan:
 
     def can_implement(self, **operands: Any) -> None:
         """Raises what ``run`` would raise of these operands; reads and writes nothing on the device."""
-        self.bind(self.views(operands))
+        self.bound(self.views(operands))
+
+    def bind(self, stream: Any = None, workspace: Any = None, **operands: Any) -> BoundCall:
+        """``run`` with these operands, ready to be called time and again: a call costs the host no more than its launches.
+
+        Calls take what the arrays hold by then. ``stream`` and ``workspace`` are as for ``run``; scratch that the package takes is kept for all
+        calls, which must therefore follow one another.
+        """
+        from .bound import BoundCall
+
+        views = self.views(operands)
+        bound = self.bound(views)
+        return BoundCall(bound, views, stream, None if workspace is None else self._workspace(workspace, bound, views))
 
     def run(self, stream: Any = None, workspace: Any = None, **operands: Any) -> None:
         """Queues the op on ``stream``, by default the current one of the framework that owns the first operand.
@@ -126,7 +140,7 @@ class Plan:
         from .launches import launches
 
         views = self.views(operands)
-        return launches(self.bind(views), views, streams.stream_handle(stream, views[0], self.op.name))
+        return launches(self.bound(views), views, streams.stream_handle(stream, views[0], self.op.name))
 
     def views(self, operands: dict[str, Any]) -> list[View]:
         """The operands in the op's order, seen as addresses."""
@@ -167,23 +181,18 @@ class Plan:
             return View(0, Form.of_number(value), np.array(value), name)
         return arrays.read(given, at)
 
-    def parts_of(self, bundle: Bundle) -> list[View]:
-        """The operands that only a bundle brings along."""
-        return [bundle.view_of(name) for name in self._parts]
-
-    def bind(self, views: list[View], pointers: list[int] | None = None) -> Bound:
+    def bound(self, views: list[View], pointers: list[int] | None = None) -> Bound:
         """The launches for operands of these layouts, made at the first call for them. ``pointers`` are the views' addresses, if they are at hand."""
         pointers = pointers or [view.ptr for view in views]
-        key: Any = (*[view.form for view in views], *[pointer & 15 for pointer in pointers])
+        key: Any = (self, *[view.form for view in views], *[pointer & 15 for pointer in pointers])
         if self._optional:
             key = key, tuple(view.name for view in views)
-        bound = self._bound.get(key)
-        if bound is None:
-            bound = remember(self._bound, key, self._bind(views), most=256)
-        bound.check_aliasing(pointers)
+        bound = frames.found(key) or frames.keep(key, self.settle(views))
+        bound.check_aliasing(pointers, views)
         return bound
 
-    def _bind(self, views: list[View]) -> Bound:
+    def settle(self, views: list[View]) -> Bound:
+        """Checks operands, and makes the launches for their layouts."""
         op = self.op
         if self._optional:
             present = {view.name for view in views}
@@ -192,42 +201,24 @@ class Plan:
         device = arrays.check_one_device(op.name, views)
         target = self.target if device < 0 else target_of(device)
         layouts = {view.name: Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15, view.element, view.form.number) for view in views}
-        return Bound(op, self.variant.recipe(op, self.descriptor, layouts, target), views, target, device)
+        return frames.bind(op, self.variant.recipe(op, self.descriptor, layouts, target), views, target, device)
 
     def execute(self, views: list[View], stream: Any, workspace: Any) -> None:
         """``run`` for operands that are already views."""
         pointers = [view.ptr for view in views]
-        self.queue(self.bind(views, pointers), views, pointers, stream, workspace)
-
-    def queue(self, bound: Bound, views: list[View], pointers: list[int], stream: Any, workspace: Any) -> None:
-        """``execute`` for operands at these addresses whose launches are at hand."""
+        bound = self.bound(views, pointers)
         handle = streams.stream_handle(stream, views[0], self.op.name)
         place = None
         if workspace is not None:
-            place = self._workspace(workspace, bound, views, pointers)
-            streams.follow([place], handle, bound.device)
+            place = self._workspace(workspace, bound, views)
+            streams.follow([place], handle, bound.frame.device)
         bound.run(handle, pointers, views, place)
 
-    def _workspace(self, given: Any, bound: Bound, views: list[View], pointers: list[int]) -> View:
-        workspace = arrays.read(given, self._workspace_place)
-        if workspace.form not in bound.workspaces:
-            self._check_workspace(workspace, bound, views)
-            bound.workspaces.add(workspace.form)
-        if workspace.ptr & 15 and not workspace.form.empty:
-            raise MisalignedOperand(f"{self.op.name}: workspace is at address {workspace.ptr:#x}, wants a multiple of 16")
-        bound.check_apart(workspace.ptr, pointers)
-        return workspace
-
-    def _check_workspace(self, workspace: View, bound: Bound, views: list[View]) -> None:
-        arrays.check_one_device(self.op.name, [views[0], workspace])
-        needed = max(self._workspace_size, bound.workspace)  # the latter is more on a device with more multiprocessors than the plan was made for
-        size = spans.nbytes(workspace)
-        if size < needed:
-            raise WorkspaceTooSmall(f"{self.op.name}: workspace", needed, size)
-        if workspace.readonly:
-            raise InvalidProblem(f"{self.op.name}: workspace is read-only, wants memory that can be written")
-        if not spans.is_contiguous(workspace):
-            raise Unsupported(f"{self.op.name}: workspace has strides {workspace.strides}, wants contiguous memory")
+    def _workspace(self, given: Any, bound: Bound, views: list[View]) -> View:
+        """Memory that a caller gave; other devices than the plan's may want more than it says."""
+        place = arrays.read(given, self._workspace_place)
+        bound.check_workspace(place, views, max(self.workspace_size, bound.workspace))
+        return place
 
 
 def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int = 1) -> None:
@@ -235,23 +226,7 @@ def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int
     operands = tuple(Operand(view.name, (), output=k >= inputs) for k, view in enumerate(views))
     op = Op(name, OpCategory.INDEXING, OpCategory.INDEXING, "", "", operands, (), ())
     device = arrays.check_one_device(name, views)
-    bound = Bound(op, recipe, views, target_of(device), device)
-    bound.run(stream, [view.ptr for view in views], views, None)
-
-
-_memos: list[dict[Any, Any]] = []
-
-
-def memo() -> dict[Any, Any]:
-    """An empty dictionary for plans by what they were made of, until :func:`forget`."""
-    _memos.append({})
-    return _memos[-1]
-
-
-def forget() -> None:
-    """Empties what :func:`select` and the functions of ops keep of plans."""
-    for each in _memos:
-        each.clear()
+    frames.bind(op, recipe, views, target_of(device), device).run(stream, [view.ptr for view in views], views, None)
 
 
 _plans: dict[Any, Plan] = memo()
@@ -270,11 +245,17 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
     except TypeError:  # what has no hash is neither a descriptor nor a preference
         plan = None
     if plan is None:
-        plan = remember(_plans, key, _select(descriptor, preference, device))
+        plan = remember(_plans, key, choose(descriptor, preference, device))
     return plan
 
 
-def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
+def _most_workspace(op: Op, descriptor: Any, variant: Variant, target: Target) -> int:
+    """Bytes of the largest workspace that any usual layout of the operands needs."""
+    return max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
+
+
+def choose(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
+    """What :func:`select` makes, and remembers, for arguments that it has not seen."""
     selected_by = descriptor, preference, device
     if not isinstance(descriptor, Described):
         raise refusal("select", "descriptor", descriptor, "a descriptor, such as SegmentDescriptor")
@@ -300,12 +281,13 @@ def _select(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
         if reason:
             reasons.append(f"{variant.name} {reason}")
             continue
-        needed = max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
-        if preference.max_workspace_bytes is not None and needed > preference.max_workspace_bytes:
-            reasons.append(f"{variant.name} needs a workspace of {needed} bytes, more than {preference.max_workspace_bytes}")
-            least = min(least or (needed, variant.name), (needed, variant.name))
-            continue
-        return Plan(op, descriptor, variant, target, needed, selected_by)
+        if preference.max_workspace_bytes is not None:
+            needed = _most_workspace(op, descriptor, variant, target)
+            if needed > preference.max_workspace_bytes:
+                reasons.append(f"{variant.name} needs a workspace of {needed} bytes, more than {preference.max_workspace_bytes}")
+                least = min(least or (needed, variant.name), (needed, variant.name))
+                continue
+        return Plan(op, descriptor, variant, target, selected_by)
     room = f"max_workspace_bytes={least[0]}, which admits {least[1]}" if least else ""
     way = " or ".join(filter(None, (admits, room))) or "a smaller problem or more workspace"
     raise Unsupported(f"{op.name}: no variant serves this problem: {'; '.join(reasons)}; wants {way}")

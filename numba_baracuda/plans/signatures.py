@@ -15,6 +15,8 @@ from ..core.options import key_of
 NEEDED: Any = inspect.Parameter.empty
 #: keywords that every function takes
 CALL: dict[str, Any] = {"out": None, "stream": None, "workspace": None}
+#: keywords that are sizes, which keys leave to the functions
+_SIZES = ("input_shape",)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -24,11 +26,11 @@ def function_of(
 ) -> Callable[..., Any]:
     """The function of an op with these defaults of arguments by position and of keywords: ``call`` gets all of the former and of the latter.
 
-    It also gets a key that tells the keywords that are the op's own from others, by type and bits.
+    It also gets a key that tells the keywords that are the op's own, and no sizes, from others, by type and bits.
     """
     signature, known, names, most = signature_of(positional, keywords), keywords.keys(), list(positional.items()), len(positional)
     optional = {name: default for name, default in keywords.items() if default is not NEEDED}
-    needed, own = known - optional.keys(), [name for name in keywords if name not in CALL]
+    needed, own = known - optional.keys(), [name for name in keywords if name not in CALL and name not in _SIZES]
     usual = None if needed else key_of(*[optional[name] for name in own])
 
     def run(*given: Any, **options: Any) -> Any:

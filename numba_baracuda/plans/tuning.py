@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..core.policy import Policy, replaced
-from . import plan
+from .memos import forget
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def using(policy: type[Policy], **values: Any) -> Iterator[None]:
     """
     try:
         with replaced(policy, **values):
-            plan.forget()
+            forget()
             yield
     finally:
-        plan.forget()
+        forget()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-from ..arrays import allocation, arrays, streams
-from ..arrays.views import Form, View, remember
+from ..arrays import arrays, streams
+from ..arrays.views import Form, View
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem
 from ..core.op import Op
-from ..core.options import axes as reduced_axes
 from ..core.options import flag, key_of, shape
 from ..plans import plan
-from ..plans.binding import Bound
+from ..plans.calls import Calls, Problem, Results
+from ..plans.preference import PlanPreference
 from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
-_calls: dict[Any, plan.Plan] = plan.memo()
-_FIELDS = {"dtype": "result"}  #: fields of the descriptor by keyword, where the names differ
+_FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
+_PREFERENCE = PlanPreference()
 
 
 def _with_ones(view: View, axes: tuple[int, ...]) -> View:
@@ -28,8 +28,7 @@ def _with_ones(view: View, axes: tuple[int, ...]) -> View:
     for axis in axes:
         shape.insert(axis, 1)
         strides.insert(axis, 1)
-    form = Form.of(tuple(shape), tuple(strides), view.element, view.device, view.kind, view.readonly)
-    return view.seen_as(form)
+    return view.seen_as(Form(tuple(shape), tuple(strides), view.element, view.device, view.kind, view.readonly))
 
 
 def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,31 +36,32 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
-def forward_function(op: Op, describe: Callable[..., ReduceDescriptor] = ReduceDescriptor) -> Callable[..., Any]:
-    """``f(x, axis, keepdims=True)`` of a reduction; ``describe`` makes its descriptors."""
-    x_label, y_label = [(op.name, operand.name, "") for operand in op.operands]
+def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescriptor) -> Callable[..., Any]:
+    """``f(x, axis, keepdims=True)`` of a reduction; ``made`` makes its descriptors."""
+    x_label = op.name, "x", ""
     defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
-    plans: dict[Any, plan.Plan] = plan.memo()
-    calls: dict[Any, tuple[plan.Plan, Bound]] = plan.memo()
 
-    def planned(view: View, axis: Any, named: dict[str, Any], chosen: Any) -> plan.Plan:
-        key = (view.form, chosen)
-        made = plans.get(key)
-        if made is None:
-            settings = {_FIELDS.get(name, name): setting for name, setting in named.items()}
-            made = remember(plans, key, plan.select(describe(op.kind, view.shape, axis, view.element, **settings), device=view.device))
-        return made
+    def describe(views: list[View], sizes: tuple[int, ...], context: tuple[Any, bool, dict[str, Any]]) -> Problem:
+        axis, _, named = context
+        settings = {_FIELDS.get(name, name): setting for name, setting in named.items()}
+        return made(op.kind, views[0].shape, axis, views[0].element, **settings), _PREFERENCE
 
-    def bound(view: View, y: View, axis: Any, keepdims: bool, named: dict[str, Any], chosen: Any) -> tuple[plan.Plan, Bound]:
-        made = planned(view, axis, named, chosen)
-        if not keepdims:
-            wanted = _without(view.shape, made.descriptor.axes)
-            if tuple(y.shape) != wanted:
-                raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(wanted)} with keepdims=False")
-            y = _with_ones(y, made.descriptor.axes)
-        return made, made.bind([view, y])
+    def results(descriptor: ReduceDescriptor, views: list[View], context: tuple[Any, bool, dict[str, Any]]) -> Results:
+        shape = descriptor.output_shape if context[1] else _without(views[0].shape, descriptor.axes)
+        return ((shape, descriptor.result or views[0].element),)
+
+    def operands(descriptor: ReduceDescriptor, views: list[View], context: tuple[Any, bool, dict[str, Any]]) -> list[View]:
+        x, y = views
+        if context[1]:
+            return views
+        wanted = _without(x.shape, descriptor.axes)
+        if tuple(y.shape) != wanted:
+            raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(wanted)} with keepdims=False")
+        return [x, _with_ones(y, descriptor.axes)]
+
+    calls = Calls(op, ["y"], describe, results, operands)
 
     def run(x: Any, axis: Any, keepdims: bool = True, *, out: Any = None, stream: Any = None, workspace: Any = None, **settings: Any) -> Any:
         named, chosen = defaults, usual
@@ -71,23 +71,10 @@ def forward_function(op: Op, describe: Callable[..., ReduceDescriptor] = ReduceD
             named = defaults | settings
             chosen = key_of(*named.values())
             if len(named) > len(defaults):
-                signature.bind(x, axis, **settings)  # raises the error that names the first unknown keyword
-        chosen = (axis if type(axis) is int else key_of(axis), chosen)
-        view = arrays.read(x, x_label)
-        if out is None:
-            made = planned(view, axis, named, chosen)
-            wanted = made.descriptor.output_shape if keepdims else _without(view.shape, made.descriptor.axes)
-            stream = streams.stream_handle(stream, view, op.name)
-            out = allocation.empty(view, wanted, made.descriptor.result or view.element, stream)
-        y = arrays.read(out, y_label)
-        pointers = [view.ptr, y.ptr]
-        key = (view.form, y.form, pointers[0] & 15, pointers[1] & 15, keepdims, chosen)
-        found = calls.get(key)
-        if found is None:
-            found = remember(calls, key, bound(view, y, axis, keepdims, named, chosen))
-        found[1].check_aliasing(pointers)
-        found[0].queue(found[1], [view, y], pointers, stream, workspace)
-        return out
+                signature.bind(x, axis, **settings)  # raises what names the first that is unknown
+        key = axis if type(axis) is int else key_of(axis), keepdims, chosen
+        outs = calls([arrays.read(x, x_label)], (), key, (axis, keepdims, named), None if out is None else (out,), stream, workspace)
+        return outs[0]
 
     return guarded(dressed(run, op, signature, _doc(op, _FORWARD)))
 
@@ -107,28 +94,37 @@ def backward_function(op: Op) -> Callable[..., Any]:
             raise InvalidProblem(f"{op.name}: input_shape is {list(wanted or ())}, wants {list(x.shape)}, which is that of x")
         return tuple(x.shape) if x is not None else wanted or ()
 
-    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
-        given = dict(zip(("dy", "x", "y"), arguments, strict=True))
-        views = {name: arrays.read(given[name], labels[name]) for name in names if name == "dy" or given[name] is not None}
-        first, x = views["dy"], views.get("x")
-        whole = shape_of(x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
-        axes = reduced_axes(op.name, options["axis"], len(whole))
-        views = {name: _with_ones(view, axes) if name != "x" and len(view.shape) == len(whole) - len(axes) else view for name, view in views.items()}
+    def describe(views: list[View], sizes: tuple[int, ...], options: dict[str, Any]) -> Problem:
+        settings = {name: options[name] for name in op.traits["keywords"]}
+        return ReduceBackwardDescriptor(op.kind, sizes, options["axis"], views[0].element, **settings), _PREFERENCE
 
-        key = (op.name, whole, first.element, first.device, chosen)
-        made = _calls.get(key)
-        if made is None:
-            settings = {name: options[name] for name in op.traits["keywords"]}
-            descriptor = ReduceBackwardDescriptor(op.kind, whole, axes, first.element, **settings)
-            made = remember(_calls, key, plan.select(descriptor, device=first.device))
-        handle, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
-        if len(views) < len(names):
-            missing = made.missing(views if out is None else views | {"dx": arrays.read(out, labels["dx"])}, "dx")
-            raise InvalidProblem(f"{op.name}: {missing} is missing, wants {', '.join(names)}")
-        if out is None:
-            out = allocation.empty(first, whole, first.element, handle)
-        made.execute([*views.values(), arrays.read(out, labels["dx"])], handle, options["workspace"])
-        return out
+    def results(descriptor: ReduceBackwardDescriptor, views: list[View], options: dict[str, Any]) -> Results:
+        return ((descriptor.input_shape, views[0].element),)
+
+    def operands(descriptor: ReduceBackwardDescriptor, views: list[View], options: dict[str, Any]) -> list[View]:
+        axes, left = descriptor.axes, len(descriptor.input_shape) - len(descriptor.axes)
+        return [_with_ones(view, axes) if view.name in ("dy", "y") and len(view.shape) == left else view for view in views]
+
+    calls = Calls(op, ["dx"], describe, results, operands)
+
+    def refuse(views: list[View], whole: tuple[int, ...], options: dict[str, Any]) -> NoReturn:
+        """Raises what is wrong with a call that lacks operands."""
+        out, (descriptor, _) = options["out"], describe(views, whole, options)
+        made = plan.select(descriptor, device=views[0].device)
+        streams.stream_handle(options["stream"], views[0], op.name)
+        given = views if out is None else [*views, arrays.read(out, labels["dx"])]
+        missing = made.missing({view.name: view for view in operands(descriptor, given, options)}, "dx")
+        raise InvalidProblem(f"{op.name}: {missing} is missing, wants {', '.join(names)}")
+
+    def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
+        given, out = dict(zip(("dy", "x", "y"), arguments, strict=True)), options["out"]
+        views = {name: arrays.read(given[name], labels[name]) for name in names if name == "dy" or given[name] is not None}
+        x = views.get("x")
+        whole = shape_of(x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
+        inputs = list(views.values())
+        if len(inputs) < len(names):
+            refuse(inputs, whole, options)
+        return calls(inputs, whole, chosen, options, None if out is None else (out,), options["stream"], options["workspace"])[0]
 
     keywords = {"axis": NEEDED, "input_shape": None} | {name: _DEFAULTS[name] for name in op.traits["keywords"]}
     return function_of(op, call, {"dy": NEEDED, "x": None, "y": None}, keywords | CALL, _doc(op, _BACKWARD))

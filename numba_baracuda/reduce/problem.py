@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.axes import merge_axes
+from ..core.axes import fitting, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -111,4 +111,4 @@ def _widest_fitting(widest: int, row_contiguous: bool, kept: list[Strides], redu
     (lines, line), (others, other) = ((reduced, shape), (kept, kept_shape)) if row_contiguous else ((kept, kept_shape), (reduced, shape))
     steps = [line[-1], *(step for strides in lines for step in strides[:-1])]
     steps += [step for strides in others for extent, step in zip(other, strides, strict=True) if extent > 1]
-    return math.gcd(widest, *steps)
+    return fitting(widest, steps)

@@ -1,4 +1,4 @@
-"""How a cubin becomes a kernel, and a kernel a launch that wants only a stream and addresses."""
+"""How a cubin becomes a kernel, and a kernel a launch that wants only a stream, addresses and sizes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ..core.errors import InvalidProblem, KernelLaunchError
@@ -84,110 +85,124 @@ def set_dynamic_shared(kernel: Kernel, nbytes: int, device: int = 0) -> None:
             kernel._shared[device] = nbytes
 
 
-_FORMATS = {
-    "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
-    "f16": "e", "bf16": "bf16", "f32": "f", "f64": "d",
+#: each scalar in its 8-byte slot
+_SLOTS = {
+    "bool": "?7x", "i8": "b7x", "u8": "B7x", "i16": "h6x", "u16": "H6x", "i32": "i4x", "u32": "I4x", "i64": "q", "u64": "Q",
+    "f16": "e6x", "bf16": "H6x", "f32": "f4x", "f64": "d",
 }  # fmt: skip
+_Block = tuple[bytearray, int, Any]  #: the values, the address of the array that points to each, and that array
 
 
-def _pack(form: str, value: Any) -> bytes:
-    """One scalar in its 8-byte slot."""
-    if form == "bf16":
-        word: int = struct.unpack("=I", struct.pack("=f", value))[0]
-        nan = value != value
-        rounded = (word >> 16) | 0x40 if nan else (word + 0x7FFF + (word >> 16 & 1)) >> 16  # to nearest even
-        return struct.pack("=H6x", rounded)
-    return struct.pack("=" + form, value).ljust(8, b"\0")
+def _word(element: str, value: Any) -> Any:
+    """A scalar as :mod:`struct` packs it: a bfloat16 as its bits, rounded to nearest even."""
+    if element != "bf16":
+        return value
+    word: int = struct.unpack("=I", struct.pack("=f", value))[0]
+    return (word >> 16) | 0x40 if value != value else (word + 0x7FFF + (word >> 16 & 1)) >> 16
 
 
-def _layout(signature: str, scalars: Sequence[Any]) -> tuple[int, bytes]:
-    """Number of pointers, and the packed scalars, of a ``KernelSpec.signature``."""
-    tokens = signature.split()
-    pointers = 0
-    while pointers < len(tokens) and tokens[pointers].startswith("*"):
-        pointers += 1
-    wanted = tokens[pointers:]
+def _scalars(signature: str) -> list[tuple[int, str]]:
+    """Count, 0 where there is no tuple, and element of each scalar of a ``KernelSpec.signature``."""
+    found = [token.rpartition("x") for token in signature.split() if not token.startswith("*")]
+    return [(int(count or 0), element) for count, _, element in found]
+
+
+def words(signature: str, scalars: Sequence[Any]) -> tuple[Any, ...]:
+    """What a launch packs for the scalars of a kernel: one value each, for ``NxT`` those of a sequence, one behind the other."""
+    wanted = _scalars(signature)
     if len(wanted) != len(scalars):
         raise InvalidProblem(f"launch: got {len(scalars)} scalars, signature {signature!r} wants {len(wanted)}")
-    packed = b""
-    for token, value in zip(wanted, scalars, strict=True):
-        count, _, element = token.rpartition("x")
+    found: list[Any] = []
+    for (count, element), value in zip(wanted, scalars, strict=True):
         values = tuple(value) if count else (value,)
-        if element not in _FORMATS or len(values) != int(count or 1):
-            raise InvalidProblem(f"launch: got {value!r} for {token!r} of signature {signature!r}")
-        packed += b"".join(_pack(_FORMATS[element], each) for each in values)
-    return pointers, packed
+        if element not in _SLOTS or len(values) != (count or 1):
+            raise InvalidProblem(f"launch: got {value!r} for {f'{count}x' if count else ''}{element} of signature {signature!r}")
+        found += [_word(element, each) for each in values]
+    return tuple(found)
 
 
 class Launch:
-    """A kernel with everything settled but its stream and its addresses: ``launch(stream, *pointers)``.
+    """A kernel on a device, with everything settled that its sizes and addresses do not change.
 
-    ``grid`` is in blocks, ``threads`` the size of a one-dimensional block, ``shared`` bytes of dynamic shared memory. ``scalars`` has one value for
-    each scalar of the signature, a sequence for ``NxT``. A grid with a zero launches nothing. Any number of threads may call the same object.
+    ``threads`` is the size of a one-dimensional block. Any number of threads of the host may call the same object. :func:`of` makes it.
     """
 
-    __slots__ = ("_empty", "_hot", "_image", "_several", "cooperative", "device", "grid", "kernel", "shared", "threads")
+    __slots__ = ("_allowed", "_call", "_pack", "_pool", "_several", "_size", "device", "kernel", "threads")
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        signature: str,
-        grid: tuple[int, int, int],
-        threads: int,
-        shared: int = 0,
-        scalars: Sequence[Any] = (),
-        *,
-        device: int = 0,
-        cooperative: bool = False,
-    ) -> None:
-        self.kernel, self.grid, self.threads, self.shared, self.device, self.cooperative = kernel, grid, threads, shared, device, cooperative
-        pointers, packed = _layout(signature, scalars)
-        self._image = bytes(8 * pointers) + packed
-        self._empty = 0 in grid
+    def __init__(self, kernel: Kernel, signature: str, threads: int, *, device: int = 0, cooperative: bool = False) -> None:
+        self.kernel, self.threads, self.device = kernel, threads, device
+        pointers = sum(token.startswith("*") for token in signature.split())
+        layout = struct.Struct("=" + "Q" * pointers + "".join(_SLOTS[element] * (count or 1) for count, element in _scalars(signature)))
+        self._pack, self._size = layout.pack_into, layout.size
+        self._allowed = _STATIC_SHARED - kernel.cubin.shared
         self._several = driver.device_count() > 1
-        if not self._empty:
-            kernel.prepare(device)
-            if shared + kernel.cubin.shared > _STATIC_SHARED:
-                set_dynamic_shared(kernel, shared, device)
         call: Callable[..., Any] = _cooperative if cooperative else driver.bindings().cuLaunchKernel
+        self._call = call, kernel.function
         # The driver binding releases the GIL while it reads the block, so a block belongs to one caller at a time: list.pop and append are atomic.
-        pool: list[tuple[bytearray, int, Any]] = []
-        self._hot = (call, kernel.function, *grid, threads, shared, struct.Struct(f"={pointers}Q").pack_into, pool)
+        self._pool: list[_Block] = []
+        kernel.prepare(device)
 
-    def _block(self) -> tuple[bytearray, int, Any]:
-        """Parameter block: the values in 8-byte slots, the address of the array that points to each, and that array."""
-        values = bytearray(self._image)
-        count = len(values) // 8
-        start = ctypes.addressof((ctypes.c_char * len(values)).from_buffer(values)) if count else 0
+    def _block(self) -> _Block:
+        """Parameter block: the values in 8-byte slots, and how the driver finds them."""
+        values, count = bytearray(self._size), self._size // 8
+        start = ctypes.addressof((ctypes.c_char * self._size).from_buffer(values)) if count else 0
         table = (ctypes.c_void_p * max(count, 1))(*range(start, start + 8 * count, 8))
         return values, ctypes.addressof(table), table
 
-    def __call__(self, stream: int, *pointers: int) -> None:
-        """Queue the kernel on ``stream``."""
-        self.queue(stream, pointers)
+    def queue(self, stream: int, pointers: Sequence[int], blocks: int, shared: int = 0, scalars: Sequence[Any] = ()) -> None:
+        """Queues ``blocks`` blocks with ``shared`` bytes of dynamic shared memory each; none launch nothing. ``scalars`` are :func:`words`.
 
-    def queue(self, stream: int, pointers: Sequence[int]) -> None:
-        """``launch(stream, *pointers)``. The driver has copied the parameters when this returns, so the block is free for the next caller."""
-        if self._empty:
+        The driver has copied the parameters when this returns, so the block is free for the next caller.
+        """
+        if not blocks:
             return
-        if self._several and not driver.is_current(self.device):
-            with driver.on_device(self.device):
-                return self.queue(stream, pointers)
-        call, function, x, y, z, threads, shared, pack, pool = self._hot
+        if shared > self._allowed:
+            self._allow(shared)
         try:
-            block = pool.pop()
+            block = self._pool.pop()
         except IndexError:
             block = self._block()
-        pack(block[0], 0, *pointers)
-        code = call(function, x, y, z, threads, 1, 1, shared, stream, block[1], 0)[0]
+        self._pack(block[0], 0, *pointers, *scalars)
+        self._start(blocks, shared, block, stream)
+        self._pool.append(block)
+
+    def ready(self, pointers: Sequence[int], blocks: int, shared: int = 0, scalars: Sequence[Any] = ()) -> Callable[[int], None]:
+        """``queue`` as a function of the stream alone, with a parameter block that nobody else changes."""
+        if shared > self._allowed:
+            self._allow(shared)
+        block = self._block()
+        self._pack(block[0], 0, *pointers, *scalars)
+        return partial(self._start, blocks, shared, block) if blocks else lambda stream: None
+
+    def _allow(self, shared: int) -> None:
+        set_dynamic_shared(self.kernel, shared, self.device)
+        self._allowed = max(self._allowed, shared)
+
+    def _start(self, blocks: int, shared: int, block: _Block, stream: int) -> None:
+        if self._several and not driver.is_current(self.device):
+            with driver.on_device(self.device):
+                return self._start(blocks, shared, block, stream)
+        call, function = self._call
+        code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, stream, block[1], 0)[0]
         if code:
             if int(code) in driver.LOST_CONTEXT:
                 driver.ensure_context(self.device)
-                code = call(function, x, y, z, threads, 1, 1, shared, stream, block[1], 0)[0]
+                code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, stream, block[1], 0)[0]
             if code:
-                where = f"grid {self.grid}, block {threads}, {shared} bytes of dynamic shared memory, device {self.device}"
+                where = f"{blocks} blocks of {self.threads} threads, {shared} bytes of dynamic shared memory, device {self.device}"
                 raise KernelLaunchError(f"{self.kernel.cubin.entry}: {driver.error_name(code)}; {where}", int(code))
-        pool.append(block)
+
+
+_launches: dict[Any, Launch] = {}
+
+
+def of(kernel: Kernel, signature: str, threads: int, device: int) -> Launch:
+    """The one launch of a kernel with so many threads on a device."""
+    key = kernel, signature, threads, device
+    found = _launches.get(key)
+    if found is None:
+        found = _launches.setdefault(key, Launch(kernel, signature, threads, device=device))
+    return found
 
 
 def _cooperative(function: Any, *arguments: Any) -> Any:
@@ -197,4 +212,5 @@ def _cooperative(function: Any, *arguments: Any) -> Any:
 def reset() -> None:
     """Forget the loaded kernels, and the driver they were loaded by."""
     _kernels.clear()
+    _launches.clear()
     driver.reset()

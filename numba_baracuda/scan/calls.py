@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arrays import allocation, arrays, streams
-from ..arrays.views import remember
+import numpy as np
+
+from ..arrays import arrays
+from ..arrays.views import View
 from ..core.dtypes import BY_NAME, element
-from ..core.errors import InvalidProblem, Unsupported
+from ..core.errors import Unsupported
 from ..core.op import Op
 from ..core.options import flag, key_of
-from ..plans import plan
+from ..plans.calls import Calls, Problem, Results
 from ..plans.preference import PlanPreference
 from ..plans.signatures import CALL, NEEDED, function_of
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
@@ -19,21 +21,6 @@ from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 _OPTIONS = {"reverse": False, "exclusive": False, "initial": None, "deterministic": True}
 _INDEXED = {"return_indices": False, "index_dtype": "int64"}
 _WIDENED = {"dtype": None}
-
-
-def _plan_of(
-    plans: dict[Any, plan.Plan], op: Op, made: Callable[..., ScanDescriptor], view: Any, axis: Any, options: dict[str, Any], chosen: Any
-) -> plan.Plan:
-    """The plan for arrays of this view's shape and dtype, of ``plans`` if it is there; ``chosen`` is a key of the options."""
-    key = (view.shape, view.element, view.device, axis if type(axis) is int else key_of(axis), chosen)
-    found = plans.get(key)
-    if found is None:
-        reverse, exclusive, initial, deterministic = (options.get(name, default) for name, default in _OPTIONS.items())
-        index = _index(op, options) if "return_indices" in options else ""
-        descriptor = made(op.kind, view.shape, axis, reverse, view.element, exclusive, initial, index, options.get("dtype"))
-        preference = PlanPreference(deterministic=flag(op.name, "deterministic", deterministic))
-        found = remember(plans, key, plan.select(descriptor, preference, device=view.device))
-    return found
 
 
 def _index(op: Op, options: dict[str, Any]) -> str:
@@ -44,25 +31,34 @@ def _index(op: Op, options: dict[str, Any]) -> str:
     return wanted if flag(op.name, "return_indices", options["return_indices"]) else ""
 
 
-def forward_function(op: Op, describe: Callable[..., ScanDescriptor] = ScanDescriptor) -> Callable[..., Any]:
-    """The function ``f(x, axis=-1)`` of a scan; ``describe`` makes its descriptors."""
-    x_name, y_name, indices_name = [(op.name, name, "") for name in ("x", "y", "indices")]
-    plans: dict[Any, plan.Plan] = plan.memo()
+def _calls(op: Op, made: Any, outputs: list[str]) -> Calls:
+    """The calls of an op whose problems are described as ``made``."""
+
+    def describe(views: list[View], sizes: tuple[int, ...], context: tuple[Any, dict[str, Any]]) -> Problem:
+        axis, options = context
+        reverse, exclusive, initial, deterministic = (options.get(name, default) for name, default in _OPTIONS.items())
+        index = _index(op, options) if "return_indices" in options else ""
+        descriptor = made(op.kind, views[0].shape, axis, reverse, views[0].element, exclusive, initial, index, options.get("dtype"))
+        return descriptor, PlanPreference(deterministic=flag(op.name, "deterministic", deterministic))
+
+    def results(descriptor: ScanDescriptor, views: list[View], context: Any) -> Results:
+        return tuple((tuple(views[0].shape), each) for each in (descriptor.result, descriptor.index) if each)
+
+    return Calls(op, outputs, describe, results)
+
+
+def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescriptor) -> Callable[..., Any]:
+    """The function ``f(x, axis=-1)`` of a scan; ``made`` makes its descriptors."""
+    x_name, calls = (op.name, "x", ""), _calls(op, made, ["y", "indices"])
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
-        view, given = arrays.read(x, x_name), options["out"]
-        made = _plan_of(plans, op, describe, view, axis, options, chosen)
-        index, stream = made.descriptor.index, streams.stream_handle(options["stream"], view, op.name)
-        if given is None:
-            out = tuple(allocation.empty(view, tuple(view.shape), each, stream) for each in filter(None, (made.descriptor.result, index)))
-        else:
-            out = tuple(given) if index and isinstance(given, tuple | list) else (given,)
-        if len(out) != 1 + bool(index):
-            raise InvalidProblem(f"{op.name}: out is {len(out)} array, wants a pair of values and indices")
-        views = [arrays.read(each, name) for each, name in zip(out, (y_name, indices_name), strict=False)]
-        made.execute([view, *views], stream, options["workspace"])
-        return given if given is not None else out if index else out[0]
+        view, out, both = arrays.read(x, x_name), options["out"], options.get("return_indices", False)
+        both = isinstance(both, bool | np.bool_) and bool(both)  # what is neither is refused
+        outs = None if out is None else tuple(out) if both and isinstance(out, tuple | list) else (out,)
+        key = axis if type(axis) is int else key_of(axis), chosen
+        found = calls([view], (), key, (axis, options), outs, options["stream"], options["workspace"])
+        return out if out is not None else found if both else found[0]
 
     options: dict[str, Any] = {name: _OPTIONS[name] for name in op.traits.get("keywords", _OPTIONS)}
     options |= (_INDEXED if op.traits["has_indices"] else {}) | (_WIDENED if op.traits["widened"] else {})
@@ -70,20 +66,14 @@ def forward_function(op: Op, describe: Callable[..., ScanDescriptor] = ScanDescr
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
-    """The function ``f(dy, x, y, axis=-1)`` of a gradient; it takes the operands that the gradient wants."""
-    names = [(op.name, operand.name, "") for operand in op.operands]
-    plans: dict[Any, plan.Plan] = plan.memo()
+    """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that it wants."""
+    names, calls = [(op.name, operand.name, "") for operand in op.operands[:-1]], _calls(op, ScanBackwardDescriptor, [op.operands[-1].name])
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         *saved, axis = arguments
-        views = [arrays.read(each, name) for each, name in zip(saved, names, strict=False)]
-        first = views[0]
-        made = _plan_of(plans, op, ScanBackwardDescriptor, first, axis, options, chosen)
-        stream, out = streams.stream_handle(options["stream"], first, op.name), options["out"]
-        if out is None:
-            out = allocation.empty(first, tuple(first.shape), first.element, stream)
-        made.execute([*views, arrays.read(out, names[-1])], stream, options["workspace"])
-        return out
+        views, out = [arrays.read(each, name) for each, name in zip(saved, names, strict=True)], options["out"]
+        key = axis if type(axis) is int else key_of(axis), chosen
+        return calls(views, (), key, (axis, options), None if out is None else (out,), options["stream"], options["workspace"])[0]
 
     return function_of(op, call, {operand.name: NEEDED for operand in op.operands[:-1]} | {"axis": -1}, _OPTIONS | CALL, _doc(op, _BACKWARD))
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.axes import merge_axes
+from ..core.axes import fitting, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -64,7 +64,7 @@ class Problem:
                 aligned //= 2
         steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
         others = steps if along else [*axis_strides, *(step for step in steps if step != 1)]
-        vector = math.gcd(aligned, extent if along else shape[-1], *others)
+        vector = fitting(aligned, [extent if along else shape[-1], *others])
         misalignment = first.address // sizes[0] % widest
         alike = all(
             (each.address // size - misalignment) % width == 0

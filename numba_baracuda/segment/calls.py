@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..arrays import allocation, arrays, streams
-from ..arrays.views import View, remember, spell
+from ..arrays import arrays
+from ..arrays.views import View, spell
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import MAX_RANK, Op
 from ..core.options import flag, whole
-from ..plans import plan, signatures
+from ..plans import signatures
+from ..plans.calls import Calls, Problem, Results
 from ..plans.preference import PlanPreference
-from .descriptor import OrderedIds, SegmentDescriptor, needs_segments
+from .descriptor import OrderedIds, SegmentDescriptor, needs_segments, part_names
 
-_plans: dict[Any, plan.Plan] = plan.memo()
 #: keywords, and the fields of descriptors that they are
 _FIELDS = {"empty": "empty", "correction": "correction", "ties": "ties", "dtype": "result"}
 _DEFAULTS = {"correction": 1, "ties": "first", "dtype": None}
@@ -47,13 +47,12 @@ def _number_of_segments(op: Op, given: Any, index: OrderedIds | None) -> Any:
 Describe = Callable[..., SegmentDescriptor]
 
 
-def _describe(
-    op: Op, describe: Describe, views: Sequence[View], segments: int | None, index: OrderedIds | None, options: dict[str, Any]
-) -> SegmentDescriptor:
+def _describe(op: Op, describe: Describe, views: Sequence[View], segments: int | None, form: str, options: dict[str, Any]) -> SegmentDescriptor:
+    """The problem of the inputs, the last of which are the ids; an index has this form."""
     first, ids = views[0], views[-1]
     extent, columns = _rows(first, op)
     counted = [view for operand, view in zip(op.operands, views, strict=False) if operand.axes[0] == "num_inputs"]
-    rows = _rows(counted[0] if index is None else ids, op)[0]
+    rows = _rows(ids if form else counted[0], op)[0]
     bounded = segments is not None or needs_segments(op)
     if segments is None:
         if bounded and op.operands[0].axes[0] != "num_segments":
@@ -64,49 +63,43 @@ def _describe(
         got, wants = spell(BY_NAME[ids.element].numpy_name, ids.shape), " or ".join(BY_NAME[name].numpy_name for name in op.indices)
         raise Unsupported(f"{op.name}: segment_ids is {got}, wants {wants}")
     named: dict[str, Any] = {field: options[name] for name, field in _FIELDS.items() if name in options}
-    form = index.descriptor_form if index is not None else ""
     named |= {"check_ids": options["check_ids"], "indexed": form, "bounded": bounded}
     return describe(op.name, rows, columns, segments, first.element, ids.element, **named)
-
-
-def call(op: Op, describe: Describe, labels: Sequence[Any], given: Sequence[Any], num_segments: Any, options: dict[str, Any], chosen: Any) -> Any:
-    """Views, plan, output, run. ``labels`` name op and operand for errors; ``chosen`` is a key of the options."""
-    index = given[-1] if isinstance(given[-1], OrderedIds) else None
-    views = [arrays.read(array, at) for array, at in zip(given[:-1], labels, strict=False)]
-    views.append(index.view_of("segment_ids") if index is not None else arrays.read(given[-1], labels[len(given) - 1]))
-    first, output = views[0], op.operands[-1]
-    segments = _number_of_segments(op, num_segments, index)
-    form = "" if index is None else index.descriptor_form
-    key = (op.name, describe, *[view.form for view in views], segments, form, chosen)
-    made = _plans.get(key)
-    if made is None:
-        descriptor = _describe(op, describe, views, segments, index, options)
-        preference = PlanPreference(deterministic=flag(op.name, "deterministic", options["deterministic"]))
-        made = remember(_plans, key, plan.select(descriptor, preference, device=first.device))
-    handle = streams.stream_handle(options["stream"], first, op.name)
-    out = options["out"]
-    if out is None:
-        out = allocation.empty(first, (getattr(made.descriptor, output.axes[0]), *first.shape[1:]), made.descriptor.result_of(op), handle)
-    if index is not None:
-        views += made.parts_of(index)
-    views.append(arrays.read(out, labels[-1]))
-    made.execute(views, handle, options["workspace"])
-    return out
 
 
 def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[..., Any]:
     """The function of an op: its inputs in order, then the number of segments unless an input has it. ``describe`` makes its descriptors."""
     *inputs, output = op.operands
-    labels = [(op.name, operand.name, "") for operand in op.operands]
+    labels, most = [(op.name, operand.name, "") for operand in inputs], len(inputs)
     from_input = "num_segments" in (inputs[0].axes[0], inputs[1].axes[0])
     positional = dict.fromkeys((operand.name for operand in inputs), signatures.NEEDED) | ({} if from_input else {"num_segments": None})
     keywords: dict[str, Any] = {"empty": None} if output.axes[0] == "num_segments" else {}
     keywords |= {"check_ids": False, "deterministic": True}
     keywords |= {name: _DEFAULTS[name] for name in op.traits["keywords"]}
-    most = len(inputs)
+
+    def problem(views: list[View], sizes: tuple[int, ...], context: tuple[str, dict[str, Any]]) -> Problem:
+        form, options = context
+        descriptor = _describe(op, describe, views[:most], sizes[0] if sizes else None, form, options)
+        return descriptor, PlanPreference(deterministic=flag(op.name, "deterministic", options["deterministic"]))
+
+    def results(descriptor: SegmentDescriptor, views: list[View], context: Any) -> Results:
+        return (((getattr(descriptor, output.axes[0]), *views[0].shape[1:]), descriptor.result_of(op)),)
+
+    calls = Calls(op, [output.name], problem, results)
 
     def run(given: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
-        return call(op, describe, labels, given[:most], None if from_input else given[most], options, chosen)
+        index = given[most - 1] if isinstance(given[most - 1], OrderedIds) else None
+        views, form = [arrays.read(array, label) for array, label in zip(given[: most - 1], labels, strict=False)], ""
+        if index is None:
+            views.append(arrays.read(given[most - 1], labels[-1]))
+        else:
+            form = index.descriptor_form
+            views += [index.view_of(name) for name in ("segment_ids", *part_names(op, form))]
+        segments = _number_of_segments(op, None if from_input else given[most], index)
+        out, sizes = options["out"], () if segments is None else (segments,)
+        key = form, chosen, views[0].shape[1:]
+        outs = calls(views, sizes, key, (form, options), None if out is None else (out,), options["stream"], options["workspace"])
+        return outs[0]
 
     return signatures.function_of(op, run, positional, signatures.CALL | keywords, _doc(op))
 

@@ -162,11 +162,11 @@ class SegmentDescriptor(Described):
             op = replace(op, operands=(*op.operands[:-1], replace(op.operands[-1], element=self.result_of(op))))
         if not self.indexed:
             return op
-        parts = [Operand("sorted_ids", ("num_inputs",), element=self.key_type, part_of="segment_ids")]
-        if self.indexed == "permuted":
-            parts.append(Operand("permutation", ("num_inputs",), element=self.row_index_type, part_of="segment_ids"))
-        if op.traits["monoid"] == "mean" and op.traits["backward"]:
-            parts.append(Operand("counts", ("num_segments",), element=self.count_type, part_of="segment_ids"))
+        elements = {"sorted_ids": self.key_type, "permutation": self.row_index_type, "counts": self.count_type}
+        extents = {"counts": "num_segments"}
+        parts = [
+            Operand(name, (extents.get(name, "num_inputs"),), element=elements[name], part_of="segment_ids") for name in part_names(op, self.indexed)
+        ]
         return replace(op, operands=(*op.operands[:-1], *parts, op.operands[-1]))
 
     def part(self, op: Op, given: Any, name: str) -> View:
@@ -182,6 +182,14 @@ class SegmentDescriptor(Described):
         """Contiguous operands at every alignment, which together need the largest workspace that any layout needs."""
         for address in (0, 8, 4, 2):
             yield {operand.name: contiguous(operand, self, 0 if operand.output and operand.element else address) for operand in op.operands}
+
+
+def part_names(op: Op, indexed: str) -> list[str]:
+    """The operands that an index of this form brings along for an op."""
+    if not indexed:
+        return []
+    counts = ["counts"] if op.traits["backward"] and op.traits["monoid"] == "mean" else []
+    return ["sorted_ids", *(["permutation"] if indexed == "permuted" else []), *counts]
 
 
 def needs_segments(op: Op) -> bool:

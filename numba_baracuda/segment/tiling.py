@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div
 from ..core.policy import tuned
+from ..core.sizes import plain
 from .policy import BroadcastToRows, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
@@ -66,7 +67,7 @@ class Tiling:
     @property
     def lanes(self) -> int:
         """As many lanes as the columns need, or an even share of them, so that few lanes of a block are idle."""
-        return lanes_for(ceil_div(self.columns, self.vector), self.threads, self.widest)
+        return lanes_for(plain(ceil_div(self.columns, self.vector)), self.threads, self.widest)
 
     @property
     def groups(self) -> int:

@@ -18,7 +18,7 @@ from numba_baracuda.emulator.emulated import mode
 from numba_baracuda.emulator.memory import Memory, MemoryFault
 from numba_baracuda.loss import geometry
 from numba_baracuda.loss.policy import CrossEntropyRows
-from numba_baracuda.plans import plan
+from numba_baracuda.plans.memos import forget
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.runtime import jit
 
@@ -89,13 +89,13 @@ def test_places_are_waited_for(emulator: Kind, monkeypatch: pytest.MonkeyPatch) 
     nb.fused_linear_cross_entropy(x, w, target, grad_input=True)
     monkeypatch.setattr(rows, "await_copies", lambda pending: jit.device(lambda: None))
     rows.cross_entropy_rows.cache_clear()
-    plan.forget()
+    forget()
     try:
         with pytest.raises(MemoryFault, match="read before it was written"):
             nb.fused_linear_cross_entropy(x, w, target, grad_input=True)
     finally:
         rows.cross_entropy_rows.cache_clear()
-        plan.forget()
+        forget()
 
 
 def test_any_number_of_blocks_gives_the_same_bits(emulator: Kind) -> None:

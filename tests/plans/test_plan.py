@@ -169,9 +169,9 @@ def test_skus_are_unique() -> None:
     for op, variant in [(row, each) for row in OPS.values() for each in row.variants]:
         for element, index in itertools.product(op.elements, op.indices):
             for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (12, 0)):
-                made = plans.Plan(op, described(op.name, element=element, index=index), variant, Target(capability, 132), 0)
+                made = plans.Plan(op, described(op.name, element=element, index=index), variant, Target(capability, 132))
                 skus[made.sku] = made
-                assert made.sku == plans.Plan(op, described(op.name, 99, element=element, index=index), variant, Target(capability, 7), 0).sku
+                assert made.sku == plans.Plan(op, described(op.name, 99, element=element, index=index), variant, Target(capability, 7)).sku
     assert len(skus) == 5 * sum(len(op.variants) * len(op.elements) * len(op.indices) for op in OPS.values())
 
 
@@ -519,7 +519,8 @@ def test_a_workspace_too_small_where_the_layout_needs_none(kind: Kind) -> None:
     plan = nb.select(described())
     operands = operands_for(kind, plan, Sample("none", 6, (4,), 3))
     assert plan.workspace_size == 0
-    greedy = plans.Plan(plan.op, plan.descriptor, plan.variant, plan.target, 4096)
+    greedy = plans.Plan(plan.op, plan.descriptor, plan.variant, plan.target)
+    greedy.workspace_size = 4096
     with pytest.raises(nb.WorkspaceTooSmall, match="segment_sum: workspace holds 4095 bytes, wants 4096"):
         greedy.run(**operands, workspace=kind.workspace(4095))
     greedy.run(**operands, workspace=kind.workspace(4096))
@@ -558,6 +559,35 @@ def test_a_sort_works_in_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorting > 20
 
 
+# ---------------------------------------------------------------- bound calls
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["scratch", "workspace"])
+def test_a_bound_call_takes_what_the_arrays_hold_by_then(kind: Kind, large: Any, own: bool) -> None:
+    plan, operands = large
+    workspace = kind.workspace(plan.workspace_size) if own else None
+    call = plan.bind(workspace=workspace, **operands)
+    assert repr(call) == "BoundCall(segment_sum, input, segment_ids, output)"
+    for factor in (1, 3):
+        operands["input"][...] = kind.array(factor * samples.operands(plan.op, LARGE)["input"])
+        call()
+        expected = kind.poisoned(operands["output"].shape, np.float32)
+        plan.run(**operands | {"output": expected})
+        assert (kind.numpy(operands["output"]) == kind.numpy(expected)).all()
+
+
+def test_a_bound_call_is_refused_before_it_is_made(kind: Kind, large: Any) -> None:
+    plan, operands = large
+    with pytest.raises(nb.WorkspaceTooSmall, match="segment_sum: workspace holds 16 bytes"):
+        plan.bind(workspace=kind.workspace(16), **operands)
+    with pytest.raises(nb.InvalidProblem, match="segment_sum: output overlaps input"):
+        plan.bind(**operands | {"output": operands["input"][: operands["output"].shape[0]]})
+    with pytest.raises(nb.InvalidProblem, match="segment_sum: stream is of type str"):
+        plan.bind(stream="now", **operands)
+    with pytest.raises(nb.InvalidProblem, match="segment_sum: stream is -1"):
+        plan.bind(**operands)(-1)
+
+
 # ---------------------------------------------------------------- copies
 
 
@@ -567,7 +597,7 @@ def test_a_plan_is_selected_again_where_it_is_loaded() -> None:
     code = "import pickle, sys; plan = pickle.load(sys.stdin.buffer); print(plan, plan.workspace_size)"
     told = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(plan), capture_output=True, check=True).stdout.decode()
     assert told.strip() == f"{plan} {plan.workspace_size}"
-    forced = plans.Plan(plan.op, plan.descriptor, plan.variant, plan.target, 0)
+    forced = plans.Plan(plan.op, plan.descriptor, plan.variant, plan.target)
     with pytest.raises(TypeError, match=r"was not made by select\(\)"):
         pickle.dumps(forced)
 

@@ -67,7 +67,7 @@ def run(*parts: str, **environment: str) -> str:
         "nb.select(descriptor)",
         "driver.device_count()",
         "driver.ensure_context(0)",
-        "launch(0, 4096)",
+        "launch.queue(0, (4096,), 1)",
         "driver.alloc_async(16, 0)",
     ],
 )
@@ -86,11 +86,11 @@ def test_cuda_after_a_fork_is_refused(use: str) -> None:
         assert not arrays.emulating() and arrays.read(Array(), ("reduce_sum", "x", "")).ptr == 4096
         kernel = Kernel(Cubin("entry", b"", 1, 0, 0, 0), 1)
         kernel._ready.add(0)
-        launch = Launch(kernel, "*f32", (1, 1, 1), 32)
-        launch(0, 4096)
+        launch = Launch(kernel, "*f32", 32)
+        launch.queue(0, (4096,), 1)
         descriptor = nb.SegmentDescriptor("segment_sum", 4, 3, 2)
     """
-    said = run(FAKE, CHILD, before, f"print(in_child(lambda: {use}))\nlaunch(0, 4096)")
+    said = run(FAKE, CHILD, before, f"print(in_child(lambda: {use}))\nlaunch.queue(0, (4096,), 1)")
     for part in REFUSED:
         assert part in said
 

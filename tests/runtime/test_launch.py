@@ -18,7 +18,8 @@ from numba_baracuda.arrays import allocation, arrays
 from numba_baracuda.core import errors, op
 from numba_baracuda.core.spec import Cubin, KernelSpec, Parameter
 from numba_baracuda.core.vocabulary import OpCategory, ReduceKind
-from numba_baracuda.plans import plan
+from numba_baracuda.plans import frames
+from numba_baracuda.plans.bound import BoundCall
 from numba_baracuda.runtime import cache, driver, launch, radix
 
 CUBIN = Cubin("entry", b"image", registers=16, spills=0, stack=0, shared=0)
@@ -191,53 +192,55 @@ def use(monkeypatch: pytest.MonkeyPatch, **options: int) -> Driver:
 def test_parameters_are_packed_pointers_first_each_in_its_own_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     signature = "*f32 *i32 *f32 i64 f32 3xi64 f16 bf16 bool f64 i32"
     fake = use(monkeypatch, parameters=13)
-    made = launch.Launch(launch.load(CUBIN), signature, (5, 2, 1), 256, 1024, (-7, 0.5, (1, 2, 3), 1.5, 1.00390625, True, math.pi, -1))
-    made(9, 0x10, 0x20, (1 << 64) - 16)
-    made(9, 1, 2, 3)
+    made = launch.Launch(launch.load(CUBIN), signature, 256)
+    scalars = launch.words(signature, (-7, 0.5, (1, 2, 3), 1.5, 1.00390625, True, math.pi, -1))
+    made.queue(9, (0x10, 0x20, (1 << 64) - 16), 5, 1024, scalars)
+    made.ready((1, 2, 3), 5, 1024, scalars)(9)
     fixed = struct.pack("=qf4xqqqe6xH6x?7xdi4x", -7, 0.5, 1, 2, 3, 1.5, 0x3F80, True, math.pi, -1)
     (arguments, words), (_, again) = fake.launches
-    assert arguments == (("function", 77), 5, 2, 1, 256, 1, 1, 1024, 9, 100)
+    assert arguments == (("function", 77), 5, 1, 1, 256, 1, 1, 1024, 9, 100)
     assert words == struct.pack("=3Q", 0x10, 0x20, (1 << 64) - 16) + fixed
     assert again == struct.pack("=3Q", 1, 2, 3) + fixed
 
 
 @pytest.mark.parametrize(("value", "bits"), [(1.0, 0x3F80), (1.01171875, 0x3F82), (-math.inf, 0xFF80), (3.4e38, 0x7F80), (-0.0, 0x8000)])
 def test_a_bfloat16_scalar_is_rounded_to_nearest_even(value: float, bits: int) -> None:
-    assert launch._pack("bf16", value) == struct.pack("=H6x", bits)
+    assert launch.words("bf16", (value,)) == (bits,)
 
 
 def test_a_bfloat16_nan_stays_one() -> None:
-    bits = struct.unpack("=H6x", launch._pack("bf16", math.nan))[0]
+    (bits,) = launch.words("bf16", (math.nan,))
     assert bits & 0x7F80 == 0x7F80 and bits & 0x7F
 
 
 @pytest.mark.parametrize("scalars", [(), (1, 2), ((1, 2),)])
-def test_scalars_must_match_the_signature(monkeypatch: pytest.MonkeyPatch, scalars: tuple) -> None:
-    use(monkeypatch)
+def test_scalars_must_match_the_signature(scalars: tuple) -> None:
     with pytest.raises(errors.InvalidProblem, match="3xi64"):
-        launch.Launch(launch.load(CUBIN), "*f32 3xi64", (1, 1, 1), 32, 0, scalars)
+        launch.words("*f32 3xi64", scalars)
 
 
 def test_a_wrong_number_of_pointers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, parameters=2)
-    made = launch.Launch(launch.load(CUBIN), "*f32 *f32", (1, 1, 1), 32)
+    made = launch.Launch(launch.load(CUBIN), "*f32 *f32", 32)
     with pytest.raises(struct.error):
-        made(0, 1)
-    made(0, 1, 2)
+        made.queue(0, (1,), 1)
+    made.queue(0, (1, 2), 1)
     assert [words for _, words in fake.launches] == [struct.pack("=2Q", 1, 2)]
 
 
 def test_an_empty_grid_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch)
-    launch.Launch(launch.load(CUBIN), "*f32", (4, 0, 1), 32)(0, 1)
+    made = launch.Launch(launch.load(CUBIN), "*f32", 32)
+    made.queue(0, (1,), 0)
+    made.ready((1,), 0)(0)
     assert not fake.launches
 
 
 def test_a_kernel_is_loaded_once_and_readied_for_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch)
     first, second = launch.load(CUBIN), launch.load(Cubin("entry", b"image", 16, 0, 0, 0))
-    launch.Launch(first, "", (1, 1, 1), 32)
-    launch.Launch(second, "", (2, 1, 1), 32)
+    launch.Launch(first, "", 32)
+    launch.Launch(second, "", 32)
     assert first is second and fake.loaded == 1
     assert fake.capture_mode == "GLOBAL"
 
@@ -245,16 +248,16 @@ def test_a_kernel_is_loaded_once_and_readied_for_capture(monkeypatch: pytest.Mon
 def test_one_device_is_asked_for_nothing_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, parameters=1)
     fake.cuCtxSetCurrent(100)
-    made = launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32)
+    made = launch.Launch(launch.load(CUBIN), "*f32", 32)
     fake.calls.clear()
-    made(0, 1)
+    made.queue(0, (1,), 1)
     assert fake.calls == [] and len(fake.launches) == 1
 
 
 def test_a_thread_without_a_context_gets_the_primary_one(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, parameters=1)
-    made = launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32)
-    threads = [threading.Thread(target=made, args=(0, 5)) for _ in range(2)]
+    made = launch.Launch(launch.load(CUBIN), "*f32", 32)
+    threads = [threading.Thread(target=made.queue, args=(0, (5,), 1)) for _ in range(2)]
     for thread in threads:
         thread.start()
         thread.join()
@@ -264,26 +267,26 @@ def test_a_thread_without_a_context_gets_the_primary_one(monkeypatch: pytest.Mon
 def test_several_devices_launch_on_theirs_and_restore_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, devices=2, parameters=1)
     fake.cuCtxSetCurrent(100)
-    made = launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32, device=1)
+    made = launch.Launch(launch.load(CUBIN), "*f32", 32, device=1)
     assert fake.context() == 100
-    made(0, 5)
+    made.queue(0, (5,), 1)
     assert fake.launches[0][0][-1] == 101 and fake.context() == 100
     fake.cuCtxSetCurrent(201)  # somebody's own context on device 1
-    made(0, 5)
+    made.queue(0, (5,), 1)
     assert fake.launches[1][0][-1] == 201
 
 
 def test_a_refused_launch_says_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch)
-    made = launch.Launch(launch.load(CUBIN), "", (7, 1, 1), 512, 100)
+    made = launch.Launch(launch.load(CUBIN), "", 512)
     fake.failures = [CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES]
-    message = r"entry: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES \(701\); grid \(7, 1, 1\), block 512, 100 bytes"
+    message = r"entry: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES \(701\); 7 blocks of 512 threads, 100 bytes"
     with pytest.raises(errors.KernelLaunchError, match=message) as caught:
-        made(0)
+        made.queue(0, (), 7, 100)
     assert caught.value.code == 701
     fake.failures = [CUresult.CUDA_ERROR_INVALID_CONTEXT] * 2
     with pytest.raises(errors.KernelLaunchError, match="INVALID_CONTEXT"):
-        made(0)
+        made.queue(0, (), 7, 100)
     assert not fake.failures  # tried exactly twice
 
 
@@ -301,13 +304,13 @@ def test_threads_never_share_a_parameter_block(monkeypatch: pytest.MonkeyPatch) 
         return original(*arguments)
 
     fake.cuLaunchKernel = slow
-    made = launch.Launch(launch.load(CUBIN), "*f32 *f32", (1, 1, 1), 32)
+    made = launch.Launch(launch.load(CUBIN), "*f32 *f32", 32)
     fake.cuLaunchKernel = original
 
     def work(me: int) -> None:
         fake.cuCtxSetCurrent(100)
         for _ in range(50):
-            made(me, me, me << 32)
+            made.queue(me, (me, me << 32), 1)
 
     threads = [threading.Thread(target=work, args=(me,)) for me in range(1, 5)]
     for thread in threads:
@@ -316,21 +319,21 @@ def test_threads_never_share_a_parameter_block(monkeypatch: pytest.MonkeyPatch) 
         thread.join()
     assert seen == {me: {struct.pack("=2Q", me, me << 32)} for me in range(1, 5)}
     assert len(fake.launches) == 200
-    assert 1 <= len(made._hot[-1]) <= 4
+    assert 1 <= len(made._pool) <= 4
 
 
 def test_shared_memory_beyond_48_kib_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch)
     kernel = launch.load(CUBIN)
     for nbytes in (48 << 10, 100 << 10, 64 << 10):
-        launch.Launch(kernel, "", (1, 1, 1), 32, nbytes)
+        launch.Launch(kernel, "", 32).queue(0, (), 1, nbytes)
     asked = [call for call in fake.calls if "SHARED" in call[0]]
     assert asked == [("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 100 << 10, 77, 0)]
 
 
 def test_a_cooperative_launch_takes_the_other_door(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = use(monkeypatch, parameters=1)
-    launch.Launch(launch.load(CUBIN), "*f32", (1, 1, 1), 32, cooperative=True)(0, 3)
+    launch.Launch(launch.load(CUBIN), "*f32", 32, cooperative=True).queue(0, (3,), 1)
     assert ("cooperative",) in fake.calls and fake.launches[0][1] == struct.pack("=Q", 3)
 
 
@@ -414,12 +417,12 @@ def declare(monkeypatch: pytest.MonkeyPatch, **types: str) -> None:
     monkeypatch.setattr(cache, "cubin", lambda spec, arch: dataclasses.replace(CUBIN, parameters=parameters))
 
 
-def bound(monkeypatch: pytest.MonkeyPatch, *steps: op.Step) -> plan.Bound:
+def bound(monkeypatch: pytest.MonkeyPatch, *steps: op.Step) -> frames.Bound:
     """Steps over operands x and y and slots ``first`` and ``second``; kernels are compiled to nothing."""
     operands = op.Operand("x", ("n",)), op.Operand("y", ("n",), output=True)
     row = op.Op("row", ReduceKind.SUM, OpCategory.SEGMENT_OPS, "none", "y = x", operands, (), ("f32",))
     recipe = op.Recipe(steps, (op.Slot("first", "i64", 3), op.Slot("second", "i64", 1)))
-    return plan.Bound(row, recipe, [X, Y], op.Target((9, 0), 132), 0)
+    return frames.bind(row, recipe, [X, Y], op.Target((9, 0), 132), 0)
 
 
 def test_a_bound_plan_gives_kernels_the_addresses_they_name_and_zero_for_null(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,6 +433,32 @@ def test_a_bound_plan_gives_kernels_the_addresses_they_name_and_zero_for_null(mo
     ((arguments, words),) = fake.launches
     assert arguments == (("function", 77), 2, 1, 1, 128, 1, 1, 0, 5, 100)
     assert words == struct.pack("=4Q", 8192, 16384 + 32, 0, 4096)
+
+
+def test_a_bound_call_packs_its_parameters_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call is a launch of the same block of parameters, on the stream that it is given."""
+    fake = use(monkeypatch, parameters=3)
+    fake.cuCtxSetCurrent(100)
+    declare(monkeypatch, a="*f32", b="*i64", n="i64")
+    made = bound(monkeypatch, op.Clear("second", 1), op.Launch(SPEC, (2, 128, 64), {"a": "y", "b": "second", "n": 7}))
+    call = BoundCall(made, [X, Y], 5, WORKSPACE)
+    monkeypatch.setattr(launch.Launch, "_block", lambda self: pytest.fail("parameters are packed again"))
+    fake.calls.clear()
+    call()
+    call(6)
+    assert [call for call in fake.calls if call[0] == "memset"] == [("memset", 16384 + 32, 1, 16, 5), ("memset", 16384 + 32, 1, 16, 6)]
+    assert [arguments for arguments, _ in fake.launches] == [(("function", 77), 2, 1, 1, 128, 1, 1, 64, stream, 100) for stream in (5, 6)]
+    assert {words for _, words in fake.launches} == {struct.pack("=3Q", 8192, 16384 + 32, 7)}
+
+
+def test_one_frame_serves_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = use(monkeypatch, parameters=3)
+    declare(monkeypatch, a="*f32", n="2xi64")
+    made = bound(monkeypatch, op.Launch(SPEC, (2, 128, 0), {"a": "y", "n": (3, 4)}))
+    for sizes in (made.sizes, ((9, 16, (5, 6)),)):
+        frames.Bound(made.frame, sizes, made.offsets, made.counts, made.workspace, made.reach).run(5, [X.ptr, Y.ptr], [X, Y], WORKSPACE)
+    assert [(arguments[1], arguments[7]) for arguments, _ in fake.launches] == [(2, 0), (9, 16)]
+    assert [words for _, words in fake.launches] == [struct.pack("=3Q", 8192, 3, 4), struct.pack("=3Q", 8192, 5, 6)]
 
 
 def test_a_bound_plan_judges_what_it_reads_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,12 +570,12 @@ def test_a_real_card_runs_it_from_a_bare_thread_and_while_capturing() -> None:
             first = launch.load(Cubin("first", PTX % b"first", 0, 0, 0, 0))
             words = driver.alloc_async(16, 0)
             driver.memset_async(words, 16, 0, 1)
-            launch.Launch(first, "*i64 *i64 i64", (1, 1, 1), 1, 0, (5,))(0, words + 8, words)
+            launch.Launch(first, "*i64 *i64 i64", 1).queue(0, (words + 8, words), 1, 0, (5,))
             stream = cuda.cuStreamCreate(0)[1]
             cuda.cuStreamSynchronize(0)
             assert not cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL)[0]
             late = launch.load(Cubin("second", PTX % b"second", 0, 0, 0, 0))
-            launch.Launch(late, "*i64 *i64 i64", (1, 1, 1), 1, 0, (7,))(int(stream), words + 8, words + 8)
+            launch.Launch(late, "*i64 *i64 i64", 1).queue(int(stream), (words + 8, words + 8), 1, 0, (7,))
             code, graph = cuda.cuStreamEndCapture(stream)
             assert not code
             executable = cuda.cuGraphInstantiate(graph, 0)[1]

@@ -97,7 +97,7 @@ def test_a_plan_is_not_bound_to_a_launch_with_a_mistake(mistake: str) -> None:
     op = nb.OPS["segment_sum"]
     plan = nb.select(descriptor, device=-1)
     views = plan.views({"input": np.ones((100, 4), np.float32), "segment_ids": np.zeros(100, np.int32), "output": np.ones((10, 4), np.float32)})
-    recipe = plan.bind(views).recipe
+    recipe = plan.bound(views).recipe
     elements = {"input": "f32", "segment_ids": "i32", "output": "f32", NULL: ""} | {slot.name: slot.element for slot in recipe.slots}
     first = next(step for step in recipe.steps if isinstance(step, Launch))
     Emulated(op, recipe, elements)

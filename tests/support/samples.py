@@ -380,8 +380,7 @@ def plan_of(op: Op, variant: Variant, described: SegmentDescriptor, multiprocess
     target = plan.target_of(-1 if arrays.emulating() else 0)
     if multiprocessors:
         target = replace(target, multiprocessors=multiprocessors)
-    needed = max(variant.recipe(op, described, layouts, target).workspace for layouts in described.typical_layouts(op))
-    return plan.Plan(op, described, variant, target, needed)
+    return plan.Plan(op, described, variant, target)
 
 
 def suited(kind: Any, element: str) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Slot, Sort, Step, Target
+from ...core.sizes import apply
 from ..tiling import Tiling
 from .common import ids_step, kernel_spec, packed
 
@@ -115,4 +116,4 @@ def scratch_slot(step: Sort, target: Target) -> Slot:
         return Slot(step.scratch, "u8", 1)
     from ...runtime import radix
 
-    return Slot(step.scratch, "u8", radix.sorter_of(step, target.ordinal).workspace(step.count, step.bits, step.first_bit))
+    return Slot(step.scratch, "u8", apply(radix.sorter_of(step, target.ordinal).workspace, step.count, step.bits, step.first_bit))

@@ -1,0 +1,66 @@
+"""The Python source of a trace: straight-line arithmetic of sizes between guards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+
+class Writer:
+    """The source of a trace's function. What is used once is written where it is used."""
+
+    def __init__(self, inputs: Sequence[tuple[Any, ...]]) -> None:
+        self._lines = [f"def replay({', '.join(f'g{k}' for k in range(len(inputs)))}):"]
+        self._lines += [f" ({''.join(f'{each.symbol}, ' for each in group)}) = g{k}" for k, group in enumerate(inputs)]
+        self._conditions: list[str] = []
+        self._names = {id(each): each.symbol for group in inputs for each in group}
+        self._uses: dict[int, int] = {}
+
+    def count(self, given: Any) -> None:
+        """Counts the uses of what a guard or the results are made of."""
+        if isinstance(given, tuple):
+            for each in given:
+                self.count(each)
+        elif hasattr(given, "operands"):
+            self._uses[id(given)] = self._uses.get(id(given), 0) + 1
+            if self._uses[id(given)] == 1:
+                self.count(given.operands)
+
+    def text(self, given: Any) -> str:
+        """An expression, after the lines that it takes."""
+        if isinstance(given, tuple):
+            return f"({''.join(f'{self.text(each)}, ' for each in given)})"
+        if not hasattr(given, "operands"):
+            return f"({given!r})" if isinstance(given, int | float) and given < 0 else repr(given)
+        name = self._names.get(id(given))
+        if name is None:
+            name = given.symbol.format(*map(self.text, given.operands))
+            if self._uses[id(given)] > 1:
+                self._flush()
+                self._lines.append(f" t{len(self._lines)} = {name}")
+                name = self._names[id(given)] = f"t{len(self._lines) - 1}"
+        return name
+
+    def guard(self, condition: str) -> None:
+        self._conditions.append(condition)
+
+    def between(self, size: Any, low: float, high: float) -> None:
+        """The guard that a size lies there."""
+        text = self.text(size)
+        if low == high:
+            self.guard(f"{text} == {low}")
+        elif high == math.inf:
+            self.guard(f"{text} >= {low}")
+        else:
+            self.guard(f"{text} <= {high}" if low == -math.inf else f"{low} <= {text} <= {high}")
+
+    def _flush(self) -> None:
+        if self._conditions:
+            self._lines.append(f" if not ({' and '.join(self._conditions)}): return None")
+            self._conditions.clear()
+
+    def source(self, results: Any) -> str:
+        found = self.text(results)
+        self._flush()
+        return "\n".join([*self._lines, f" return {found}"])

@@ -1,0 +1,187 @@
+"""The calls of functions: what was settled for the sizes of one call serves the next, and replays settle it for new sizes of the same class."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..arrays import allocation, arrays, streams
+from ..arrays.views import Form, View, remember
+from ..core.axes import c_strides
+from ..core.errors import BaracudaError, InvalidProblem, Unsupported
+from ..core.op import Gemm, Op, Verify
+from ..core.sizes import Trace
+from . import frames, plan
+from .frames import Bound, Frame
+from .memos import memo
+from .preference import PlanPreference
+
+Problem = tuple[Any, PlanPreference]  #: a descriptor, and what is asked of the choice of kernels
+Results = tuple[tuple[tuple[int, ...], str], ...]  #: shape and element of each array that is made
+_NOTHING: Results = ()
+#: calls of a class, without a program that serves them, after which one is traced; most programs of a class, and such calls when it has as many
+PATIENCE, MOST_PROGRAMS, MOST_PATIENCE = 2, 256, 64
+
+_SOMEWHERE = 1 << 12  #: an address of no array
+
+
+class Program:
+    """A frame, and the function of sizes that makes bounds of it where its guards hold."""
+
+    def __init__(self, frame: Frame, replay: Callable[..., Any]) -> None:
+        self.frame, self.replay, self.served = frame, replay, 0
+
+
+class CallClass:
+    """Calls that differ in nothing but sizes, which their programs replay; the one that served most comes first."""
+
+    def __init__(self) -> None:
+        self.programs: list[Program] = []
+        self.missed = 0
+        self.untraceable: Exception | None = None
+        self.lock = threading.Lock()
+
+    def settle(self, sizes: Sequence[tuple[int, ...]]) -> Bound | None:
+        """The launches for these sizes, if a program serves them."""
+        for program in self.programs:
+            try:
+                made = program.replay(*sizes)
+            except (ArithmeticError, BaracudaError):
+                continue
+            if made is not None:
+                program.served += 1
+                if program.served > self.programs[0].served:
+                    self.programs = [program, *[each for each in self.programs if each is not program]]
+                return Bound(program.frame, *made)
+        return None
+
+    def learn(self, trace: Callable[[], Program]) -> None:
+        """After a call that no program served: traces one if there have been several."""
+        self.missed += 1
+        patience = PATIENCE if len(self.programs) < MOST_PROGRAMS else MOST_PATIENCE
+        if self.missed < patience or self.untraceable or not self.lock.acquire(blocking=False):
+            return
+        try:
+            self.programs = [trace(), *self.programs[: MOST_PROGRAMS - 1]]
+            self.missed = 0
+        except Exception as error:  # the call has been served by its plan; so are those that follow
+            self.untraceable = error
+        finally:
+            self.lock.release()
+
+
+_classes: dict[Any, CallClass] = memo()
+_MOST_CLASSES = 1024
+
+
+class Calls:
+    """The calls of one op's function. What tells it from others are functions of its family, which serve calls and traces alike.
+
+    ``describe(views, sizes, context)`` makes the problem that inputs pose, ``results(descriptor, views, context)`` says what to make for the outputs,
+    and ``operands(descriptor, views, context)`` are all operands as the op sees them. ``sizes`` are whole numbers that are given beside the arrays,
+    and ``context`` is all else, of which a call's ``key`` tells what matters.
+    """
+
+    def __init__(
+        self, op: Op, outputs: Sequence[str], describe: Callable[..., Problem], results: Callable[..., Results],
+        operands: Callable[..., list[View]] = lambda descriptor, views, context: views,
+    ) -> None:  # fmt: skip
+        self.name, self.describe, self.results, self.operands = op.name, describe, results, operands
+        self._places = [(op.name, name, "") for name in outputs]
+        self._workspace_place = (op.name, "workspace", "")
+
+    def __call__(
+        self, inputs: list[View], sizes: tuple[int, ...], key: Any, context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
+    ) -> tuple[Any, ...]:
+        """Runs the op on inputs and writes ``outs``, or new arrays where these are None; the outputs."""
+        views = inputs
+        if outs is not None:
+            try:
+                views = inputs + [arrays.read(out, place) for out, place in zip(outs, self._places, strict=False)]
+            except BaracudaError:  # something else may be wrong that is to be said first
+                return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
+        pointers = [view.ptr for view in views]
+        flags = -1 if outs is None else len(outs), workspace is None, *[pointer & 15 for pointer in pointers]
+        exact = self, key, sizes, flags, *[view.form for view in views]
+        bound = frames.found(exact)
+        if bound is None:
+            alike = self, key, len(sizes), flags, *[view.form.sort for view in views]
+            calls = _classes.get(alike) or remember(_classes, alike, CallClass(), _MOST_CLASSES)
+            bound = calls.settle([sizes, *[each for view in views for each in (view.form.shape, view.form.strides)]])
+            if bound is None:
+                done = self._exactly(exact, inputs, sizes, context, outs, stream, workspace)
+                calls.learn(lambda: self._trace(views, len(inputs), sizes, context, workspace is not None))
+                return done
+            frames.keep_again(exact, bound)
+        if outs is not None:
+            bound.check_aliasing(pointers, views)
+        handle = streams.stream_handle(stream, inputs[0], self.name)
+        made: tuple[Any, ...] = ()
+        if outs is None:
+            outs = made = self._make(inputs[0], bound.results, handle)
+            pointers += [arrays.address(out, inputs[0].form.kind) for out in made]
+            if any(pointer & 15 for pointer in pointers[len(inputs) :]):
+                return self(inputs, sizes, key, context, outs, stream, workspace)
+        self._run(bound, handle, pointers, views, workspace, made)
+        return outs
+
+    def _make(self, like: View, results: Results, handle: int) -> tuple[Any, ...]:
+        return tuple([allocation.empty(like, shape, element, handle) for shape, element in results])
+
+    def _run(self, bound: Bound, handle: int, pointers: list[int], views: list[View], workspace: Any, made: tuple[Any, ...] = ()) -> None:
+        place = None
+        if workspace is not None:
+            place = arrays.read(workspace, self._workspace_place)
+            bound.check_workspace(place, views, bound.room)
+            streams.follow([place], handle, bound.frame.device)
+        bound.run(handle, pointers, views, place, made)
+
+    def _exactly(
+        self, exact: Any, inputs: list[View], sizes: tuple[int, ...], context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The same by a plan for these very sizes, which says what is wrong with them. It is remembered by ``exact``, if that is given."""
+        first, results = inputs[0], _NOTHING
+        descriptor, preference = self.describe(inputs, sizes, context)
+        made = plan.select(descriptor, preference, device=first.device)
+        handle = streams.stream_handle(stream, first, self.name)
+        if outs is None:
+            results = self.results(made.descriptor, inputs, context)
+            outs = self._make(first, results, handle)
+        elif len(outs) != len(self.results(made.descriptor, inputs, context)):
+            raise InvalidProblem(f"{self.name}: out is {len(outs)} array, wants a pair of values and indices")
+        views = inputs + [arrays.read(out, place) for out, place in zip(outs, self._places, strict=False)]
+        bound = made.settle(self.operands(made.descriptor, views, context))
+        pointers = [view.ptr for view in views]
+        bound.check_aliasing(pointers, views)
+        bound.results, bound.room = results, 0 if workspace is None else max(made.workspace_size, bound.workspace)
+        if exact is not None and not (results and any(pointer & 15 for pointer in pointers[len(inputs) :])):
+            frames.keep(exact, bound)
+        self._run(bound, handle, pointers, views, workspace)
+        return outs
+
+    def _trace(self, views: list[View], inputs: int, sizes: tuple[int, ...], context: Any, room: bool) -> Program:
+        """The program of calls that are decided as this one is. New outputs begin at multiples of 16."""
+        trace = Trace()
+        numbers, seen = trace.sizes(sizes), [_traced(trace, view) for view in views]
+        descriptor, preference = self.describe(seen[:inputs], numbers, context)
+        made = plan.choose(descriptor, preference, views[0].device)
+        results = _NOTHING
+        if len(seen) == inputs:
+            results = self.results(made.descriptor, seen, context)
+            for (shape, element), (_, name, _) in zip(results, self._places, strict=False):
+                form = Form(shape, c_strides(shape), element, views[0].device, views[0].kind, False)
+                seen.append(View(_SOMEWHERE, form, None, name))
+        bound = made.settle(self.operands(made.descriptor, seen, context))
+        if any(isinstance(step, Gemm | Verify) for step in bound.frame.steps):
+            raise Unsupported(f"{self.name}: a check or a product is made for the sizes of one problem")
+        wanted = max(made.workspace_size, bound.workspace) if room else 0
+        reach = bound.reach if room or not results else ()  # new memory touches no other
+        return Program(bound.frame, trace.compile((bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, results, wanted)))
+
+
+def _traced(trace: Trace, view: View) -> View:
+    """A view whose extents and strides are traced; frameworks have no extents below 0."""
+    form = view.form
+    traced = Form(trace.sizes(form.shape, 0), trace.sizes(form.strides), form.element, form.device, form.kind, form.readonly)
+    return View(_SOMEWHERE + (view.ptr & 15), traced, None, view.name)

@@ -1,0 +1,299 @@
+"""What a recipe launches apart from its sizes, a frame; and a frame with the sizes of one problem, which lacks but addresses and a stream."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..arrays import allocation, arrays, spans, streams
+from ..arrays.views import View, remember
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import NULL, Clear, Gemm, Launch, Op, Recipe, Slot, Sort, Target
+from ..core.sizes import plain
+from ..core.spec import KernelSpec, Parameter, arrange
+from ..runtime import driver, launch
+from .binding import check_workspace
+from .memos import memo
+
+if TYPE_CHECKING:
+    from ..emulator.emulated import Emulated
+
+_bounds: dict[Any, Bound] = memo()  #: of every family, by what is called and the exact layouts of its operands
+_met: dict[int, None] = memo()
+#: a step as a function of stream, addresses and its sizes
+_Act = Callable[[int, list[int], tuple[Any, ...]], None]
+
+
+def found(key: Any) -> Bound | None:
+    """What was settled for a call and its layouts, if it is remembered."""
+    return _bounds.get(key)
+
+
+def keep(key: Any, bound: Bound) -> Bound:
+    """Remembers what was settled."""
+    remember(_bounds, key, bound)
+    return bound
+
+
+def keep_again(key: Any, bound: Bound) -> None:
+    """Remembers what is settled for the second time: sizes that are met once leave a number behind, and no work for the garbage collector."""
+    mark = hash(key)
+    if mark in _met:
+        keep(key, bound)
+    else:
+        remember(_met, mark, None)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A launch apart from its sizes: its pointer parameters are given what the names of operands or slots say."""
+
+    spec: KernelSpec
+    threads: int
+    parameters: tuple[Parameter, ...]
+    pointers: dict[str, str]
+
+    @property
+    def signature(self) -> str:
+        return " ".join(each.type for each in self.parameters)
+
+    def with_sizes(self, blocks: int, shared: int, words: Sequence[Any]) -> Launch:
+        """The step of a recipe that has these sizes."""
+        left, arguments = iter(words), dict[str, Any](self.pointers)
+        for each in self.parameters:
+            if not each.pointer:
+                count = each.type.rpartition("x")[0]
+                arguments[each.name] = tuple(itertools.islice(left, int(count))) if count else next(left)
+        return Launch(self.spec, (blocks, self.threads, shared), arguments)
+
+
+class Frame:
+    """The steps of a recipe apart from their sizes. Its kernels are compiled and loaded, and know which of the addresses they take."""
+
+    def __init__(self, op: Op, slots: Sequence[Slot], views: Sequence[View], target: Target, device: int) -> None:
+        self.op, self.target, self.device = op, target, device
+        self.slots = [(slot.name, slot.element) for slot in slots]
+        given = {operand.name: view.element if view.form.number is None else "" for operand, view in zip(op.operands, views, strict=True)}
+        #: element types of what a launch may point to; "" for a number that was given for an array, and for ``NULL``
+        self.elements = given | dict(self.slots) | {NULL: ""}
+        self.places = {name: k for k, name in enumerate(self.elements)}
+        self.held = [k for k, view in enumerate(views) if not view.form.empty and view.form.number is None]
+        outputs, inputs = [k for k in self.held if op.operands[k].output], [k for k in self.held if not op.operands[k].output]
+        self.pairs = [*itertools.product(outputs, inputs), *((later, out) for out, later in itertools.combinations(outputs, 2))]
+        self.naming = any(view.kind in streams.NAMING for view in views)
+        self.steps: list[Any] = []
+        self.acts: list[_Act] = []
+
+    def take(self, recipe: Recipe) -> tuple[tuple[Any, ...], ...]:
+        """Takes over the steps of a recipe; the sizes of each."""
+        slots = {slot.name: slot for slot in recipe.slots}
+        apart = [self._apart(step, slots) for step in recipe.steps if not self._idle(step)]
+        self.steps = [step for step, _ in apart]
+        if not self.target.emulated:
+            self.acts = [self._act(step, sizes) for step, sizes in apart]
+        return tuple(sizes for _, sizes in apart)
+
+    def _idle(self, step: Any) -> bool:
+        """Whether a step launches nothing, so that its kernel need not be there."""
+        if not isinstance(step, Launch) or self.target.emulated:
+            return False
+        blocks = step.config[0]
+        if blocks >= 1 << 31:
+            raise Unsupported(f"{self.op.name}: {blocks} blocks, wants fewer than 2^31; the problem is too large for one launch")
+        return not blocks
+
+    def _apart(self, step: Any, slots: dict[str, Slot]) -> tuple[Any, tuple[Any, ...]]:
+        """A step, and its sizes: the numbers that recipes make of extents and strides."""
+        if isinstance(step, Launch):
+            blocks, threads, shared = step.config
+            spec = _plain_spec(step.spec)
+            parameters = self._parameters(spec)
+            _, scalars = arrange(spec.kernel, parameters, step.arguments, self.elements)
+            made = Kernel(spec, plain(threads), parameters, {each.name: step.arguments[each.name] for each in parameters if each.pointer})
+            return made, (blocks, shared, launch.words(made.signature, scalars))
+        if isinstance(step, Sort):
+            fixed = replace(step, count=0, bits=0, first_bit=0, key_size=plain(step.key_size), value_size=plain(step.value_size))
+            return fixed, (step.count, step.bits, step.first_bit, slots[step.scratch].nbytes)
+        if isinstance(step, Gemm):
+            return step, (slots[step.workspace].nbytes,)
+        return step, (slots[step.slot].nbytes,) if isinstance(step, Clear) else (slots[step.slot].count,)
+
+    def _parameters(self, spec: KernelSpec) -> tuple[Parameter, ...]:
+        if self.target.emulated:
+            from ..runtime import jit
+
+            return jit.resolve(spec).parameters
+        return self._load(spec).cubin.parameters
+
+    def _load(self, spec: KernelSpec) -> launch.Kernel:
+        from ..runtime import cache
+
+        return launch.load(cache.cubin(spec, self.target.arch))
+
+    def _act(self, step: Any, sizes: tuple[Any, ...]) -> _Act:
+        """A step as a function of stream, addresses and sizes; products of matrices are made for these sizes alone."""
+        places, device = self.places, self.device
+        if isinstance(step, Kernel):
+            queue, pick = self._launch(step).queue, self._pick(step)
+            return lambda stream, pointers, sizes: queue(stream, pick(pointers), *sizes)
+        if isinstance(step, Sort):
+            return self._sort(step)
+        if isinstance(step, Gemm):
+            from ..runtime import cublas
+
+            names = [step.a.name, step.b.name, step.c.name, step.workspace, *[each for each in (step.alpha, step.beta) if isinstance(each, str)]]
+            pick, product = _picker([places[name] for name in names]), cublas.product(step, sizes[0], device, self.target)
+            return lambda stream, pointers, sizes: product(stream, *pick(pointers))
+        place = places[step.slot]
+        if isinstance(step, Clear):
+            byte = step.byte
+            return lambda stream, pointers, sizes: driver.memset_async(pointers[place], sizes[0], stream, byte, device)
+        judge = step.judge
+        return lambda stream, pointers, sizes: judge(driver.read_back(pointers[place], sizes[0], stream, device))
+
+    def _launch(self, step: Kernel) -> launch.Launch:
+        return launch.of(self._load(step.spec), step.signature, step.threads, self.device)
+
+    def _pick(self, step: Kernel) -> Callable[[list[int]], tuple[int, ...]]:
+        return _picker([self.places[name] for name in step.pointers.values()])
+
+    def ready(self, k: int, sizes: tuple[Any, ...], pointers: list[int]) -> Callable[[int], None]:
+        """A step of these sizes and at these addresses as a function of the stream."""
+        step, act = self.steps[k], self.acts[k]
+        if isinstance(step, Kernel):
+            return self._launch(step).ready(self._pick(step)(pointers), *sizes)
+        return lambda stream: act(stream, pointers, sizes)
+
+    def _sort(self, step: Sort) -> _Act:
+        from ..runtime import radix
+
+        names = (step.scratch, step.keys, step.sorted_keys, step.values, step.sorted_values)
+        pick, sorter = _picker([self.places[name] for name in names]), radix.sorter_of(step, self.device)
+
+        def sort(stream: int, pointers: list[int], sizes: tuple[Any, ...]) -> None:
+            scratch, keys, sorted_keys, values, sorted_values = pick(pointers)
+            count, bits, first_bit, room = sizes
+            sorter(stream, scratch, room, keys, sorted_keys, values, sorted_values, count, bits, first_bit)
+
+        return sort
+
+    def recipe(self, sizes: Sequence[tuple[Any, ...]], counts: Sequence[int]) -> Recipe:
+        """The recipe whose steps have these sizes, and whose slots so many elements."""
+        steps: list[Any] = []
+        for step, own in zip(self.steps, sizes, strict=True):
+            if isinstance(step, Kernel):
+                steps.append(step.with_sizes(*own))
+            else:
+                steps.append(replace(step, count=own[0], bits=own[1], first_bit=own[2]) if isinstance(step, Sort) else step)
+        return Recipe(tuple(steps), tuple(Slot(name, element, count) for (name, element), count in zip(self.slots, counts, strict=True)))
+
+
+def _plain_spec(spec: KernelSpec) -> KernelSpec:
+    """A spec whose constants are no sizes of a trace any more: they are pinned."""
+    constants = tuple((name, plain(each)) for name, each in spec.constants)
+    return replace(spec, constants=constants, max_threads=plain(spec.max_threads), min_blocks=plain(spec.min_blocks))
+
+
+def _picker(places: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
+    """Those of the addresses, in order."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda pointers: tuple([pointers[place] for place in places])
+
+
+class Bound:
+    """A frame with the sizes of one problem: what is left are addresses and a stream.
+
+    ``sizes`` are those of each step, ``offsets`` and ``counts`` those of each slot in the workspace, and ``reach`` the lowest byte of each operand
+    and the one behind the highest, counted from its first element. ``results`` are shape and element of each array that a function makes for its
+    outputs, and ``room`` the bytes that it wants of a caller's workspace.
+    """
+
+    __slots__ = ("counts", "frame", "offsets", "reach", "results", "room", "sizes", "workspace")
+
+    def __init__(self, frame: Frame, sizes: Any, offsets: Any, counts: Any, workspace: int, reach: Any, results: Any = (), room: int = 0) -> None:
+        self.frame, self.sizes, self.offsets, self.counts, self.workspace, self.reach = frame, sizes, offsets, counts, workspace, reach
+        self.results, self.room = results, room
+
+    @property
+    def recipe(self) -> Recipe:
+        """The steps, and the slots of the workspace."""
+        return self.frame.recipe(self.sizes, self.counts)
+
+    def check_aliasing(self, pointers: Sequence[int], views: Sequence[View]) -> None:
+        """No output may overlap an input or another output."""
+        reach = self.reach
+        for out, k in self.frame.pairs:
+            mine, other, (out_low, out_high), (low, high) = pointers[out], pointers[k], reach[out], reach[k]
+            if (
+                mine + out_low < other + high
+                and other + low < mine + out_high
+                and spans.touch(spans.blocks(views[out].form), spans.blocks(views[k].form), other - mine)
+            ):  # fmt: skip
+                op = self.frame.op
+                raise InvalidProblem(f"{op.name}: {op.operands[out].name} overlaps {op.operands[k].name}, wants memory of its own")
+
+    def check_workspace(self, workspace: View, views: Sequence[View], needed: int) -> None:
+        """Raises unless memory that a caller gave may be the workspace; it may not overlap an operand."""
+        check_workspace(self.frame.op.name, workspace, views[0], needed)
+        first = workspace.ptr
+        room = spans.Blocks(0, self.workspace, self.workspace, ())
+        for view, (low, high), operand in zip(views, self.reach, self.frame.op.operands, strict=False):
+            near = low < high and view.ptr + low < first + self.workspace and first < view.ptr + high
+            if near and room.width and spans.touch(spans.blocks(view.form), room, first - view.ptr):
+                raise InvalidProblem(f"{self.frame.op.name}: workspace overlaps {operand.name}, wants memory of its own")
+
+    def run(self, stream: int, pointers: list[int], views: Sequence[View], workspace: View | None, made: Sequence[Any] = ()) -> None:
+        """Runs the steps behind the producers of the operands, in scratch where no workspace is given; slots are appended to ``pointers``.
+
+        ``made`` are arrays that a function has made for the outputs: the operands are the views and these.
+        """
+        frame = self.frame
+        if workspace is None and self.workspace:
+            workspace = allocation.scratch(views[0], self.workspace, stream)
+        if frame.device < 0:
+            self._emulate([*[view.owner for view in views], *made], workspace)
+            return
+        if frame.naming:
+            streams.follow(views, stream, frame.device)
+        self.add_slots(pointers, workspace)
+        try:
+            for act, sizes in zip(frame.acts, self.sizes, strict=True):
+                act(stream, pointers, sizes)
+        finally:
+            workspace = None  # a traceback would keep scratch beyond the capture that has to give it back
+
+    def ready(self, pointers: list[int], workspace: View | None) -> list[Callable[[int], None]]:
+        """The steps as functions of the stream; none in the emulator."""
+        self.add_slots(pointers, workspace)
+        return [self.frame.ready(k, sizes, pointers) for k, sizes in enumerate(self.sizes)] if self.frame.device >= 0 else []
+
+    def add_slots(self, pointers: list[int], workspace: View | None) -> None:
+        """Appends the addresses of the slots and NULL to those of the operands."""
+        if self.offsets:
+            base = 0 if workspace is None else workspace.ptr  # None where every slot is empty
+            pointers.extend(map(base.__add__, self.offsets))
+        pointers.append(0)
+
+    def _emulate(self, owners: Sequence[Any], workspace: View | None) -> None:
+        if self.frame.steps:
+            arrays.warn_emulated()
+            self.emulated()(owners, workspace)
+
+    def emulated(self) -> Emulated:
+        """The steps as the emulator runs them."""
+        from ..emulator.emulated import Emulated
+
+        return Emulated(self.frame.op, self.recipe, self.frame.elements)
+
+
+def bind(op: Op, recipe: Recipe, views: Sequence[View], target: Target, device: int) -> Bound:
+    """A recipe for operands of these forms; where they are traced, its sizes are."""
+    frame = Frame(op, recipe.slots, views, target, device)
+    sizes = frame.take(recipe)
+    ends = tuple(itertools.accumulate((slot.nbytes for slot in recipe.slots), initial=0))
+    reach = tuple(spans.reach(view.form) if k in frame.held else (0, 0) for k, view in enumerate(views))
+    return Bound(frame, sizes, ends[:-1], tuple(slot.count for slot in recipe.slots), ends[-1], reach)
