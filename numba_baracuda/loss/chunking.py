@@ -7,7 +7,7 @@ from ..core.policy import tuned
 from .policy import Chunks
 
 
-def stride_of_slab(v: int) -> int:
+def logits_row_stride(v: int) -> int:
     """Elements from one row of logits to the next."""
     return ceil_div(v, row_elements()) * row_elements()
 
@@ -39,8 +39,8 @@ def _cost(bt: int, h: int, v: int, rows: int) -> int:
 def _filled(rows: int, h: int) -> int:
     """The elements of all tiles of a product that fit in the rounds it takes."""
     policy = tuned(Chunks())
-    once = policy.concurrent_tiles
-    return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), once) * once * high * wide for high, wide in policy.product_tiles)
+    tiles_at_once = policy.concurrent_tiles
+    return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), tiles_at_once) * tiles_at_once * high * wide for high, wide in policy.product_tiles)
 
 
 def rows_of_chunk(bt: int, h: int, v: int, most: int) -> int:

@@ -33,7 +33,7 @@ _EMULATED_BLOCKS = 2
 
 @dataclass(frozen=True)
 class Totals(Policy):
-    """``total_targets``, ``fold_losses``, ``compact_rows`` and ``take_places``: one block, or a thread for each row."""
+    """``total_targets``, ``fold_losses``, ``compact_rows`` and ``gather_values``: one block, or a thread for each row."""
 
     threads_per_block: int = fixed(1024)
     row_multiple: int = 128  #: rows that count are made a multiple of this: few plans serve all counts, and products have even extents
@@ -41,7 +41,7 @@ class Totals(Policy):
 
 @dataclass(frozen=True)
 class Assign(Policy):
-    """``assign`` and ``keep_rows``: elements of a matrix, one to one."""
+    """``assign`` and ``mask_rows``: elements of a matrix, one to one."""
 
     threads_per_block: int = compiled(256, THREADS)
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: accesses

@@ -144,16 +144,17 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "loss/rows": {
         **{
-            f"cross_entropy_rows.caller.call_up: guard: {link}": "other lines would be prefetched, which changes nothing"
+            f"cross_entropy_rows.prefetcher.prefetch_vector: guard: {link}": "other lines would be prefetched, which changes nothing"
             for link in (
-                "part < count * lines in if part < count * lines:",
-                "at < end in if at < end:",
-                "following >= 0 in if following >= 0 and 0 <= at - behind < end:",
-                "0 <= at - behind in if following >= 0 and 0 <= at - behind < end:",
-                "at - behind < end in if following >= 0 and 0 <= at - behind < end:",
+                "warp_lane < count * lines_per_warp in if warp_lane < count * lines_per_warp:",
+                "column < vector_end in if column < vector_end:",
+                "next_base >= 0 in if next_base >= 0 and 0 <= column - sweep_end < vector_end:",
+                "0 <= column - sweep_end in if next_base >= 0 and 0 <= column - sweep_end < vector_end:",
+                "column - sweep_end < vector_end in if next_base >= 0 and 0 <= column - sweep_end < vector_end:",
             )
         },
-        "cross_entropy_rows.cross_entropy_rows: guard: index + step < rows in following = base + step * stride if index + step < rows else int64(-1)":
+        "cross_entropy_rows.cross_entropy_rows: guard: index + grid_stride < rows in "
+        "next_base = base + grid_stride * row_stride if index + grid_stride < rows else int64(-1)":
             "other lines would be prefetched, which changes nothing",
     },
     "loss/totals": {
@@ -162,11 +163,12 @@ KNOWN: dict[str, dict[str, str]] = {
             "every loss and gradient is 0 there, whatever multiplies it",
     },
     "loss/compact": {
-        "class_of: guard: 0 <= which in return which if which != ignore and 0 <= which < classes else int64(-1)":
+        "target_class_of: guard: 0 <= target_class in "
+        "return target_class if target_class != ignore and 0 <= target_class < classes else int64(-1)":
             "whoever asks takes every negative class for none",
     },
     "loss/logits": {
-        "absorbers_of.absorber.absorb: guard: s < valid in if s < valid: (1)":
+        "state_updates_of.adder.add_vectors: guard: s < valid in if s < valid: (1)":
             "accesses behind the end read elements again, of which the greatest is taken already",
     },
     "device/block": {

@@ -5,8 +5,8 @@ Every factory takes keywords: short element names and geometry. Rows of logits l
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .assign import assign
-from .compact import compact_rows, keep_rows, take_places
+from .compact import compact_rows, gather_values, mask_rows
 from .rows import cross_entropy_rows
 from .totals import fold_losses, total_targets
 
-__all__ = ["assign", "compact_rows", "cross_entropy_rows", "fold_losses", "keep_rows", "take_places", "total_targets"]
+__all__ = ["assign", "compact_rows", "cross_entropy_rows", "fold_losses", "gather_values", "mask_rows", "total_targets"]
