@@ -49,6 +49,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "loss/assign": ("losses, added to a gradient", "all results of losses*", "losses of halves"),
     "loss/compact": ("losses without ignored rows", "test_loss_numbers.py::test_rows_that_are_left_out_may_hold_anything"),
     "loss/logits": ("losses of halves", "losses of wide rows", "test_loss.py::test_what_else_is_returned"),
+    "loss/prefetch": ("losses", "losses of wide rows"),
     "loss/rows": (
         "losses", "losses side by side", "losses of *", "all results of losses*", "test_loss.py::test_numbers_that_are_none",
         "test_loss_numbers.py::test_numbers_at_their_ends[numpy-plain-f32]",
@@ -142,9 +143,9 @@ KNOWN: dict[str, dict[str, str]] = {
         "lane, window_end, prefix, looking = (thread & lanes - 1, tile, identity(), active and tile > 0)":
             "the first tile would look at its own word, which is written, and take nothing of it",
     },
-    "loss/rows": {
+    "loss/prefetch": {
         **{
-            f"cross_entropy_rows.prefetcher.prefetch_vector: guard: {link}": "other lines would be prefetched, which changes nothing"
+            f"prefetch_of.prefetch_vectors: guard: {link}": "other lines would be prefetched, which changes nothing"
             for link in (
                 "warp_lane < count * lines_per_warp in if warp_lane < count * lines_per_warp:",
                 "column < vector_end in if column < vector_end:",
@@ -153,6 +154,8 @@ KNOWN: dict[str, dict[str, str]] = {
                 "column - sweep_end < vector_end in if next_base >= 0 and 0 <= column - sweep_end < vector_end:",
             )
         },
+    },
+    "loss/rows": {
         "cross_entropy_rows.cross_entropy_rows: guard: index + grid_stride < rows in "
         "next_base = base + grid_stride * row_stride if index + grid_stride < rows else int64(-1)":
             "other lines would be prefetched, which changes nothing",

@@ -1,4 +1,4 @@
-"""Matrices in place: scaled, converted, added to, or cleared."""
+"""Element-wise assignment of matrices: set, scale, convert, add."""
 
 from typing import Any
 
@@ -17,11 +17,15 @@ def assign(
     *, source: str, value: str, factor: str, vector: int, accumulate: bool,
     threads_per_block: int = Assign.threads_per_block, items_per_thread: int = Assign.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``y[r, c] = factor · x[r, c]``, with ``added`` plus what y holds; one rounding. x may be y; where ``source`` is "" it is 1.
+    """``y[r, c] = factor · x[r, c]``, plus the former y[r, c] with ``accumulate``; rounded once.
 
-    The factor is ``number`` times what ``factor``, an element type or "", holds. ``parts`` blocks share a row, ``items_per_thread`` accesses a lane;
-    rows lie ``x_row`` and ``y_row`` elements apart, columns ``x_column`` and ``y_column``, which are 1 where ``vector`` is more. Bytes: x read, y
-    written.
+    Each block stores one part of a row of y, each thread up to ``items_per_thread`` vectors of it. Bytes: x read, y written, and read with
+    ``accumulate``.
+
+    Constants: ``source``: the element type of x, or "": x is 1 everywhere; ``value``: that of y; ``factor``: that of ``factor_value``, or ""; where
+    ``vector`` > 1, both column strides are 1. Parameters: ``x`` [rows, columns], may be y; ``y`` [rows, columns]; the factor is ``number`` ·
+    ``factor_value`` [1]; ``x_row_stride``, ``y_row_stride``: elements from one row to the next; ``x_column_stride``, ``y_column_stride``: from one
+    column to the next. Others as :mod:`.` lists them.
     """
     wide, (y_widen, narrow) = accumulator_type(value), conversions_of(value)
     x_widen, factor_widen = conversions_of(source or value)[0], conversions_of(factor or value)[0]

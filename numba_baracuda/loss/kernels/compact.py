@@ -1,4 +1,4 @@
-"""Rows that count: which they are, one behind the other, and apart from all others."""
+"""Rows that count: a list of them, what the list has for a row, and copies without the other rows."""
 
 from typing import Any
 
@@ -17,17 +17,19 @@ from ..policy import Assign
 
 @jit.device
 def target_class_of(target: Any, at: Any, ignore: Any, classes: Any) -> Any:
-    """The class that a row is to have, −1 where the row is left out."""
+    """The target at offset ``at``; −1 where it is ``ignore`` or no class."""
     target_class = int64(target[at])
     return target_class if target_class != ignore and 0 <= target_class < classes else int64(-1)
 
 
 @jit.kernel
 def compact_rows(*, label: str) -> Any:
-    """``order[k]`` = the k-th row r whose target is not ``ignore``, ``kept[k]`` its target, ``places[r]`` = k, and ``count[0]`` how many there are.
+    """Lists the rows that count, in their order: ``row_indices[k]`` = the k-th such row r, ``counted_targets[k]`` its target, ``positions[r]`` = k.
 
-    Behind them ``order`` is −1 and ``kept`` is ``ignore``, and so is ``places`` −1 for other rows. One block, in the order of the rows.
-    Bytes: rows targets read, three int64 each written.
+    One block scans the rows, ``THREADS`` at a time. Bytes: rows · label read, 3 · rows · int64 written.
+
+    Parameters: ``row_indices`` [rows]: −1 behind the last row that counts; ``counted_targets`` [rows]: ``ignore`` there; ``positions`` [rows]: −1 for
+    rows that do not count; ``count`` [1]: how many count. Others as :mod:`.` lists them.
     """
     scan = block_scan(Monoid("sum", (0,), lambda a, b: a + b), int32, THREADS, exclusive=True)
 
@@ -61,7 +63,11 @@ def compact_rows(*, label: str) -> Any:
 
 @jit.kernel
 def gather_values() -> Any:
-    """``out[r] = values[places[r]]``, or −1 where that is no place. Bytes: rows places and values read, and written."""
+    """``out[r] = values[positions[r]]``, or −1 where the position is negative. Bytes: 2 · rows · int64 read, rows · int64 written.
+
+    Parameters: ``values`` [rows that count]; ``positions`` [rows]: indices of values; ``out`` [rows]; ``out_stride``: elements of out from one row to
+    the next. Others as :mod:`.` lists them.
+    """
 
     def gather_values(
         values: Ptr[int64], positions: Ptr[int64], out: Ptr[int64],
@@ -80,9 +86,12 @@ def mask_rows(
     *, value: str, label: str, vector: int,
     threads_per_block: int = Assign.threads_per_block, items_per_thread: int = Assign.items_per_thread,
 ) -> Any:  # fmt: skip
-    """``y[r] = x[r]`` where a row's target counts, else 0: in a product, a row whose gradient is 0 must not hold NaN or infinities.
+    """``y[r] = x[r]`` for rows with a gradient, else 0: in a product, NaN or infinities of other rows would spread even if their gradient is 0.
 
-    ``parts`` blocks share a row, ``items_per_thread`` accesses a lane. Bytes: rows of x that count read, y written.
+    Each block copies one part of a row, each thread up to ``items_per_thread`` vectors of it. Bytes: those rows of x read, y written.
+
+    Parameters: ``x``, ``y`` [rows, columns]; ``x_offset``, ``y_offset``: elements before the first row; ``x_row_stride``, ``y_row_stride``: elements
+    from one row to the next; ``target_offset``: elements before the first row's target. Others as :mod:`.` lists them.
     """
     wide, narrow, kind = accumulator_type(value), conversions_of(value)[1], jit.SCALARS[value]
     load, store, size, vector_stride = LOAD[vector], STORE[vector], items_per_thread * vector, threads_per_block * vector

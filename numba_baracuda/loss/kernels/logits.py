@@ -1,4 +1,4 @@
-"""Logits as a loss takes them: the states that rows of them are folded into, and what is done to each."""
+"""Logits: how each is computed from what the product gives, and the softmax states that rows of them are folded into."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 
 _LOG2_E = math.log2(math.e)
-#: behind every class
+#: the argmax of no logits; greater than every class
 NO_CLASS = 0x7FFFFFFF
 
 
 @functools.cache
 def shifted_exp_of(kind: Any) -> Any:
-    """``power(z, top)`` = exp(z − top); in float32 by the machine's power of two, off by 2 ulp and 2^-24 of z − top.
+    """``shifted_exp(z, greatest)`` = exp(z − greatest); in float32 by the hardware's exp2, off by 2 ulp and 2^-24 of z − greatest.
 
-    The difference is rounded before it is scaled, so the error does not grow with z itself, and no finite z and top overflow.
+    The difference is rounded before it is scaled, so the error does not grow with z itself, and no finite arguments overflow.
     """
     if kind == float32:
         return jit.device(lambda z, greatest: exp2_approx((z - greatest) * float32(_LOG2_E)))
@@ -33,16 +33,17 @@ def shifted_exp_of(kind: Any) -> Any:
 
 @functools.cache
 def finite_base_of(value: str) -> Any:
-    """``floor(m)`` = max(m, the lowest finite number): what to take from logits whose greatest is m, which is −∞ where all of them are."""
+    """``finite_base(m)`` = max(m, the lowest finite number): what to subtract from logits whose maximum is m, also where m is −∞."""
     lowest = accumulator_type(value)(BY_NAME[BY_NAME[value].accumulator].limits[0])
     return jit.device(lambda m: maximum(m, lowest))
 
 
 @functools.cache
 def softmax_monoid_of(value: str, argmax: bool) -> Monoid:
-    """States (m, s) of some logits: the greatest, −∞ of none, and Σ exp(z − m); with ``ranked`` (m, s, c), where c is the first class that has m.
+    """The monoid of softmax states (m, s): the maximum of some logits, −∞ of none, and Σ exp(z − m).
 
-    After Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). NaN is greater than every number.
+    With ``argmax`` the states are (m, s, c), and c is the first class whose logit is m. NaN is greater than every number. After Milakov and
+    Gimelshein, "Online normalizer calculation for softmax" (2018).
     """
     shifted_exp, finite_base = shifted_exp_of(accumulator_type(value)), finite_base_of(value)
     greater = jit.device(lambda x, y: (x > y) | ((x != x) & (y == y)))
@@ -64,7 +65,7 @@ def softmax_monoid_of(value: str, argmax: bool) -> Monoid:
 
 @functools.cache
 def _tanh_of(value: str, exact_tanh: bool) -> Any:
-    """``tanh(x)``; unless ``sharp``, for halves by a power of two and a reciprocal of the machine, off by some 2^-22."""
+    """``tanh(x)``; for halves without ``exact_tanh`` by the hardware's exp2 and reciprocal, with an error of about 2^-22."""
     wide = accumulator_type(value)
     if exact_tanh or BY_NAME[value].itemsize > 2:
         return jit.device(lambda x: wide(math.tanh(x)))
@@ -73,7 +74,7 @@ def _tanh_of(value: str, exact_tanh: bool) -> Any:
 
 @functools.cache
 def logit_functions_of(value: str, scaled: bool, capped: bool, exact_tanh: bool) -> tuple[Any, Any]:
-    """``shape(x, scale, cap)``: a class's logit as the loss takes it; and ``slope(z, cap)``, what its gradient is to be multiplied by."""
+    """``adjust(x, scale, cap)``: the logit z of a product x, with cap = (c, 1 / c); ``slope(z, cap)``: the softcap's derivative dz / d(scale · x)."""
     wide, tanh = accumulator_type(value), _tanh_of(value, exact_tanh)
 
     @jit.device
@@ -94,9 +95,10 @@ def logit_functions_of(value: str, scaled: bool, capped: bool, exact_tanh: bool)
 def state_updates_of(
     value: str, vector: int, steps: int, vector_stride: int, logit: Any, weight_of: Any, weighted: bool, smoothed: bool, argmax: bool,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """What adds logits to a lane's state: those of an access, of up to ``steps`` accesses that lie ``gap`` apart, and a single one.
+    """(``add_vector``, ``add_vectors``, ``add_logit``): they fold one vector of logits, up to ``steps`` vectors, or one logit into a lane's state.
 
-    The state is (m, s, c) as of :func:`softmax_monoid_of`, and (t, w): Σ wⱼ (zⱼ − m) and Σ wⱼ over the classes j so far, with wⱼ of ``weight_of``.
+    The state is (m, s, c), as in :func:`softmax_monoid_of`, and (t, w): t = Σ wⱼ (zⱼ − m) and w = Σ wⱼ over the classes j so far, where wⱼ is
+    ``weight_of`` class j. ``vector_stride``: classes from one vector to the next.
     """
     wide = accumulator_type(value)
     shifted_exp, finite_base = shifted_exp_of(wide), finite_base_of(value)
@@ -106,7 +108,7 @@ def state_updates_of(
 
         @jit.device
         def add_vectors(state: Any, logits: Any, column: Any, valid: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
-            """The state with logits of ``valid`` accesses, the first of class ``column``, the next ``gap`` classes on."""
+            """The state after ``valid`` more vectors, of which the first begins at class ``column``."""
             greatest, total, best_class, weighted_sum, weight_sum = state
             previous, z = greatest, cuda.local.array(size, wide)
             for s in range(steps):

@@ -1,4 +1,4 @@
-"""Rows of logits: the loss of each, and the gradient of the loss in their place."""
+"""Cross entropy of rows of logits: the loss of each row, and the gradients of its logits in their place."""
 
 import math
 from typing import Any
@@ -11,49 +11,47 @@ from ...core.dtypes import BY_NAME
 from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
 from ...device.stage import await_copies, commit_copies, copy_async
-from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefetch
+from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar, Tuple
 from ..geometry import CLASS_WEIGHTS, CROSS_ENTROPY, GRADIENT, LSE_SQUARE
 from .compact import target_class_of
 from .logits import NO_CLASS, finite_base_of, logit_functions_of, shifted_exp_of, softmax_monoid_of, state_updates_of
+from .prefetch import prefetch_of
 
 _SUM = Monoid("sum", (0,), lambda a, b: a + b)
-#: bytes that one instruction brings to L2
-_LINE_BYTES = 128
 
 
 @jit.kernel
 def cross_entropy_rows(
-    *, value: str, label: str, upstream: str, vector: int, steps: int, copies_in_flight: int, threads: int, shared_classes: int, gradient: bool,
-    smoothed: bool, squared: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool, weighted: bool, row_weighted: bool,
+    *, value: str, label: str, upstream: str, vector: int, steps: int, copies_in_flight: int, threads: int, shared_classes: int,
+    gradient: bool, smoothed: bool, squared: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool, weighted: bool, row_weighted: bool,
     argmax: bool,
 ) -> Any:  # fmt: skip
-    """``losses[r] = log Σⱼ exp z[r, j] − z[r, target[r]]`` of rows in a slab, and ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
+    """``losses[r] = lse(z[r]) − z[r, target[r]]`` and, with ``gradient``, ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
-    A block takes row after row, ``gridDim`` apart. The first ``held`` classes of a row are copied to shared memory, and their greatest logit and sum
-    folded ``ahead`` accesses a lane later; the gradient is made of what stays there, and each place it has used is filled with the next row's logits
-    at once, so that memory is read and written at all times. A place belongs to one lane, which needs no barrier for it. The classes behind are read
-    last, ``steps`` accesses a lane in flight, and once more right after, while they are in L2. A row whose target is left out, or is no class, has
-    loss and gradient 0 and is not read. The element at the target is made in the accumulator's type, by the lane that wrote the elements around it,
-    and rounded once like all others. z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and
-    its inverse; ``sharp``, by a tanh without an error of its own, which a large cap would multiply.
+    Persistent blocks of ``threads`` threads take rows in a grid-stride loop. Each copies the first ``shared_classes`` classes of a row to shared
+    memory, asynchronously, and folds a vector ``copies_in_flight`` vectors of a lane after it has issued its copy. The gradients of these classes are
+    computed from shared memory; as soon as a lane has stored those of a vector, it copies the vector of the next row to the same address. Only one
+    lane uses an address, so no barrier is needed. The other classes are loaded to registers, ``steps`` vectors in flight for each lane, and once more
+    for their gradients, while L2 has them. The lane that has the target's vector computes the gradient of the target in the accumulator's type.
+    A row without a gradient is not read; its loss and gradients are 0.
 
-    ``smoothed``: (1 − a) of the loss above and a / classes of Σⱼ wⱼ (log Σ − zⱼ), wⱼ = 1 or the class's weight. ``squared``: plus ``square`` ·
-    (log Σ)². ``weighted``: the loss above times its class's weight; ``row_weighted``, all of it times the row's. ``upstream`` is the element type of
-    a factor ``dy`` of each row's gradient, or "". ``ranked``: the first greatest class to ``predicted``, and whether it is the target to ``hits``.
-    Bytes: rows · classes · value read once, and those behind ``held`` twice, and written.
+    Bytes: rows · classes · value read once, twice beyond ``shared_classes``, and written once.
+
+    Constants: ``exact_tanh``: tanh without an error of its own, for large caps; ``argmax``: whether ``predicted`` and ``hits`` are stored.
+    Parameters: ``x`` [rows, classes]: the products, then the gradients; ``first_row``: the input's row that row 0 of x belongs to; ``row_stride``:
+    elements from one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse and predicted. Others as
+    :mod:`.` lists them.
     """
     wide, (widen, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
     monoid, shifted_exp, finite_base = softmax_monoid_of(value, argmax), shifted_exp_of(wide), finite_base_of(value)
     adjust, slope = logit_functions_of(value, scaled, capped, exact_tanh)
     infinity, size, vector_stride = wide(math.inf), steps * vector, threads * vector
-    vectors_per_line = _LINE_BYTES // (vector * BY_NAME[value].itemsize)
     reduce_state, reduce_sum = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)
     load, load_last, load_shared, store = LOAD[vector], LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector]
-    await_oldest = await_copies(copies_in_flight)
-    dy_widen = conversions_of(upstream or value)[0]
+    await_oldest, dy_widen = await_copies(copies_in_flight), conversions_of(upstream or value)[0]
 
     @jit.device
     def logit(x: Any, bias: Any, column: Any, scale: Any, cap: Any) -> Any:
@@ -67,46 +65,28 @@ def cross_entropy_rows(
 
     @jit.device
     def gradient_of(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, row_terms: Any) -> Any:
-        """The gradient at a class that is not the target; ``pull`` is the greatest logit, the factor of the softmax and what is taken from it."""
+        """The gradient of a class that is not the target; ``row_terms``: the greatest logit, the factor of exp(z − greatest), the subtrahend."""
         z = logit(x, bias, column, scale, cap)
         result = row_terms[1] * shifted_exp(z, row_terms[0])
         if smoothed:
             result -= row_terms[2] * weight_of(class_weight, column)
         return narrow(result * slope(z, cap) if capped else result)
 
-    def prefetcher(count: int) -> Any:
-        """``call_up(…, k)`` brings to L2 ``count`` accesses, from the ``k``-th behind those that are held, or what is to be the next row's first."""
-        lines_per_warp = 32 // vectors_per_line
-
-        @jit.device
-        def prefetch_vector(x: Any, base: Any, next_base: Any, shared_end: Any, vector_end: Any, k: Any) -> None:
-            warp_lane = int32(cuda.threadIdx.x % 32)
-            if warp_lane < count * lines_per_warp:
-                first_thread = cuda.threadIdx.x - warp_lane + warp_lane % lines_per_warp * vectors_per_line
-                column = shared_end + (k + warp_lane // lines_per_warp) * vector_stride + first_thread * vector
-                sweep_end = shared_end + (vector_end - shared_end + vector_stride - 1) // vector_stride * vector_stride
-                if column < vector_end:
-                    prefetch(x, base + column)
-                elif next_base >= 0 and 0 <= column - sweep_end < vector_end:
-                    prefetch(x, next_base + column - sweep_end)
-
-        return prefetch_vector
-
-    prefetch_vector, prefetch_vectors = prefetcher(1), prefetcher(steps)
+    prefetch_vector, prefetch_vectors = prefetch_of(value, vector, vector_stride, 1), prefetch_of(value, vector, vector_stride, steps)
 
     @jit.device
     def store_gradient(
-        x: Any, previous_base: Any, row_terms: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, tile: Any, values: Any
+        x: Any, base: Any, row_terms: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, tile: Any, values: Any
     ) -> None:
-        """The gradient of an access of what is held."""
+        """Stores the gradients of one vector of the previous row, whose logits are in shared memory."""
         load_shared(tile, column, values, 0)
         for k in range(vector):
             values[k] = gradient_of(values[k], column + k, bias, class_weight, scale, cap, row_terms)
-        store(x, previous_base + column, values, 0)
+        store(x, base + column, values, 0)
 
     @jit.device
     def fold_arrived(state: Any, folded_column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, tile: Any, values: Any) -> Any:
-        """Ends a group of copies, and gives the state with the access that was copied ``ahead`` groups before."""
+        """Commits the copies issued so far, waits for those of ``folded_column``, and returns the state after this vector."""
         commit_copies()
         await_oldest()
         load_shared(tile, folded_column, values, 0)
@@ -117,7 +97,7 @@ def cross_entropy_rows(
         x: Any, has_previous: Any, previous_base: Any, row_terms: Any, has_next: Any, base: Any, next_base: Any, shared_end: Any, vector_end: Any,
         bias: Any, class_weight: Any, scale: Any, cap: Any, tile: Any,
     ) -> Any:  # fmt: skip
-        """Makes the gradient of the held part of one row while the next takes its places; gives the state of a lane's part of the latter."""
+        """Stores the gradients of the previous row's shared classes while it copies those of the next row and folds them to the state returned."""
         values = cuda.local.array(vector, element)
         state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
         column, folded_column, vector_index = int32(cuda.threadIdx.x * vector), int32(cuda.threadIdx.x * vector), int32(0)
@@ -126,7 +106,7 @@ def cross_entropy_rows(
                 store_gradient(x, previous_base, row_terms, column, bias, class_weight, scale, cap, tile, values)
                 column = int32(opaque(column + vector_stride))
             return state
-        while vector_index < copies_in_flight:  # nothing has arrived
+        while vector_index < copies_in_flight:  # no copy has arrived yet
             if column < shared_end:
                 if has_previous:
                     store_gradient(x, previous_base, row_terms, column, bias, class_weight, scale, cap, tile, values)
@@ -140,7 +120,7 @@ def cross_entropy_rows(
             state = fold_arrived(state, folded_column, bias, class_weight, scale, cap, tile, values)
             column, folded_column = int32(opaque(column + vector_stride)), int32(folded_column + vector_stride)
         vector_index = int32(0)
-        while folded_column < shared_end:  # nothing is to be copied any more
+        while folded_column < shared_end:  # all copies are issued
             prefetch_vector(x, base, next_base, shared_end, vector_end, vector_index)
             state = fold_arrived(state, folded_column, bias, class_weight, scale, cap, tile, values)
             folded_column, vector_index = int32(opaque(folded_column + vector_stride)), int32(vector_index + 1)
@@ -150,7 +130,7 @@ def cross_entropy_rows(
     def fold_rest(
         state: Any, x: Any, base: Any, next_base: Any, shared_end: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any,
     ) -> Any:  # fmt: skip
-        """The state with a lane's part of the classes behind those that are held."""
+        """The state after the lane's share of the classes that are not in shared memory."""
         values = cuda.local.array(size, element)
         vector_end = classes // vector * vector
         column, vector_index = shared_end + int64(cuda.threadIdx.x) * vector, int32(copies_in_flight)
@@ -172,7 +152,7 @@ def cross_entropy_rows(
 
     @jit.device
     def store_rest(x: Any, base: Any, row_terms: Any, shared_end: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> None:
-        """The gradient of a lane's part of them; the last come first, as the caches hold what was read last."""
+        """Stores the gradients of the lane's share of these classes, the last first, as L2 keeps what was read last."""
         values = cuda.local.array(size, element)
         vector_end = classes // vector * vector
         tail = vector_end + cuda.threadIdx.x
@@ -194,7 +174,7 @@ def cross_entropy_rows(
 
     @jit.device
     def reduce_block(state: Any) -> Any:
-        """The greatest logit of the block's lanes, the sum of their powers and the first class that has it."""
+        """(maximum, sum, argmax) of the logits of all lanes."""
         if argmax:
             return reduce_state((state[0], state[1], state[2]))
         greatest, total = reduce_state((state[0], state[1]))
@@ -224,8 +204,9 @@ def cross_entropy_rows(
         tile = opaque_pointer(cuda.shared.array(0, element, 16))
         lane, grid_stride, vector_end = int32(cuda.threadIdx.x), int64(cuda.gridDim.x), classes // vector * vector
         shared_end = int32(min(vector_end, int64(shared_classes)))
-        previous_class, previous_base = int64(-1), int64(0)
-        owns_target, target_gradient, row_terms = False, wide(0), (wide(0), wide(0), wide(0))  # of the previous row
+        previous_class, previous_base, owns_target, target_gradient, row_terms = (
+            int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0)),
+        )  # fmt: skip
         index = int64(cuda.blockIdx.x)
         while index < (rows + grid_stride if gradient else rows):
             row, base = first_row + index, index * row_stride
@@ -269,7 +250,7 @@ def cross_entropy_rows(
                         squares[row] = row_factor * lse_square_scale * row_lse * row_lse
                     losses[row] = row_factor * loss
                     if argmax:
-                        predicted_class = int64(best_class) if best_class < NO_CLASS else int64(0)  # nothing but −∞
+                        predicted_class = int64(best_class) if best_class < NO_CLASS else int64(0)  # all logits are −∞
                         hits[row], predicted[row * strides[4]] = wide(int32(predicted_class == target_class)), predicted_class
                     lse[row * strides[3]] = row_lse
                 if gradient:
@@ -282,7 +263,7 @@ def cross_entropy_rows(
                     if squared:
                         softmax_weight += wide(2) * lse_term
                     row_terms = greatest, softmax_weight * per_exp, row_factor * class_share
-                    if owns_target:  # differences of what is nearly equal come first
+                    if owns_target:  # the difference of nearly equal numbers comes first
                         target_exp = shifted_exp(target_logit, greatest)
                         target_gradient = target_weight * (target_exp - total)
                         if smoothed:

@@ -1,4 +1,4 @@
-"""Sums over all targets before a loss, and over all rows after it: one block each, in a fixed order."""
+"""Sums over all targets before the losses, and over all rows after them: one block each, in a fixed order."""
 
 import functools
 from typing import Any
@@ -17,7 +17,7 @@ from ..geometry import TOTAL_THREADS as THREADS
 
 @functools.cache
 def _block_sums(*kinds: Any) -> Any:
-    """``fold(state)``: the sum over the block of each scalar of a state."""
+    """``reduce_block(state)``: the sum over the block of each scalar of a state."""
     if len(kinds) == 1:
         return block_reduce(Monoid("sum", (0,), lambda a, b: a + b), kinds[0], THREADS)
     return block_reduce(Monoid("sums", (0,) * 3, lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2])), kinds, THREADS)
@@ -25,13 +25,16 @@ def _block_sums(*kinds: Any) -> Any:
 
 @jit.kernel
 def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted: bool, smoothed: bool, gemm_scaled: bool) -> Any:
-    """What gradients and losses are to be multiplied by, to ``factors``; nobody is asked but the device.
+    """Stores ``factors``, what losses and gradients are multiplied by. The device computes them, so that the host need not wait.
 
-    n = targets that are not ``ignore``; with ``weighted`` their weights, which the mean is taken over, and with ``smoothed`` the sum of all classes'.
-    Nothing is divided by zero: where all targets are left out, every factor is 0; where the weights of the others sum to 0, the mean is taken over n,
-    and the factor of all but squares is 0. The gradient's factor has ``number`` and what ``upstream``, an element type or "", holds; with ``apart``
-    it goes to ``alpha`` instead, for products, and ``zero`` and ``one`` are written for them too. One block of 1024 threads.
-    Bytes: rows targets and classes weights.
+    ``mean``: the mean is over n, the number of targets that are not ``ignore``; with ``weighted`` over the sum of their classes' weights. Nothing is
+    divided by 0: if n is 0, every factor is 0; if the weights sum to 0, the squares are divided by n, and the factor of all else is 0. The factor of
+    gradients includes ``number``, ``scale``, and ``dy`` if ``upstream`` is not "". One block.
+    Bytes: rows · label, and classes weights, read.
+
+    Constants: ``gemm_scaled``: the gradient's factor goes to ``alpha`` instead, for matrix products to apply. Parameters: ``alpha``, ``zero`` and
+    ``one`` [1]: scalars that matrix products read, stored only if ``gemm_scaled``; ``number``: the upstream gradient where it is no array, else 1.
+    Others as :mod:`.` lists them.
     """
     wide, has_upstream = accumulator_type(value), upstream != ""
     widen = conversions_of(upstream or value)[0]
@@ -78,7 +81,11 @@ def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted
 
 @jit.kernel
 def fold_losses(*, value: str, result: str, each: bool, factor: int) -> Any:
-    """``out[0] = Σ losses · factors[factor]``, or ``out[i] = losses[i]`` of each row; one rounding. Bytes: rows numbers read."""
+    """``out[0] = Σ losses · factors[factor]``; with ``each``, ``out[i] = losses[i]`` instead; rounded once. Bytes: rows accumulators read.
+
+    Constants: ``result``: the element type of out; ``factor``: an index of factors. Parameters: ``out`` [1], or [rows] with ``each``; ``out_stride``:
+    elements from one result to the next. Others as :mod:`.` lists them.
+    """
     wide, narrow, reduce_block = accumulator_type(value), conversions_of(result)[1], _block_sums(accumulator_type(value))
 
     def fold_losses(
