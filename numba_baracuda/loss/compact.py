@@ -1,4 +1,4 @@
-"""A loss of nothing but the rows that count: they are found, gathered, and what they give goes back to where they were."""
+"""The loss of only the rows that count: lists them, gathers their inputs, and scatters their results back to all rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .geometry import TOTAL_THREADS
 from .launches import kernel_spec
 from .policy import Totals
 
-#: what there is for each row, by whether the reduction is "none"
+#: results of one element or line for each row: with every reduction, and only with "none"
 _ROW_RESULTS, _ROW_LOSSES = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
 
 
@@ -27,7 +27,7 @@ def _launch(kernel: str, blocks: int, arguments: dict[str, Any], **constants: An
 
 
 class CountedRows:
-    """Which rows have a target that is not ignored; finding out how many waits for the device."""
+    """The rows whose target is not ignored. The constructor waits for the device, which counts them."""
 
     def __init__(self, op: str, target: View, ignore_index: int, stream: int) -> None:
         rows = target.shape[0]
@@ -46,11 +46,11 @@ class CountedRows:
         self.row_indices, self.target, self.positions = made["row_indices"][: self.rows], made["counted_targets"][: self.rows], made["positions"]
 
     def gather(self, each: Any) -> Any:
-        """The rows that count of what there is for each row, 0 behind them."""
+        """The lines of ``each`` [rows, …] that belong to rows that count, and zeros behind them."""
         return _gather(each, self.row_indices, self.stream, None)
 
     def scatter(self, each: Any, out: Any) -> None:
-        """What the rows that count have, to all rows: 0 for the others, −1 if it is integers."""
+        """Stores ``each``, a line for each row that counts, to these lines of ``out``; other lines become 0, or −1 if they are integers."""
         values, result = arrays.view(each, self.op, "values"), arrays.view(out, self.op, "out")
         if result.element != "i64":
             _gather(each, self.positions, self.stream, out)
@@ -61,14 +61,14 @@ class CountedRows:
 
 
 def _gather(rows: Any, positions: Any, stream: int, out: Any) -> Any:
-    """``rows[places]``, 0 where that is no place, which is what the gradient of a sum over segments does."""
+    """``rows[positions]``, or 0 where a position is negative: the gradient of a sum over segments."""
     return registry.function("unsorted_segment_sum_backward")(rows, positions, out=out, stream=stream)
 
 
 def run_compacted(
     counted: CountedRows, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool
 ) -> None:
-    """``run(inputs, results)`` for the rows that count, and what it writes by row to all rows of ``results``; ``each``: "none" is the reduction."""
+    """Calls ``run`` with the rows that count and scatters its results for rows to ``results``; ``each``: whether the reduction is "none"."""
     by_row = ("input", "row_weight", "dy") if each else ("input", "row_weight")
     given = {name: counted.gather(array) if name in by_row and not isinstance(array, numbers.Real) else array for name, array in inputs.items()}
     given["target"], like, compacted = counted.target, arrays.view(given["input"], counted.op, "input"), {}

@@ -1,4 +1,4 @@
-"""Launches of the kernels that move matrices."""
+"""Launches of the element-wise kernels on matrices."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from .policy import Assign
 
 
 def kernel_spec(kernel: str, max_threads: int, min_blocks: int = 0, **given: Any) -> KernelSpec:
-    """A kernel of the family."""
+    """The spec of a kernel of the family."""
     return KernelSpec(f"numba_baracuda.loss.kernels:{kernel}", tuple(given.items()), max_threads, min_blocks)
 
 
 def _flat(matrix: Matrix) -> Matrix:
-    """A matrix whose rows follow one another as one row."""
+    """A matrix of a single row, if the rows are contiguous; else the matrix itself."""
     if matrix.rows == 1 or matrix.stride != matrix.columns:
         return matrix
     return replace(matrix, rows=1, columns=matrix.rows * matrix.columns, stride=matrix.rows * matrix.columns)
 
 
 def _vector_of(*matrices: Matrix) -> int:
-    """Elements of an access that all of these matrices allow, of at most 16 bytes."""
+    """Elements of the widest vectorized load and store, up to 16 bytes, that the extents and alignment of all matrices allow."""
     sizes = [BY_NAME[each.element].itemsize for each in matrices]
     vector = 16 // max(sizes)
     while any(
@@ -41,9 +41,10 @@ def assign(
     y: Matrix, number: float = 1.0, x: Matrix | None = None, *,
     factor: str = "", factor_element: str = "", accumulate: bool = False, column_stride: int = 1,
 ) -> Launch:  # fmt: skip
-    """The launch of ``y = number · factor · x``, plus y where it is added to; elements of y, and of x if that is y, lie ``gap`` apart.
+    """The launch of ``y = number · factor · x``, plus y with ``accumulate``; x is 1 if it is None.
 
-    ``factor`` names an operand, of element type ``by``, or nothing.
+    ``factor`` names an operand [1] of type ``factor_element``, or is "". ``column_stride``: elements from one column of y, and of x if x is y, to the
+    next.
     """
     if x is None or x.stride == x.columns:
         y, x = _flat(y), x and _flat(x) if y.stride == y.columns else x
@@ -64,7 +65,7 @@ def assign(
 
 
 def mask(x: Matrix, y: Matrix, first_row: int, target: Layout, ignore_index: int, classes: int) -> Launch:
-    """The launch of ``y = x``, but 0 in rows whose target is left out; the first row has target ``first``."""
+    """The launch of ``y = x``, with zeros for rows without a gradient; row 0 of x has target ``first_row``."""
     vector, target_stride, policy = _vector_of(x, y), target.strides[0], tuned(Assign())
     blocks_per_row = ceil_div(x.columns, policy.threads_per_block * policy.items_per_thread * vector)
     given = {"value": x.element, "label": target.element or "i64", "vector": vector, **constants(policy)}

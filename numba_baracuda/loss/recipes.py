@@ -1,4 +1,4 @@
-"""What a loss does: the steps of its variants."""
+"""The recipes of the loss variants."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .launches import assign, kernel_spec, mask
 from .policy import Chunks, cross_entropy_rows
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
-#: slots: of logits, for cuBLAS, of the input's rows that count, and of the scalars that products read from the device
+#: slots: logits, the workspace of cuBLAS, input rows with zeros for those without a gradient, and scalars that products read from the device
 _LOGITS, _GEMM, _MASKED, _ALPHA, _BETAS = "logits", "gemm", "masked_input", "alpha", ("zero", "one")
 
 
 def _row_stride(op: Op, name: str, layout: Layout) -> int:
-    """How far the rows of an operand are apart, which cuBLAS wants to follow one another, their elements side by side."""
+    """Elements from one row of an operand to the next. cuBLAS wants rows in ascending order, each contiguous."""
     (rows, columns), (row, column) = layout.shape, layout.strides
     if rows and ((columns > 1 and column != 1) or (rows > 1 and row < columns)):
         wants = "rows that follow one another, their elements side by side"
@@ -47,7 +47,7 @@ class _Forward:
         self.op, self.layouts, self.target, self.problem = op, layouts, target, descriptor
         self.value, self.wide, self.stride = descriptor.element, descriptor.accumulator, logits_row_stride(descriptor.v)
         self.gradients = [name for name in GRADIENTS if name in layouts]
-        self.gemm_scaled = self.value == "f16" and bool(self.gradients)  # a share of a gradient would vanish in a float16
+        self.gemm_scaled = self.value == "f16" and bool(self.gradients)  # a scaled gradient would underflow in float16
         self.squared = descriptor.lse_square_scale != 0 or "z_loss" in layouts
         self.argmax = "accuracy" in layouts or "predicted" in layouts
         self.label = layouts["target"].element or "i64"
@@ -55,7 +55,7 @@ class _Forward:
         self.accumulators = {"grad_weight": "weight_sums", "grad_bias": "bias_sums"}
         if descriptor.grad_weight_accum == self.value:
             del self.accumulators["grad_weight"]
-        tail = descriptor.v % row_elements() if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents take their slowest way
+        tail = descriptor.v % row_elements() if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents use the slowest kernels
         self.column_ranges = [(first, count) for first, count in ((0, descriptor.v - tail), (descriptor.v - tail, tail)) if count]
         self._check()
 
@@ -88,7 +88,7 @@ class _Forward:
         return tuple(made)
 
     def _matrix(self, name: str, first: int, rows: int) -> Matrix:
-        """So many rows of an operand."""
+        """``rows`` rows of an operand, from row ``first`` on."""
         stride = self.row_strides[name]
         return Matrix(name, self.value, rows, self.problem.h, stride, first * stride, self.layouts[name].address)
 
@@ -96,17 +96,17 @@ class _Forward:
         return Matrix(_LOGITS, self.value, rows, columns, self.stride, first)
 
     def _sum_of(self, name: str) -> Matrix:
-        """Where a gradient that all rows share is summed in the accumulator's type."""
+        """The slot where a gradient that all chunks contribute to is summed in the accumulator's type."""
         rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
         return Matrix(self.accumulators[name], self.wide, rows, columns, columns)
 
     def _product(self, a: Matrix, b: Matrix, c: Matrix, *, transpose_a: bool = False, accumulate: bool) -> Gemm:
-        """A product with gradients of logits, added to what is there already or not."""
+        """A product with gradients of logits, added to ``c`` with ``accumulate``."""
         scalars: tuple[Any, Any] = (_ALPHA, _BETAS[accumulate]) if self.gemm_scaled else (1.0, float(accumulate))
         return Gemm(a, b, c, transpose_a, False, *scalars, workspace=_GEMM)
 
     def totals(self) -> Launch:
-        """Counts the targets."""
+        """The launch that counts the targets and computes the factors."""
         problem, number = self.problem, self.layouts["dy"].number if "dy" in self.layouts else None
         target, mean = self.layouts["target"], problem.reduction == LossReduction.MEAN
         upstream = "" if problem.each else self.upstream
@@ -126,7 +126,7 @@ class _Forward:
         return name if name in self.layouts else NULL
 
     def rows(self, first: int, rows: int) -> Launch:
-        """Losses of a chunk, and the gradient of its logits in their place."""
+        """The launch for the losses of a chunk, and the gradients of its logits in their place."""
         problem, vector = self.problem, BY_NAME[self.value].vector
         policy = cross_entropy_rows(self.value, self.target)
         threads, resident, shared_classes, blocks = (persistent_blocks if self.gradients else block_per_row)(rows, problem.v, self.value, self.target)
@@ -152,14 +152,14 @@ class _Forward:
         return Launch(spec, (blocks, threads, shared_classes * BY_NAME[self.value].itemsize), arguments)
 
     def chunk(self, first: int, rows: int) -> list[Step]:
-        """The steps for some rows of the input."""
+        """The steps for one chunk: input rows ``first`` to ``first + rows`` − 1."""
         x, chunk_logits = self._matrix("input", first, rows), [self._logits(rows, *part) for part in self.column_ranges]
         weights = [self._matrix("weight", *part) for part in self.column_ranges]
         made: list[Step] = [Gemm(x, weight, logits, transpose_b=True, workspace=_GEMM) for weight, logits in zip(weights, chunk_logits, strict=True)]
         made.append(self.rows(first, rows))
         if "grad_weight" in self.gradients:
             masked = Matrix(_MASKED, self.value, rows, x.columns, x.columns)
-            if "grad_input" in self.gradients:  # whose place is free until it is made
+            if "grad_input" in self.gradients:  # its memory is free until its own product
                 masked = self._matrix("grad_input", first, rows)
             made.append(mask(x, masked, first, self.layouts["target"], self.problem.ignore_index, self.problem.v))
             accumulate = first > 0 or (self.problem.accumulate_grad_weight and "grad_weight" not in self.accumulators)
@@ -170,7 +170,7 @@ class _Forward:
                 made.append(self._product(logits, masked, destination, transpose_a=True, accumulate=accumulate))
         if "grad_input" in self.gradients:
             destination = self._matrix("grad_input", first, rows)
-            for k in reversed(range(len(chunk_logits))):  # few classes first: what is rounded between two products is the lesser part
+            for k in reversed(range(len(chunk_logits))):  # the few classes of the tail first: only their part is rounded twice
                 made.append(self._product(chunk_logits[k], weights[k], destination, accumulate=k < len(chunk_logits) - 1))
         if "grad_bias" in self.gradients:
             for logits, (column, count) in zip(chunk_logits, self.column_ranges, strict=True):
@@ -179,7 +179,7 @@ class _Forward:
         return made
 
     def finish(self) -> list[Step]:
-        """What is left when all rows are done: gradients in their own type, and sums over rows."""
+        """The steps after all chunks: convert gradients to their own type, and sum over rows."""
         made: list[Step] = []
         for name in self.gradients:
             if name in self.accumulators:
@@ -201,7 +201,7 @@ class _Forward:
         return Launch(spec, (blocks, TOTAL_THREADS, 0), arguments)
 
     def nothing(self) -> list[Step]:
-        """The steps where there are no rows: gradients and sums are 0, and nothing is added."""
+        """The steps where the input has no rows: gradients and sums are 0, and accumulated gradients stay."""
         made: list[Step] = []
         for name in ("grad_weight", "grad_bias", "out", "z_loss", "accuracy"):
             if name in self.layouts and 0 not in self.layouts[name].shape and not (name == "grad_weight" and self.problem.accumulate_grad_weight):
@@ -212,7 +212,7 @@ class _Forward:
 
 
 def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Some rows after the other: logits, losses and their gradient, and the products that carry it on."""
+    """Chunk by chunk: logits, losses, gradients of the logits, and the products that make the other gradients from them."""
     forward = _Forward(op, descriptor, layouts, target)
     if not descriptor.bt:
         return Recipe(tuple(forward.nothing()))
@@ -225,14 +225,14 @@ def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict
 
 
 def too_large(op: Op, descriptor: FusedLinearCrossEntropyDescriptor) -> str | None:
-    """Why a chunk does not fit what the descriptor allows."""
+    """The reason to refuse: a chunk needs more workspace than the descriptor allows; else None."""
     most = descriptor.max_workspace_bytes
     needed = descriptor.other_scratch_bytes + descriptor.chunk_size * descriptor.row_scratch_bytes
     return f"needs a workspace of up to {needed} bytes, more than max_workspace_bytes, {most}" if most is not None and needed > most else None
 
 
 def scaled(op: Op, descriptor: FusedLinearCrossEntropyBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Every gradient times a number, in place; nothing where that is 1."""
+    """Multiplies every gradient by a number, in place; no step if the number is 1."""
     upstream = layouts["dy_scalar"]
     if upstream.number == 1:
         return Recipe(())
@@ -249,7 +249,7 @@ def scaled(op: Op, descriptor: FusedLinearCrossEntropyBackwardDescriptor, layout
 
 
 def _as_matrix(layout: Layout) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Extents and strides as rows of elements, a single row where one follows the other."""
+    """(extents, strides) of a layout as a matrix; a single row if that is possible."""
     shape, (strides,) = merge_axes(layout.shape, layout.strides)
     rows, columns = shape if len(shape) == 2 else (1, *shape)
     row, column = strides if len(shape) == 2 else (0, *strides)
