@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from numba_baracuda import FusedLinearCrossEntropyDescriptor
-from numba_baracuda.loss.chunking import rows_of_chunk, stride_of_slab
+from numba_baracuda.loss.chunking import logits_row_stride, rows_of_chunk
 from numba_baracuda.loss.policy import Chunks
 
 from .checks import slabs
@@ -50,7 +50,7 @@ class LossCase:
     def tiny(self) -> LossCase:
         """The same with few numbers, which need several chunks where there is a limit, and with as many classes beside whole multiples."""
         bt, v = max(8, self.bt // 512), Chunks.row_elements + self.v % Chunks.row_elements
-        return replace(self, bt=bt, h=16, v=v, gib=stride_of_slab(v) * ITEM * bt // 4)
+        return replace(self, bt=bt, h=16, v=v, gib=logits_row_stride(v) * ITEM * bt // 4)
 
     def descriptor(self, chunk: str | int) -> FusedLinearCrossEntropyDescriptor:
         return FusedLinearCrossEntropyDescriptor(self.bt, self.h, self.v, "bf16", chunk=chunk)
@@ -60,7 +60,9 @@ class LossCase:
         found: dict[int, list[str]] = {}
         for name in ("auto", "1 GiB", "2 GiB", "lean"):
             budget = self.gib * int(name[0]) if name[0].isdigit() else 0
-            rows = rows_of_chunk(self.bt, self.h, self.v, budget // (stride_of_slab(self.v) * ITEM)) if budget else self.descriptor(name).chunk_size
+            rows = (
+                rows_of_chunk(self.bt, self.h, self.v, budget // (logits_row_stride(self.v) * ITEM)) if budget else self.descriptor(name).chunk_size
+            )
             found.setdefault(rows, []).append(name)
         return found
 

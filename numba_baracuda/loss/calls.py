@@ -165,11 +165,11 @@ def fused_linear_cross_entropy(
         made.bound(views)  # what is wrong with them is said before anything is done
 
         def run(inputs: dict[str, Any], results: dict[str, Any]) -> None:
-            kept_x = _read(inputs["input"], _NAME, "input")
-            inner = _plan_of(kept_x, w, options, flags)
-            inner.execute(_operands(inner, kept_x, w, inputs | results), handle, None)
+            counted_x = _read(inputs["input"], _NAME, "input")
+            inner = _plan_of(counted_x, w, options, flags)
+            inner.execute(_operands(inner, counted_x, w, inputs | results), handle, None)
 
-        compact.run_kept(compact.Kept(_NAME, views[2], problem.ignore_index, handle), run, inputs, results, problem.each)
+        compact.run_compacted(compact.CountedRows(_NAME, views[2], problem.ignore_index, handle), run, inputs, results, problem.each)
     else:
         made.execute(_operands(made, x, w, inputs | results), handle, workspace)
     if True in (return_lse, return_z_loss, return_accuracy, return_predicted) or any(each is True for each in wanted.values()):

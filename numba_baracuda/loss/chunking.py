@@ -1,4 +1,4 @@
-"""How many rows of logits are held at a time."""
+"""How many rows of logits exist at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ..core.policy import tuned
 from .policy import Chunks
 
 
-def stride_of_slab(v: int) -> int:
+def logits_row_stride(v: int) -> int:
     """Elements from one row of logits to the next."""
     return ceil_div(v, row_elements()) * row_elements()
 
 
 def row_elements() -> int:
-    """What the distance between rows of logits is a multiple of."""
+    """The number of elements that the row stride of logits is a multiple of."""
     return tuned(Chunks()).row_elements
 
 
@@ -26,7 +26,7 @@ def pick_chunk_size(bt: int, h: int, v: int) -> int:
 
 
 def _cost(bt: int, h: int, v: int, rows: int) -> int:
-    """What three products cost, in multiply-adds, where all but the last of the chunks have so many rows.
+    """The cost of the three products, in multiply-adds, in chunks of ``rows`` rows.
 
     The gradient of the input has few tiles of long sums, which fill the card in whole rounds; that of the weight is updated by all chunks but one.
     """
@@ -37,10 +37,10 @@ def _cost(bt: int, h: int, v: int, rows: int) -> int:
 
 
 def _filled(rows: int, h: int) -> int:
-    """The elements of all tiles of a product that fit in the rounds it takes."""
+    """Elements of the output of a product, rounded up to whole waves of tiles."""
     policy = tuned(Chunks())
-    once = policy.concurrent_tiles
-    return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), once) * once * high * wide for high, wide in policy.product_tiles)
+    tiles_at_once = policy.concurrent_tiles
+    return min(ceil_div(ceil_div(rows, high) * ceil_div(h, wide), tiles_at_once) * tiles_at_once * high * wide for high, wide in policy.product_tiles)
 
 
 def rows_of_chunk(bt: int, h: int, v: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""A loss of nothing but the rows that count: they are found, gathered, and what they give goes back to where they were."""
+"""The loss of only the rows that count: lists them, gathers their inputs, and scatters their results back to all rows."""
 
 from __future__ import annotations
 
@@ -18,59 +18,64 @@ from .geometry import TOTAL_THREADS
 from .launches import kernel_spec
 from .policy import Totals
 
-#: what there is for each row, by whether the reduction is "none"
-_ALWAYS, _EACH = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
+#: results of one element or line for each row: with every reduction, and only with "none"
+_ROW_RESULTS, _ROW_LOSSES = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
 
 
 def _launch(kernel: str, blocks: int, arguments: dict[str, Any], **constants: Any) -> Recipe:
     return Recipe((Launch(kernel_spec(kernel, TOTAL_THREADS, **constants), (blocks, TOTAL_THREADS, 0), arguments),))
 
 
-class Kept:
-    """Which rows have a target that is not ignored; finding out how many waits for the device."""
+class CountedRows:
+    """The rows whose target is not ignored. The constructor waits for the device, which counts them."""
 
     def __init__(self, op: str, target: View, ignore_index: int, stream: int) -> None:
         rows = target.shape[0]
-        made = {name: allocation.empty(target, (rows,), "i64", stream) for name in ("order", "kept", "places")}
+        made = {name: allocation.empty(target, (rows,), "i64", stream) for name in ("row_indices", "counted_targets", "positions")}
         made["count"] = allocation.empty(target, (1,), "i64", stream)
         views = [target, *(arrays.view(each, op, name) for name, each in made.items())]
-        arguments = {"target": "target", **{name: name for name in made}, "rows": rows, "stride": target.strides[0], "ignore": ignore_index}
+        arguments = {"target": "target", **{name: name for name in made}, "rows": rows, "target_stride": target.strides[0], "ignore": ignore_index}
         plan.queue(op, _launch("compact_rows", 1, arguments, label=target.element), views, stream)
         count = views[-1]
-        found = int(count.owner[0]) if count.device < 0 else driver.read_back(count.ptr, 1, stream, count.device, reason="skip_ignored=True")[0]
-        step = tuned(Totals()).row_multiple
-        self.op, self.stream, self.rows = op, stream, min(ceil_div(found, step) * step, rows)
-        self.order, self.target, self.places = made["order"][: self.rows], made["kept"][: self.rows], made["places"]
+        if count.device < 0:
+            counted_rows = int(count.owner[0])
+        else:
+            counted_rows = driver.read_back(count.ptr, 1, stream, count.device, reason="skip_ignored=True")[0]
+        multiple = tuned(Totals()).row_multiple
+        self.op, self.stream, self.rows = op, stream, min(ceil_div(counted_rows, multiple) * multiple, rows)
+        self.row_indices, self.target, self.positions = made["row_indices"][: self.rows], made["counted_targets"][: self.rows], made["positions"]
 
     def gather(self, each: Any) -> Any:
-        """The rows that count of what there is for each row, 0 behind them."""
-        return _gathered(each, self.order, self.stream, None)
+        """The lines of ``each`` [rows, …] that belong to rows that count, and zeros behind them."""
+        return _gather(each, self.row_indices, self.stream, None)
 
-    def spread(self, each: Any, out: Any) -> None:
-        """What the rows that count have, to all rows: 0 for the others, −1 if it is integers."""
-        values, target = arrays.view(each, self.op, "values"), arrays.view(out, self.op, "out")
-        if target.element != "i64":
-            _gathered(each, self.places, self.stream, out)
+    def scatter(self, each: Any, out: Any) -> None:
+        """Stores ``each``, a line for each row that counts, to these lines of ``out``; other lines become 0, or −1 if they are integers."""
+        values, result = arrays.view(each, self.op, "values"), arrays.view(out, self.op, "out")
+        if result.element != "i64":
+            _gather(each, self.positions, self.stream, out)
             return
-        places, rows = arrays.view(self.places, self.op, "places"), target.shape[0]
-        arguments = {"values": "values", "places": "places", "out": "out", "rows": rows, "stride": target.strides[0]}
-        plan.queue(self.op, _launch("take_places", ceil_div(rows, TOTAL_THREADS), arguments), [values, places, target], self.stream, inputs=2)
+        positions, rows = arrays.view(self.positions, self.op, "positions"), result.shape[0]
+        arguments = {"values": "values", "positions": "positions", "out": "out", "rows": rows, "out_stride": result.strides[0]}
+        plan.queue(self.op, _launch("gather_values", ceil_div(rows, TOTAL_THREADS), arguments), [values, positions, result], self.stream, inputs=2)
 
 
-def _gathered(rows: Any, places: Any, stream: int, out: Any) -> Any:
-    """``rows[places]``, 0 where that is no place, which is what the gradient of a sum over segments does."""
-    return registry.function("unsorted_segment_sum_backward")(rows, places, out=out, stream=stream)
+def _gather(rows: Any, positions: Any, stream: int, out: Any) -> Any:
+    """``rows[positions]``, or 0 where a position is negative: the gradient of a sum over segments."""
+    return registry.function("unsorted_segment_sum_backward")(rows, positions, out=out, stream=stream)
 
 
-def run_kept(kept: Kept, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool) -> None:
-    """``run(inputs, results)`` for the rows that count, and what it writes by row to all rows of ``results``; ``each``: "none" is the reduction."""
+def run_compacted(
+    counted: CountedRows, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool
+) -> None:
+    """Calls ``run`` with the rows that count and scatters its results for rows to ``results``; ``each``: whether the reduction is "none"."""
     by_row = ("input", "row_weight", "dy") if each else ("input", "row_weight")
-    given = {name: kept.gather(array) if name in by_row and not isinstance(array, numbers.Real) else array for name, array in inputs.items()}
-    given["target"], like, made = kept.target, arrays.view(given["input"], kept.op, "input"), {}
-    for name in (*_ALWAYS, *_EACH) if each else _ALWAYS:
+    given = {name: counted.gather(array) if name in by_row and not isinstance(array, numbers.Real) else array for name, array in inputs.items()}
+    given["target"], like, compacted = counted.target, arrays.view(given["input"], counted.op, "input"), {}
+    for name in (*_ROW_RESULTS, *_ROW_LOSSES) if each else _ROW_RESULTS:
         if name in results:
-            view = arrays.view(results[name], kept.op, name)
-            made[name] = allocation.empty(like, (kept.rows, *view.shape[1:]), view.element, kept.stream)
-    run(given, results | made)
-    for name, array in made.items():
-        kept.spread(array, results[name])
+            view = arrays.view(results[name], counted.op, name)
+            compacted[name] = allocation.empty(like, (counted.rows, *view.shape[1:]), view.element, counted.stream)
+    run(given, results | compacted)
+    for name, array in compacted.items():
+        counted.scatter(array, results[name])

@@ -12,7 +12,7 @@ from ..core.op import Layout, Op, contiguous
 from ..core.options import Described, check_element, flag, held, number, refusal, whole
 from ..core.policy import tuned
 from ..core.vocabulary import LossKind, LossReduction
-from .chunking import pick_chunk_size, rows_of_chunk, stride_of_slab
+from .chunking import logits_row_stride, pick_chunk_size, rows_of_chunk
 from .policy import Chunks
 
 #: a target that is left out of the loss
@@ -166,7 +166,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         if self.chunk == "liger":
             return min(pick_chunk_size(self.bt, self.h, self.v), max(self.bt, 1))
         if self.max_workspace_bytes is None:
-            budget, row = tuned(Chunks()).logits_bytes, stride_of_slab(self.v) * BY_NAME[self.element].itemsize
+            budget, row = tuned(Chunks()).logits_bytes, logits_row_stride(self.v) * BY_NAME[self.element].itemsize
         else:
             budget, row = self.max_workspace_bytes - self.other_scratch_bytes, self.row_scratch_bytes
         return rows_of_chunk(self.bt, self.h, self.v, (budget // 2 if self.chunk == "lean" else budget) // row)
@@ -179,7 +179,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
     @property
     def row_scratch_bytes(self) -> int:
         """At most so many bytes for each row of a chunk: its logits, and a copy of its input."""
-        return (stride_of_slab(self.v) + self.h) * BY_NAME[self.element].itemsize
+        return (logits_row_stride(self.v) + self.h) * BY_NAME[self.element].itemsize
 
     @property
     def other_scratch_bytes(self) -> int:

@@ -15,16 +15,16 @@ from ..core.policy import THREADS, Policy, chosen, compiled, fixed, tuned
 
 @dataclass(frozen=True)
 class CrossEntropyRows(Policy):
-    """``cross_entropy_rows``: a block for a row of logits, or blocks that take rows in turns."""
+    """``cross_entropy_rows``: a block for each row of logits, or persistent blocks."""
 
-    threads_per_block: int = chosen(0, 0, *THREADS)  #: 0: by the classes, so that each thread has ``min_items_per_thread`` accesses
-    min_blocks_per_multiprocessor: int = 0  #: 0: as many as fill a multiprocessor, with parts of rows in shared memory
-    items_per_thread: int = 2  #: accesses in flight of a thread where they go to registers
-    prefetched_items_per_thread: int = 2  #: accesses of a thread that are on their way to shared memory
-    min_items_per_thread: int = 7  #: accesses of a row that a thread has at least
+    threads_per_block: int = chosen(0, 0, *THREADS)  #: 0: by the classes, so that each thread has ``min_items_per_thread`` vectors
+    min_blocks_per_multiprocessor: int = 0  #: 0: as many as fill a multiprocessor, with their rows in shared memory
+    items_per_thread: int = 2  #: vectors that a thread has in flight to registers
+    prefetched_items_per_thread: int = 2  #: vectors that a thread has in flight to shared memory
+    min_items_per_thread: int = 7  #: vectors of a row that a thread has at least
     max_threads_per_multiprocessor: int = 1024  #: whose registers fill a multiprocessor; no card holds fewer at a time
     large_rows: int = 4  #: a row is large where a multiprocessor holds fewer in shared memory; of these each block holds its own whole
-    grid_blocks: int = 0  #: at most, of blocks that take turns; 0: as many as the device holds
+    grid_blocks: int = 0  #: persistent blocks, at most; 0: as many as are resident
 
 
 #: in the emulator, so that few rows are already more than one a block
@@ -33,7 +33,7 @@ _EMULATED_BLOCKS = 2
 
 @dataclass(frozen=True)
 class Totals(Policy):
-    """``total_targets``, ``fold_losses``, ``compact_rows`` and ``take_places``: one block, or a thread for each row."""
+    """``total_targets``, ``fold_losses``, ``compact_rows`` and ``gather_values``: one block, or a thread for each row."""
 
     threads_per_block: int = fixed(1024)
     row_multiple: int = 128  #: rows that count are made a multiple of this: few plans serve all counts, and products have even extents
@@ -41,10 +41,10 @@ class Totals(Policy):
 
 @dataclass(frozen=True)
 class Assign(Policy):
-    """``assign`` and ``keep_rows``: elements of a matrix, one to one."""
+    """``assign`` and ``mask_rows``: elements of a matrix, one to one."""
 
     threads_per_block: int = compiled(256, THREADS)
-    items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: accesses
+    items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: vectors
 
 
 @dataclass(frozen=True)

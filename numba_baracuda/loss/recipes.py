@@ -1,4 +1,4 @@
-"""What a loss does: the steps of its variants."""
+"""The recipes of the loss variants."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import NULL, Gemm, Launch, Layout, Matrix, Op, Recipe, Slot, Step, Target
 from ..core.policy import tuned
 from ..core.vocabulary import LossReduction
-from .chunking import row_elements, stride_of_slab
+from .chunking import logits_row_stride, row_elements
 from .descriptor import FusedLinearCrossEntropyBackwardDescriptor, FusedLinearCrossEntropyDescriptor
 from .geometry import (
     FACTORS,
+    INVERSE_COUNT,
     LARGE_CAP,
     LOSS,
-    SHARE,
-    SQUARES,
     TOTAL_THREADS,
-    deal_rows,
-    deal_whole,
+    Z_LOSS,
+    block_per_row,
+    persistent_blocks,
 )
-from .launches import assign, keep, kernel_spec
+from .launches import assign, kernel_spec, mask
 from .policy import Chunks, cross_entropy_rows
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
-#: slots: of logits, for cuBLAS, of the input's rows that count, and of the scalars that products read from the device
-_SLAB, _GEMM, _KEPT, _ALPHA, _BETAS = "slab", "gemm", "kept", "alpha", ("zero", "one")
+#: slots: logits, the workspace of cuBLAS, input rows with zeros for those without a gradient, and scalars that products read from the device
+_LOGITS, _GEMM, _MASKED, _ALPHA, _BETAS = "logits", "gemm", "masked_input", "alpha", ("zero", "one")
 
 
 def _row_stride(op: Op, name: str, layout: Layout) -> int:
-    """How far the rows of an operand are apart, which cuBLAS wants to follow one another, their elements side by side."""
+    """Elements from one row of an operand to the next. cuBLAS wants rows in ascending order, each contiguous."""
     (rows, columns), (row, column) = layout.shape, layout.strides
     if rows and ((columns > 1 and column != 1) or (rows > 1 and row < columns)):
         wants = "rows that follow one another, their elements side by side"
@@ -45,18 +45,18 @@ class _Forward:
 
     def __init__(self, op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> None:
         self.op, self.layouts, self.target, self.problem = op, layouts, target, descriptor
-        self.value, self.wide, self.stride = descriptor.element, descriptor.accumulator, stride_of_slab(descriptor.v)
+        self.value, self.wide, self.stride = descriptor.element, descriptor.accumulator, logits_row_stride(descriptor.v)
         self.gradients = [name for name in GRADIENTS if name in layouts]
-        self.apart = self.value == "f16" and bool(self.gradients)  # a share of a gradient would vanish in a float16
+        self.gemm_scaled = self.value == "f16" and bool(self.gradients)  # a scaled gradient would underflow in float16
         self.squared = descriptor.lse_square_scale != 0 or "z_loss" in layouts
-        self.ranked = "accuracy" in layouts or "predicted" in layouts
+        self.argmax = "accuracy" in layouts or "predicted" in layouts
         self.label = layouts["target"].element or "i64"
         self.upstream = layouts["dy"].element or descriptor.accumulator if "dy" in layouts and layouts["dy"].number is None else ""
-        self.summed = {"grad_weight": "weight_sums", "grad_bias": "bias_sums"}
+        self.accumulators = {"grad_weight": "weight_sums", "grad_bias": "bias_sums"}
         if descriptor.grad_weight_accum == self.value:
-            del self.summed["grad_weight"]
-        tail = descriptor.v % row_elements() if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents take their slowest way
-        self.parts = [(first, count) for first, count in ((0, descriptor.v - tail), (descriptor.v - tail, tail)) if count]
+            del self.accumulators["grad_weight"]
+        tail = descriptor.v % row_elements() if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents use the slowest kernels
+        self.column_ranges = [(first, count) for first, count in ((0, descriptor.v - tail), (descriptor.v - tail, tail)) if count]
         self._check()
 
     def _check(self) -> None:
@@ -74,117 +74,120 @@ class _Forward:
     @property
     def slots(self) -> tuple[Slot, ...]:
         bt, v, h, chunk = self.problem.bt, self.problem.v, self.problem.h, self.problem.chunk_size
-        made = [Slot(_SLAB, self.value, chunk * self.stride), Slot(_GEMM, "u8", 16 if self.target.emulated else tuned(Chunks()).workspace_bytes)]
-        made += [Slot(_KEPT, self.value, chunk * h)] if "grad_weight" in self.gradients and "grad_input" not in self.gradients else []
+        made = [Slot(_LOGITS, self.value, chunk * self.stride), Slot(_GEMM, "u8", 16 if self.target.emulated else tuned(Chunks()).workspace_bytes)]
+        made += [Slot(_MASKED, self.value, chunk * h)] if "grad_weight" in self.gradients and "grad_input" not in self.gradients else []
         made += [Slot("factors", self.wide, FACTORS), Slot("losses", self.wide, bt)]
-        made += [Slot(name, self.wide, bt) for name, wanted in (("squares", self.squared), ("hits", self.ranked)) if wanted]
+        made += [Slot(name, self.wide, bt) for name, wanted in (("squares", self.squared), ("hits", self.argmax)) if wanted]
         made += [Slot("lse", self.wide, bt)] if "lse" not in self.layouts else []
-        made += [Slot("predicted", "i64", bt)] if self.ranked and "predicted" not in self.layouts else []
-        made += [Slot(name, self.wide, 1) for name in (_ALPHA, *_BETAS) if self.apart]
-        made += [Slot(self.summed[name], self.wide, v * h if name == "grad_weight" else v) for name in self.gradients if name in self.summed]
+        made += [Slot("predicted", "i64", bt)] if self.argmax and "predicted" not in self.layouts else []
+        made += [Slot(name, self.wide, 1) for name in (_ALPHA, *_BETAS) if self.gemm_scaled]
+        made += [
+            Slot(self.accumulators[name], self.wide, v * h if name == "grad_weight" else v) for name in self.gradients if name in self.accumulators
+        ]
         made += [Slot("ones", self.value, chunk)] if "grad_bias" in self.gradients else []
         return tuple(made)
 
     def _matrix(self, name: str, first: int, rows: int) -> Matrix:
-        """So many rows of an operand."""
+        """``rows`` rows of an operand, from row ``first`` on."""
         stride = self.row_strides[name]
         return Matrix(name, self.value, rows, self.problem.h, stride, first * stride, self.layouts[name].address)
 
     def _logits(self, rows: int, first: int, columns: int) -> Matrix:
-        return Matrix(_SLAB, self.value, rows, columns, self.stride, first)
+        return Matrix(_LOGITS, self.value, rows, columns, self.stride, first)
 
     def _sum_of(self, name: str) -> Matrix:
-        """Where a gradient that all rows share is summed in the accumulator's type."""
+        """The slot where a gradient that all chunks contribute to is summed in the accumulator's type."""
         rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
-        return Matrix(self.summed[name], self.wide, rows, columns, columns)
+        return Matrix(self.accumulators[name], self.wide, rows, columns, columns)
 
-    def _product(self, a: Matrix, b: Matrix, c: Matrix, *, transpose_a: bool = False, again: bool) -> Gemm:
-        """A product with gradients of logits, added to what is there already or not."""
-        scalars: tuple[Any, Any] = (_ALPHA, _BETAS[again]) if self.apart else (1.0, float(again))
+    def _product(self, a: Matrix, b: Matrix, c: Matrix, *, transpose_a: bool = False, accumulate: bool) -> Gemm:
+        """A product with gradients of logits, added to ``c`` with ``accumulate``."""
+        scalars: tuple[Any, Any] = (_ALPHA, _BETAS[accumulate]) if self.gemm_scaled else (1.0, float(accumulate))
         return Gemm(a, b, c, transpose_a, False, *scalars, workspace=_GEMM)
 
     def totals(self) -> Launch:
-        """Counts the targets."""
+        """The launch that counts the targets and computes the factors."""
         problem, number = self.problem, self.layouts["dy"].number if "dy" in self.layouts else None
         target, mean = self.layouts["target"], problem.reduction == LossReduction.MEAN
         upstream = "" if problem.each else self.upstream
         spec = kernel_spec(
             "total_targets", TOTAL_THREADS, value=self.value, label=self.label, upstream=upstream, mean=mean,
-            weighted="class_weight" in self.layouts, smoothed=problem.label_smoothing > 0, apart=self.apart,
+            weighted="class_weight" in self.layouts, smoothed=problem.label_smoothing > 0, gemm_scaled=self.gemm_scaled,
         )  # fmt: skip
         arguments = {
-            "target": "target", "class_weight": self._given("class_weight"), "dy": "dy" if upstream else NULL, "factors": "factors",
-            **{name: name if self.apart else NULL for name in (_ALPHA, *_BETAS)}, "rows": problem.bt, "classes": problem.v,
-            "stride": target.strides[0], "ignore": problem.ignore_index, "number": 1.0 if number is None else number, "scale": problem.logit_scale,
+            "target": "target", "class_weight": self._name_or_null("class_weight"), "dy": "dy" if upstream else NULL, "factors": "factors",
+            **{name: name if self.gemm_scaled else NULL for name in (_ALPHA, *_BETAS)}, "rows": problem.bt, "classes": problem.v,
+            "target_stride": target.strides[0], "ignore": problem.ignore_index, "number": 1.0 if number is None else number,
+            "scale": problem.logit_scale,
         }  # fmt: skip
         return Launch(spec, (1, TOTAL_THREADS, 0), arguments)
 
-    def _given(self, name: str) -> str:
+    def _name_or_null(self, name: str) -> str:
         return name if name in self.layouts else NULL
 
     def rows(self, first: int, rows: int) -> Launch:
-        """Losses of a chunk, and the gradient of its logits in their place."""
+        """The launch for the losses of a chunk, and the gradients of its logits in their place."""
         problem, vector = self.problem, BY_NAME[self.value].vector
         policy = cross_entropy_rows(self.value, self.target)
-        threads, resident, held, blocks = (deal_rows if self.gradients else deal_whole)(rows, problem.v, self.value, self.target)
+        threads, resident, shared_classes, blocks = (persistent_blocks if self.gradients else block_per_row)(rows, problem.v, self.value, self.target)
         upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
         spec = kernel_spec(
             "cross_entropy_rows", threads, resident, value=self.value, label=self.label, upstream=upstream, vector=vector,
-            steps=policy.items_per_thread, ahead=policy.prefetched_items_per_thread, threads=threads, held=held,
+            steps=policy.items_per_thread, copies_in_flight=policy.prefetched_items_per_thread, threads=threads, shared_classes=shared_classes,
             gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1,
-            capped=problem.softcap is not None, sharp=cap > LARGE_CAP, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
-            row_weighted="row_weight" in self.layouts, ranked=self.ranked,
+            capped=problem.softcap is not None, exact_tanh=cap > LARGE_CAP, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
+            row_weighted="row_weight" in self.layouts, argmax=self.argmax,
         )  # fmt: skip
         strides = tuple(
             self.layouts[name].strides[0] if name in self.layouts and self.layouts[name].strides else 1
             for name in ("target", "row_weight", "dy", "lse", "predicted")
         )
         arguments = {
-            "x": _SLAB, "target": "target", **{name: self._given(name) for name in ("bias", "class_weight", "row_weight")},
+            "x": _LOGITS, "target": "target", **{name: self._name_or_null(name) for name in ("bias", "class_weight", "row_weight")},
             "dy": "dy" if upstream else NULL, "factors": "factors", "losses": "losses", "squares": "squares" if self.squared else NULL,
-            "hits": "hits" if self.ranked else NULL, "lse": "lse", "predicted": "predicted" if self.ranked else NULL, "first": first, "rows": rows,
-            "classes": problem.v, "stride": self.stride, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
-            "square": problem.lse_square_scale, "scale": problem.logit_scale, "cap": (cap, 1 / cap), "strides": strides,
+            "hits": "hits" if self.argmax else NULL, "lse": "lse", "predicted": "predicted" if self.argmax else NULL, "first_row": first,
+            "rows": rows, "classes": problem.v, "row_stride": self.stride, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
+            "lse_square_scale": problem.lse_square_scale, "scale": problem.logit_scale, "cap": (cap, 1 / cap), "strides": strides,
         }  # fmt: skip
-        return Launch(spec, (blocks, threads, held * BY_NAME[self.value].itemsize), arguments)
+        return Launch(spec, (blocks, threads, shared_classes * BY_NAME[self.value].itemsize), arguments)
 
     def chunk(self, first: int, rows: int) -> list[Step]:
-        """The steps for some rows of the input."""
-        x, slabs = self._matrix("input", first, rows), [self._logits(rows, *part) for part in self.parts]
-        weights = [self._matrix("weight", *part) for part in self.parts]
-        made: list[Step] = [Gemm(x, weight, slab, transpose_b=True, workspace=_GEMM) for weight, slab in zip(weights, slabs, strict=True)]
+        """The steps for one chunk: input rows ``first`` to ``first + rows`` − 1."""
+        x, chunk_logits = self._matrix("input", first, rows), [self._logits(rows, *part) for part in self.column_ranges]
+        weights = [self._matrix("weight", *part) for part in self.column_ranges]
+        made: list[Step] = [Gemm(x, weight, logits, transpose_b=True, workspace=_GEMM) for weight, logits in zip(weights, chunk_logits, strict=True)]
         made.append(self.rows(first, rows))
         if "grad_weight" in self.gradients:
-            kept = Matrix(_KEPT, self.value, rows, x.columns, x.columns)
-            if "grad_input" in self.gradients:  # whose place is free until it is made
-                kept = self._matrix("grad_input", first, rows)
-            made.append(keep(x, kept, first, self.layouts["target"], self.problem.ignore_index, self.problem.v))
-            again = first > 0 or (self.problem.accumulate_grad_weight and "grad_weight" not in self.summed)
-            for slab, (column, count) in zip(slabs, self.parts, strict=True):
-                place = self._matrix("grad_weight", column, count)
-                if "grad_weight" in self.summed:
-                    place = replace(self._sum_of("grad_weight"), rows=count, offset=column * self.problem.h)
-                made.append(self._product(slab, kept, place, transpose_a=True, again=again))
+            masked = Matrix(_MASKED, self.value, rows, x.columns, x.columns)
+            if "grad_input" in self.gradients:  # its memory is free until its own product
+                masked = self._matrix("grad_input", first, rows)
+            made.append(mask(x, masked, first, self.layouts["target"], self.problem.ignore_index, self.problem.v))
+            accumulate = first > 0 or (self.problem.accumulate_grad_weight and "grad_weight" not in self.accumulators)
+            for logits, (column, count) in zip(chunk_logits, self.column_ranges, strict=True):
+                destination = self._matrix("grad_weight", column, count)
+                if "grad_weight" in self.accumulators:
+                    destination = replace(self._sum_of("grad_weight"), rows=count, offset=column * self.problem.h)
+                made.append(self._product(logits, masked, destination, transpose_a=True, accumulate=accumulate))
         if "grad_input" in self.gradients:
-            place = self._matrix("grad_input", first, rows)
-            for k in reversed(range(len(slabs))):  # few classes first: what is rounded between two products is the lesser part
-                made.append(self._product(slabs[k], weights[k], place, again=k < len(slabs) - 1))
+            destination = self._matrix("grad_input", first, rows)
+            for k in reversed(range(len(chunk_logits))):  # the few classes of the tail first: only their part is rounded twice
+                made.append(self._product(chunk_logits[k], weights[k], destination, accumulate=k < len(chunk_logits) - 1))
         if "grad_bias" in self.gradients:
-            for slab, (column, count) in zip(slabs, self.parts, strict=True):
-                place = replace(self._sum_of("grad_bias"), columns=count, offset=column)
-                made.append(self._product(Matrix("ones", self.value, 1, rows, rows), slab, place, again=first > 0))
+            for logits, (column, count) in zip(chunk_logits, self.column_ranges, strict=True):
+                destination = replace(self._sum_of("grad_bias"), columns=count, offset=column)
+                made.append(self._product(Matrix("ones", self.value, 1, rows, rows), logits, destination, accumulate=first > 0))
         return made
 
     def finish(self) -> list[Step]:
-        """What is left when all rows are done: gradients in their own type, and sums over rows."""
+        """The steps after all chunks: convert gradients to their own type, and sum over rows."""
         made: list[Step] = []
         for name in self.gradients:
-            if name in self.summed:
+            if name in self.accumulators:
                 rows, columns = (self.problem.v, self.problem.h) if name == "grad_weight" else (1, self.problem.v)
-                place = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns), address=self.layouts[name].address)
-                added = name == "grad_weight" and self.problem.accumulate_grad_weight
-                made.append(assign(place, x=self._sum_of(name), added=added))
-        for slot, factor, output in (("losses", LOSS, "out"), ("squares", SQUARES, "z_loss"), ("hits", SHARE, "accuracy")):
+                destination = Matrix(name, self.value, rows, columns, self.row_strides.get(name, columns), address=self.layouts[name].address)
+                accumulate = name == "grad_weight" and self.problem.accumulate_grad_weight
+                made.append(assign(destination, x=self._sum_of(name), accumulate=accumulate))
+        for slot, factor, output in (("losses", LOSS, "out"), ("squares", Z_LOSS, "z_loss"), ("hits", INVERSE_COUNT, "accuracy")):
             if output in self.layouts:
                 made.append(self._fold(slot, factor, output))
         return made
@@ -194,11 +197,11 @@ class _Forward:
         result = layout.element or self.wide
         spec = kernel_spec("fold_losses", TOTAL_THREADS, value=self.value, result=result, each=each, factor=factor)
         blocks = ceil_div(self.problem.bt, TOTAL_THREADS) if each else 1
-        arguments = {"losses": slot, "factors": "factors", "out": output, "rows": self.problem.bt, "stride": layout.strides[0] if each else 1}
+        arguments = {"losses": slot, "factors": "factors", "out": output, "rows": self.problem.bt, "out_stride": layout.strides[0] if each else 1}
         return Launch(spec, (blocks, TOTAL_THREADS, 0), arguments)
 
     def nothing(self) -> list[Step]:
-        """The steps where there are no rows: gradients and sums are 0, and nothing is added."""
+        """The steps where the input has no rows: gradients and sums are 0, and accumulated gradients stay."""
         made: list[Step] = []
         for name in ("grad_weight", "grad_bias", "out", "z_loss", "accuracy"):
             if name in self.layouts and 0 not in self.layouts[name].shape and not (name == "grad_weight" and self.problem.accumulate_grad_weight):
@@ -209,7 +212,7 @@ class _Forward:
 
 
 def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Some rows after the other: logits, losses and their gradient, and the products that carry it on."""
+    """Chunk by chunk: logits, losses, gradients of the logits, and the products that make the other gradients from them."""
     forward = _Forward(op, descriptor, layouts, target)
     if not descriptor.bt:
         return Recipe(tuple(forward.nothing()))
@@ -222,31 +225,31 @@ def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict
 
 
 def too_large(op: Op, descriptor: FusedLinearCrossEntropyDescriptor) -> str | None:
-    """Why a chunk does not fit what the descriptor allows."""
+    """The reason to refuse: a chunk needs more workspace than the descriptor allows; else None."""
     most = descriptor.max_workspace_bytes
     needed = descriptor.other_scratch_bytes + descriptor.chunk_size * descriptor.row_scratch_bytes
     return f"needs a workspace of up to {needed} bytes, more than max_workspace_bytes, {most}" if most is not None and needed > most else None
 
 
 def scaled(op: Op, descriptor: FusedLinearCrossEntropyBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """Every gradient times a number, in place; nothing where that is 1."""
+    """Multiplies every gradient by a number, in place; no step if the number is 1."""
     upstream = layouts["dy_scalar"]
     if upstream.number == 1:
         return Recipe(())
-    number, factor, by = upstream.number, "", ""
+    number, factor, factor_element = upstream.number, "", ""
     if number is None:
-        number, factor, by = 1.0, "dy_scalar", upstream.element or descriptor.accumulator
+        number, factor, factor_element = 1.0, "dy_scalar", upstream.element or descriptor.accumulator
     steps = []
     for name in GRADIENTS:
         if name in layouts and 0 not in layouts[name].shape:
             (rows, columns), (row, column) = _as_matrix(layouts[name])
-            whole = Matrix(name, descriptor.element, rows, columns, row, address=layouts[name].address)
-            steps.append(assign(whole, number, whole, factor=factor, by=by, gap=column))
+            matrix = Matrix(name, descriptor.element, rows, columns, row, address=layouts[name].address)
+            steps.append(assign(matrix, number, matrix, factor=factor, factor_element=factor_element, column_stride=column))
     return Recipe(tuple(steps))
 
 
 def _as_matrix(layout: Layout) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Extents and strides as rows of elements, a single row where one follows the other."""
+    """(extents, strides) of a layout as a matrix; a single row if that is possible."""
     shape, (strides,) = merge_axes(layout.shape, layout.strides)
     rows, columns = shape if len(shape) == 2 else (1, *shape)
     row, column = strides if len(shape) == 2 else (0, *strides)

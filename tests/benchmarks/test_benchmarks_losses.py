@@ -19,7 +19,7 @@ from benchmarks.loss_cases import CASES, Errors, LossCase
 from benchmarks.loss_contestants import PRODUCTS, YARDSTICK, Contestant, Emulated
 from benchmarks.loss_report import Entry
 from benchmarks.timing import Timing
-from numba_baracuda.loss.chunking import stride_of_slab
+from numba_baracuda.loss.chunking import logits_row_stride
 
 GPT2 = CASES[-1].tiny()
 
@@ -44,7 +44,7 @@ def test_chunks_fit_their_slabs(case: LossCase) -> None:
     assert sorted(name for names in chunks.values() for name in names) == ["1 GiB", "2 GiB", "auto", "lean"]
     most = {"auto": 1 << 29, "1 GiB": 1 << 30, "2 GiB": 1 << 31, "lean": 1 << 28}
     for rows, names in chunks.items():
-        assert rows * stride_of_slab(case.v) * 2 <= min(most[name] for name in names) and 1 <= rows <= case.bt
+        assert rows * logits_row_stride(case.v) * 2 <= min(most[name] for name in names) and 1 <= rows <= case.bt
     assert len({*case.tiny().chunks()}) == 3 and case.tiny().v % 64 == case.v % 64
 
 

@@ -86,7 +86,7 @@ def test_modules_say_what_they_are_for(module: str) -> None:
 
 
 #: families whose kernels describe their parameters
-DESCRIBED = ("reduce", "scan", "segment")
+DESCRIBED = ("loss", "reduce", "scan", "segment")
 
 
 def kernels(family: str) -> Iterator[tuple[str, str, list[str]]]:

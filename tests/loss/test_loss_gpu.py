@@ -15,7 +15,7 @@ from loss_reference import wanted
 import numba_baracuda as nb
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.dtypes import numpy_dtype
-from numba_baracuda.loss.chunking import stride_of_slab
+from numba_baracuda.loss.chunking import logits_row_stride
 
 pytestmark = pytest.mark.gpu
 if not arrays.emulating():
@@ -202,7 +202,7 @@ def test_memory() -> None:
         nb.fused_linear_cross_entropy(x, w, target, grad_input=True, grad_weight=True, chunk=chunk)
         peak = torch.cuda.max_memory_allocated() - before
         rows = nb.FusedLinearCrossEntropyDescriptor(4096, 256, 50257, "bf16", chunk=chunk).chunk_size
-        assert peak <= 2 * (x.numel() + w.numel() + rows * stride_of_slab(50257)) + (64 << 20)
+        assert peak <= 2 * (x.numel() + w.numel() + rows * logits_row_stride(50257)) + (64 << 20)
 
 
 @pytest.mark.memory(16384 * 256_000 * 2 * 1.2 / 1e9)  # the slab, and that of small chunks

@@ -126,10 +126,10 @@ def test_a_multiprocessor_holds_its_blocks(capability: tuple[int, int], value: s
     threads_limit, blocks_limit, shared = LIMITS[capability]
     target, size = Target(capability, 10), nb.core.dtypes.BY_NAME[value]
     for classes in (2, 300, 600, 4096, 16000, 25000, 32000, 50257, 128256):
-        for deal in (geometry.deal_rows, geometry.deal_whole):
+        for deal in (geometry.persistent_blocks, geometry.block_per_row):
             threads, resident, held, blocks = deal(100000, classes, value, target)
             assert 1 <= resident <= blocks_limit and resident * threads <= min(threads_limit, (1 << 16) // (128 if value == "f64" else 64))
-            if deal is geometry.deal_rows:
+            if deal is geometry.persistent_blocks:
                 assert held >= CrossEntropyRows.min_items_per_thread // 2 * threads * size.vector and held % (threads * size.vector) == 0
                 assert resident * (held * size.itemsize + 1536) <= shared << 10
                 assert blocks == 10 * resident and deal(3, classes, value, target).blocks == 3
@@ -140,5 +140,5 @@ def test_a_multiprocessor_holds_its_blocks(capability: tuple[int, int], value: s
 @pytest.mark.parametrize(("classes", "dealt"), [(128256, (1024, 1)), (50257, (512, 2)), (32000, (256, 3)), (16000, (256, 4)), (1000, (32, 32))])
 def test_large_rows_are_held_whole(classes: int, dealt: tuple[int, int]) -> None:
     """Threads of a block, and blocks of a multiprocessor; a Hopper card holds one row of 128256 halves only in part."""
-    found = geometry.deal_rows(2048, classes, "bf16", Target((9, 0), 132))
-    assert (found.threads, found.resident) == dealt and (found.held >= classes) == (classes != 128256)
+    found = geometry.persistent_blocks(2048, classes, "bf16", Target((9, 0), 132))
+    assert (found.threads, found.resident) == dealt and (found.shared_classes >= classes) == (classes != 128256)

@@ -15,7 +15,7 @@ import numba_baracuda as nb
 from numba_baracuda import loss
 from numba_baracuda.core.errors import BaracudaError
 from numba_baracuda.core.op import Gemm, Launch, Matrix, Target, contiguous
-from numba_baracuda.loss.chunking import stride_of_slab
+from numba_baracuda.loss.chunking import logits_row_stride
 from numba_baracuda.loss.policy import Chunks
 from numba_baracuda.runtime import cublas
 
@@ -47,7 +47,7 @@ def test_the_chunks_of_liger(bt: int, h: int, v: int, rows: int) -> None:
 def test_chunks_within_a_budget(bt: int, h: int, v: int, rows: int, lean: int) -> None:
     """A closed form: the same in every process."""
     described = nb.FusedLinearCrossEntropyDescriptor(bt, h, v, "bf16")
-    assert described.chunk_size == rows and rows * stride_of_slab(v) * 2 <= Chunks.logits_bytes
+    assert described.chunk_size == rows and rows * logits_row_stride(v) * 2 <= Chunks.logits_bytes
     assert nb.FusedLinearCrossEntropyDescriptor(bt, h, v, "bf16", chunk="lean").chunk_size == lean
     assert nb.FusedLinearCrossEntropyDescriptor(bt, h, v, "bf16", chunk=77).chunk_size == min(77, bt)
 
@@ -70,7 +70,7 @@ def test_no_choice_of_operands_needs_more_scratch_than_the_plan_says(element: st
         described = nb.FusedLinearCrossEntropyDescriptor(bt, 8, v, element, **options)
         plan = nb.select(described, device=-1)
         assert plan.workspace_size <= described.other_scratch_bytes + described.chunk_size * described.row_scratch_bytes
-        assert described.row_scratch_bytes == (stride_of_slab(v) + 8) * (2 if element == "bf16" else 8)
+        assert described.row_scratch_bytes == (logits_row_stride(v) + 8) * (2 if element == "bf16" else 8)
         places = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in plan.op.operands}
         optional = [operand.name for operand in plan.op.operands if operand.output and operand.optional]
         for count in range(len(optional) + 1):
@@ -95,9 +95,9 @@ def test_what_is_not_asked_for_costs_nothing() -> None:
     for names, gradient in (((), False), (("grad_weight",), True)):
         kernels = [dict(step.spec.constants) for step in _recipe(*names) if isinstance(step, Launch) and "entropy_rows" in step.spec.name]
         assert [each["gradient"] for each in kernels] == [gradient] * 4
-        kept = [step.arguments["y"] for step in _recipe(*names) if isinstance(step, Launch) and "keep_rows" in step.spec.name]
-        assert kept == ["kept"] * (4 if gradient else 0)
-    both = [step.arguments["y"] for step in _recipe("grad_input", "grad_weight") if isinstance(step, Launch) and "keep_rows" in step.spec.name]
+        kept = [step.arguments["y"] for step in _recipe(*names) if isinstance(step, Launch) and "mask_rows" in step.spec.name]
+        assert kept == ["masked_input"] * (4 if gradient else 0)
+    both = [step.arguments["y"] for step in _recipe("grad_input", "grad_weight") if isinstance(step, Launch) and "mask_rows" in step.spec.name]
     assert both == ["grad_input"] * 4  # rows of the input lie there until their gradient is made
     added = [step.beta for step in _recipe("grad_weight", accumulate_grad_weight=True) if isinstance(step, Gemm) and step.c.name == "grad_weight"]
     assert added == [1.0] * 8
@@ -107,14 +107,14 @@ def test_products_are_aligned() -> None:
     """Rows of logits begin at multiples of 128 bytes, and the many classes are a multiple of 64."""
     for step in _recipe("grad_input", "grad_weight"):
         if isinstance(step, Gemm):
-            logits = next(each for each in (step.a, step.b, step.c) if each.name == "slab")
+            logits = next(each for each in (step.a, step.b, step.c) if each.name == "logits")
             assert logits.stride == 50304 and logits.columns in (50240, 17) and logits.offset in (0, 50240)
     whole = [step for step in _recipe("grad_input", element="f32") if isinstance(step, Gemm)]
     assert {step.b.rows for step in whole if step.b.name == "weight"} == {50257}
 
 
 def test_scalars_of_float16_are_on_the_device() -> None:
-    steps = [step for step in _recipe("grad_input", "grad_weight", element="f16") if isinstance(step, Gemm) and "slab" in (step.a.name,)]
+    steps = [step for step in _recipe("grad_input", "grad_weight", element="f16") if isinstance(step, Gemm) and "logits" in (step.a.name,)]
     assert steps and {step.alpha for step in steps} == {"alpha"} and {step.beta for step in steps} == {"zero", "one"}
 
 
@@ -188,7 +188,7 @@ def test_matrices_know_where_operands_begin() -> None:
     places = {operand.name: contiguous(getattr(described, operand.axes[0]), 2 * k % 16) for k, operand in enumerate(op.operands)}
     steps = op.variants[0].recipe(op, described, {name: place for name, place in places.items() if name != "dy"}, CARD).steps
     found = [each for step in steps if isinstance(step, Gemm) for each in (step.a, step.b, step.c)]
-    assert {each.name for each in found} >= {"input", "weight", "grad_input", "slab", "weight_sums"}
+    assert {each.name for each in found} >= {"input", "weight", "grad_input", "logits", "weight_sums"}
     assert all(each.address == (places[each.name].address if each.name in places else 0) for each in found)
     (rounded,) = [step for step in steps if isinstance(step, Launch) and "assign" in step.spec.name and "grad_weight" in step.pointers]
     assert dict(rounded.spec.constants)["vector"] == min(4, (places["grad_weight"].address & -places["grad_weight"].address) // 2)

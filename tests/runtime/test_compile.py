@@ -92,7 +92,7 @@ def test_the_registry_names_kernels() -> None:
         "total_targets",
         "fold_losses",
         "assign",
-        "keep_rows",
+        "mask_rows",
     }
 
 

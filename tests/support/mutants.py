@@ -49,6 +49,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "loss/assign": ("losses, added to a gradient", "all results of losses*", "losses of halves"),
     "loss/compact": ("losses without ignored rows", "test_loss_numbers.py::test_rows_that_are_left_out_may_hold_anything"),
     "loss/logits": ("losses of halves", "losses of wide rows", "test_loss.py::test_what_else_is_returned"),
+    "loss/prefetch": ("losses", "losses of wide rows"),
     "loss/rows": (
         "losses", "losses side by side", "losses of *", "all results of losses*", "test_loss.py::test_numbers_that_are_none",
         "test_loss_numbers.py::test_numbers_at_their_ends[numpy-plain-f32]",
@@ -142,18 +143,21 @@ KNOWN: dict[str, dict[str, str]] = {
         "lane, window_end, prefix, looking = (thread & lanes - 1, tile, identity(), active and tile > 0)":
             "the first tile would look at its own word, which is written, and take nothing of it",
     },
-    "loss/rows": {
+    "loss/prefetch": {
         **{
-            f"cross_entropy_rows.caller.call_up: guard: {link}": "other lines would be prefetched, which changes nothing"
+            f"prefetch_of.prefetch_vectors: guard: {link}": "other lines would be prefetched, which changes nothing"
             for link in (
-                "part < count * lines in if part < count * lines:",
-                "at < end in if at < end:",
-                "following >= 0 in if following >= 0 and 0 <= at - behind < end:",
-                "0 <= at - behind in if following >= 0 and 0 <= at - behind < end:",
-                "at - behind < end in if following >= 0 and 0 <= at - behind < end:",
+                "warp_lane < count * lines_per_warp in if warp_lane < count * lines_per_warp:",
+                "column < vector_end in if column < vector_end:",
+                "next_base >= 0 in if next_base >= 0 and 0 <= column - sweep_end < vector_end:",
+                "0 <= column - sweep_end in if next_base >= 0 and 0 <= column - sweep_end < vector_end:",
+                "column - sweep_end < vector_end in if next_base >= 0 and 0 <= column - sweep_end < vector_end:",
             )
         },
-        "cross_entropy_rows.cross_entropy_rows: guard: index + step < rows in following = base + step * stride if index + step < rows else int64(-1)":
+    },
+    "loss/rows": {
+        "cross_entropy_rows.cross_entropy_rows: guard: index + grid_stride < rows in "
+        "next_base = base + grid_stride * row_stride if index + grid_stride < rows else int64(-1)":
             "other lines would be prefetched, which changes nothing",
     },
     "loss/totals": {
@@ -162,11 +166,12 @@ KNOWN: dict[str, dict[str, str]] = {
             "every loss and gradient is 0 there, whatever multiplies it",
     },
     "loss/compact": {
-        "class_of: guard: 0 <= which in return which if which != ignore and 0 <= which < classes else int64(-1)":
+        "target_class_of: guard: 0 <= target_class in "
+        "return target_class if target_class != ignore and 0 <= target_class < classes else int64(-1)":
             "whoever asks takes every negative class for none",
     },
     "loss/logits": {
-        "absorbers_of.absorber.absorb: guard: s < valid in if s < valid: (1)":
+        "state_updates_of.adder.add_vectors: guard: s < valid in if s < valid: (1)":
             "accesses behind the end read elements again, of which the greatest is taken already",
     },
     "device/block": {

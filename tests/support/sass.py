@@ -22,11 +22,11 @@ _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 _INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels that move values by vectors, in each direction
 LOADS_WIDE = (
-    "cross_entropy_rows", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "keep_rows", "scatter_rows", "finish_rows", "sort_keys",
+    "cross_entropy_rows", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "mask_rows", "scatter_rows", "finish_rows", "sort_keys",
     "planted",
 )  # fmt: skip
 STORES_WIDE = (
-    "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "gather_runs", "keep_rows", "finish_rows", "fill_rows",
+    "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "gather_runs", "mask_rows", "finish_rows", "fill_rows",
     "number_rows", "sort_keys", "planted",
 )  # fmt: skip
 

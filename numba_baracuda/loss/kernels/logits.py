@@ -1,4 +1,4 @@
-"""Logits as a loss takes them: the states that rows of them are folded into, and what is done to each."""
+"""Logits: how each is computed from what the product gives, and the softmax states that rows of them are folded into."""
 
 from __future__ import annotations
 
@@ -16,68 +16,69 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 
 _LOG2_E = math.log2(math.e)
-#: behind every class
-NOWHERE = 0x7FFFFFFF
+#: the argmax of no logits; greater than every class
+NO_CLASS = 0x7FFFFFFF
 
 
 @functools.cache
-def power_of(kind: Any) -> Any:
-    """``power(z, top)`` = exp(z − top); in float32 by the machine's power of two, off by 2 ulp and 2^-24 of z − top.
+def shifted_exp_of(kind: Any) -> Any:
+    """``shifted_exp(z, greatest)`` = exp(z − greatest); in float32 by the hardware's exp2, off by 2 ulp and 2^-24 of z − greatest.
 
-    The difference is rounded before it is scaled, so the error does not grow with z itself, and no finite z and top overflow.
+    The difference is rounded before it is scaled, so the error does not grow with z itself, and no finite arguments overflow.
     """
     if kind == float32:
-        return jit.device(lambda z, top: exp2_approx((z - top) * float32(_LOG2_E)))
-    return jit.device(lambda z, top: math.exp(z - top))
+        return jit.device(lambda z, greatest: exp2_approx((z - greatest) * float32(_LOG2_E)))
+    return jit.device(lambda z, greatest: math.exp(z - greatest))
 
 
 @functools.cache
-def floor_of(value: str) -> Any:
-    """``floor(m)`` = max(m, the lowest finite number): what to take from logits whose greatest is m, which is −∞ where all of them are."""
+def finite_base_of(value: str) -> Any:
+    """``finite_base(m)`` = max(m, the lowest finite number): what to subtract from logits whose maximum is m, also where m is −∞."""
     lowest = accumulator_type(value)(BY_NAME[BY_NAME[value].accumulator].limits[0])
     return jit.device(lambda m: maximum(m, lowest))
 
 
 @functools.cache
-def sums_of(value: str, ranked: bool) -> Monoid:
-    """States (m, s) of some logits: the greatest, −∞ of none, and Σ exp(z − m); with ``ranked`` (m, s, c), where c is the first class that has m.
+def softmax_monoid_of(value: str, argmax: bool) -> Monoid:
+    """The monoid of softmax states (m, s): the maximum of some logits, −∞ of none, and Σ exp(z − m).
 
-    After Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018). NaN is greater than every number.
+    With ``argmax`` the states are (m, s, c), and c is the first class whose logit is m. NaN is greater than every number. After Milakov and
+    Gimelshein, "Online normalizer calculation for softmax" (2018).
     """
-    power, floor = power_of(accumulator_type(value)), floor_of(value)
-    above = jit.device(lambda x, y: (x > y) | ((x != x) & (y == y)))
+    shifted_exp, finite_base = shifted_exp_of(accumulator_type(value)), finite_base_of(value)
+    greater = jit.device(lambda x, y: (x > y) | ((x != x) & (y == y)))
 
     @jit.device
-    def join(a: Any, b: Any) -> Any:
-        top = maximum(a[0], b[0])
-        return top, a[1] * power(a[0], floor(top)) + b[1] * power(b[0], floor(top))
+    def combine(a: Any, b: Any) -> Any:
+        greatest = maximum(a[0], b[0])
+        return greatest, a[1] * shifted_exp(a[0], finite_base(greatest)) + b[1] * shifted_exp(b[0], finite_base(greatest))
 
-    def join_ranked(a: Any, b: Any) -> Any:
-        top, total = join(a, b)
-        first = above(a[0], b[0]) or (a[2] < b[2] and not above(b[0], a[0]))
-        return top, total, a[2] if first else b[2]
+    def combine_argmax(a: Any, b: Any) -> Any:
+        greatest, total = combine(a, b)
+        a_wins = greater(a[0], b[0]) or (a[2] < b[2] and not greater(b[0], a[0]))
+        return greatest, total, a[2] if a_wins else b[2]
 
-    if ranked:
-        return Monoid("ranked_softmax", (-math.inf, 0.0, NOWHERE), join_ranked)
-    return Monoid("softmax", (-math.inf, 0.0), lambda a, b: join(a, b))
+    if argmax:
+        return Monoid("softmax_argmax", (-math.inf, 0.0, NO_CLASS), combine_argmax)
+    return Monoid("softmax", (-math.inf, 0.0), lambda a, b: combine(a, b))
 
 
 @functools.cache
-def _tanh_of(value: str, sharp: bool) -> Any:
-    """``tanh(x)``; unless ``sharp``, for halves by a power of two and a reciprocal of the machine, off by some 2^-22."""
+def _tanh_of(value: str, exact_tanh: bool) -> Any:
+    """``tanh(x)``; for halves without ``exact_tanh`` by the hardware's exp2 and reciprocal, with an error of about 2^-22."""
     wide = accumulator_type(value)
-    if sharp or BY_NAME[value].itemsize > 2:
+    if exact_tanh or BY_NAME[value].itemsize > 2:
         return jit.device(lambda x: wide(math.tanh(x)))
     return jit.device(lambda x: float32(1) - float32(2) * reciprocal_approx(float32(1) + exp2_approx(x * float32(2 * _LOG2_E))))
 
 
 @functools.cache
-def logits_of(value: str, scaled: bool, capped: bool, sharp: bool) -> tuple[Any, Any]:
-    """``shape(x, scale, cap)``: a class's logit as the loss takes it; and ``slope(z, cap)``, what its gradient is to be multiplied by."""
-    wide, tanh = accumulator_type(value), _tanh_of(value, sharp)
+def logit_functions_of(value: str, scaled: bool, capped: bool, exact_tanh: bool) -> tuple[Any, Any]:
+    """``adjust(x, scale, cap)``: the logit z of a product x, with cap = (c, 1 / c); ``slope(z, cap)``: the softcap's derivative dz / d(scale · x)."""
+    wide, tanh = accumulator_type(value), _tanh_of(value, exact_tanh)
 
     @jit.device
-    def shape(x: Any, scale: Any, cap: Any) -> Any:
+    def adjust(x: Any, scale: Any, cap: Any) -> Any:
         z = x * scale if scaled else x
         return cap[0] * tanh(z * cap[1]) if capped else z
 
@@ -85,69 +86,70 @@ def logits_of(value: str, scaled: bool, capped: bool, sharp: bool) -> tuple[Any,
     def slope(z: Any, cap: Any) -> Any:
         if not capped:
             return wide(1)
-        share = z * cap[1]
-        return (wide(1) - share) * (wide(1) + share)
+        fraction = z * cap[1]
+        return (wide(1) - fraction) * (wide(1) + fraction)
 
-    return shape, slope
+    return adjust, slope
 
 
-def absorbers_of(
-    value: str, vector: int, steps: int, gap: int, logit: Any, weight_of: Any, weighted: bool, smoothed: bool, ranked: bool,
+def state_updates_of(
+    value: str, vector: int, steps: int, vector_stride: int, logit: Any, weight_of: Any, weighted: bool, smoothed: bool, argmax: bool,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """What adds logits to a lane's state: those of an access, of up to ``steps`` accesses that lie ``gap`` apart, and a single one.
+    """(``add_vector``, ``add_vectors``, ``add_logit``): they fold one vector of logits, up to ``steps`` vectors, or one logit into a lane's state.
 
-    The state is (m, s, c) as of :func:`sums_of`, and (t, w): Σ wⱼ (zⱼ − m) and Σ wⱼ over the classes j that were added, of ``weight_of`` each.
+    The state is (m, s, c), as in :func:`softmax_monoid_of`, and (t, w): t = Σ wⱼ (zⱼ − m) and w = Σ wⱼ over the classes j so far, where wⱼ is
+    ``weight_of`` class j. ``vector_stride``: classes from one vector to the next.
     """
     wide = accumulator_type(value)
-    power, floor = power_of(wide), floor_of(value)
+    shifted_exp, finite_base = shifted_exp_of(wide), finite_base_of(value)
 
-    def absorber(steps: int) -> Any:
+    def adder(steps: int) -> Any:
         size = steps * vector
 
         @jit.device
-        def absorb(state: Any, raw: Any, column: Any, valid: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
-            """The state with logits of ``valid`` accesses, the first of class ``column``, the next ``gap`` classes on."""
-            top, total, place, blend, mass = state
-            before, z = top, cuda.local.array(size, wide)
+        def add_vectors(state: Any, logits: Any, column: Any, valid: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
+            """The state after ``valid`` more vectors, of which the first begins at class ``column``."""
+            greatest, total, best_class, weighted_sum, weight_sum = state
+            previous, z = greatest, cuda.local.array(size, wide)
             for s in range(steps):
                 if s < valid:
                     for k in range(vector):
-                        at = column + s * gap + k
-                        z[s * vector + k] = logit(raw[s * vector + k], bias, at, scale, cap)
-                        greatest = maximum(top, z[s * vector + k])
-                        if ranked:
-                            place = int32(at) if (greatest != top) & (top == top) else place
-                        top = greatest
-            base = floor(top)
-            total *= power(before, base)
+                        class_index = column + s * vector_stride + k
+                        z[s * vector + k] = logit(logits[s * vector + k], bias, class_index, scale, cap)
+                        raised = maximum(greatest, z[s * vector + k])
+                        if argmax:
+                            best_class = int32(class_index) if (raised != greatest) & (greatest == greatest) else best_class
+                        greatest = raised
+            base = finite_base(greatest)
+            total *= shifted_exp(previous, base)
             if smoothed:
-                blend += mass * floor(before - base)
+                weighted_sum += weight_sum * finite_base(previous - base)
             for s in range(steps):
                 if s < valid:
                     for k in range(vector):
-                        total += power(z[s * vector + k], base)
+                        total += shifted_exp(z[s * vector + k], base)
                         if smoothed:
-                            weight = weight_of(class_weight, column + s * gap + k)
-                            blend += weight * (z[s * vector + k] - base)
+                            weight = weight_of(class_weight, column + s * vector_stride + k)
+                            weighted_sum += weight * (z[s * vector + k] - base)
                             if weighted:
-                                mass += weight
+                                weight_sum += weight
                     if smoothed and not weighted:
-                        mass += wide(vector)
-            return top, total, place, blend, mass
+                        weight_sum += wide(vector)
+            return greatest, total, best_class, weighted_sum, weight_sum
 
-        return absorb
+        return add_vectors
 
     @jit.device
-    def absorb_one(state: Any, z: Any, column: Any, class_weight: Any) -> Any:
-        before, total, place, blend, mass = state
-        top = maximum(before, z)
-        base = floor(top)
-        total = total * power(before, base) + power(z, base)
-        if ranked:
-            place = int32(column) if (top != before) & (before == before) else place
+    def add_logit(state: Any, z: Any, column: Any, class_weight: Any) -> Any:
+        previous, total, best_class, weighted_sum, weight_sum = state
+        greatest = maximum(previous, z)
+        base = finite_base(greatest)
+        total = total * shifted_exp(previous, base) + shifted_exp(z, base)
+        if argmax:
+            best_class = int32(column) if (greatest != previous) & (previous == previous) else best_class
         if smoothed:
             weight = weight_of(class_weight, column)
-            blend, mass = blend + mass * floor(before - base) + weight * (z - base), mass + weight
-        return top, total, place, blend, mass
+            weighted_sum, weight_sum = weighted_sum + weight_sum * finite_base(previous - base) + weight * (z - base), weight_sum + weight
+        return greatest, total, best_class, weighted_sum, weight_sum
 
-    return absorber(1), absorber(steps), absorb_one
+    return adder(1), adder(steps), add_logit

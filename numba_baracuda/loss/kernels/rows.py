@@ -1,4 +1,4 @@
-"""Rows of logits: the loss of each, and the gradient of the loss in their place."""
+"""Cross entropy of rows of logits: the loss of each row, and the gradients of its logits in their place."""
 
 import math
 from typing import Any
@@ -11,283 +11,277 @@ from ...core.dtypes import BY_NAME
 from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
 from ...device.stage import await_copies, commit_copies, copy_async
-from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM, prefetch
+from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar, Tuple
-from ..geometry import GRADIENT, PLAIN, SQUARE, WEIGHTS
-from .compact import class_of
-from .logits import NOWHERE, absorbers_of, floor_of, logits_of, power_of, sums_of
+from ..geometry import CLASS_WEIGHTS, CROSS_ENTROPY, GRADIENT, LSE_SQUARE
+from .compact import target_class_of
+from .logits import NO_CLASS, finite_base_of, logit_functions_of, shifted_exp_of, softmax_monoid_of, state_updates_of
+from .prefetch import prefetch_of
 
 _SUM = Monoid("sum", (0,), lambda a, b: a + b)
-#: bytes that one instruction brings to L2
-_LINE = 128
 
 
 @jit.kernel
 def cross_entropy_rows(
-    *, value: str, label: str, upstream: str, vector: int, steps: int, ahead: int, threads: int, held: int, gradient: bool, smoothed: bool,
-    squared: bool, scaled: bool, capped: bool, sharp: bool, biased: bool, weighted: bool, row_weighted: bool, ranked: bool,
+    *, value: str, label: str, upstream: str, vector: int, steps: int, copies_in_flight: int, threads: int, shared_classes: int,
+    gradient: bool, smoothed: bool, squared: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool, weighted: bool, row_weighted: bool,
+    argmax: bool,
 ) -> Any:  # fmt: skip
-    """``losses[r] = log Σⱼ exp z[r, j] − z[r, target[r]]`` of rows in a slab, and ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
+    """``losses[r] = lse(z[r]) − z[r, target[r]]`` and, with ``gradient``, ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
-    A block takes row after row, ``gridDim`` apart. The first ``held`` classes of a row are copied to shared memory, and their greatest logit and sum
-    folded ``ahead`` accesses a lane later; the gradient is made of what stays there, and each place it has used is filled with the next row's logits
-    at once, so that memory is read and written at all times. A place belongs to one lane, which needs no barrier for it. The classes behind are read
-    last, ``steps`` accesses a lane in flight, and once more right after, while they are in L2. A row whose target is left out, or is no class, has
-    loss and gradient 0 and is not read. The element at the target is made in the accumulator's type, by the lane that wrote the elements around it,
-    and rounded once like all others. z = x + bias; ``scaled``, ``scale`` times that; ``capped``, cap · tanh(z / cap), where ``cap`` holds the cap and
-    its inverse; ``sharp``, by a tanh without an error of its own, which a large cap would multiply.
+    Persistent blocks of ``threads`` threads take rows in a grid-stride loop. Each copies the first ``shared_classes`` classes of a row to shared
+    memory, asynchronously, and folds a vector ``copies_in_flight`` vectors of a lane after it has issued its copy. The gradients of these classes are
+    computed from shared memory; as soon as a lane has stored those of a vector, it copies the vector of the next row to the same address. Only one
+    lane uses an address, so no barrier is needed. The other classes are loaded to registers, ``steps`` vectors in flight for each lane, and once more
+    for their gradients, while L2 has them. The lane that has the target's vector computes the gradient of the target in the accumulator's type.
+    A row without a gradient is not read; its loss and gradients are 0.
 
-    ``smoothed``: (1 − a) of the loss above and a / classes of Σⱼ wⱼ (log Σ − zⱼ), wⱼ = 1 or the class's weight. ``squared``: plus ``square`` ·
-    (log Σ)². ``weighted``: the loss above times its class's weight; ``row_weighted``, all of it times the row's. ``upstream`` is the element type of
-    a factor ``dy`` of each row's gradient, or "". ``ranked``: the first greatest class to ``predicted``, and whether it is the target to ``hits``.
-    Bytes: rows · classes · value read once, and those behind ``held`` twice, and written.
+    Bytes: rows · classes · value read once, twice beyond ``shared_classes``, and written once.
+
+    Constants: ``exact_tanh``: tanh without an error of its own, for large caps; ``argmax``: whether ``predicted`` and ``hits`` are stored.
+    Parameters: ``x`` [rows, classes]: the products, then the gradients; ``first_row``: the input's row that row 0 of x belongs to; ``row_stride``:
+    elements from one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse and predicted. Others as
+    :mod:`.` lists them.
     """
     wide, (widen, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
-    monoid, power, floor, (shape, slope) = sums_of(value, ranked), power_of(wide), floor_of(value), logits_of(value, scaled, capped, sharp)
-    infinite, size, gap, line = wide(math.inf), steps * vector, threads * vector, _LINE // (vector * BY_NAME[value].itemsize)
-    fold, add = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)
-    load, load_last, load_kept, store, until_ahead = LOAD[vector], LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector], await_copies(ahead)
-    dy_widen = conversions_of(upstream or value)[0]
+    monoid, shifted_exp, finite_base = softmax_monoid_of(value, argmax), shifted_exp_of(wide), finite_base_of(value)
+    adjust, slope = logit_functions_of(value, scaled, capped, exact_tanh)
+    infinity, size, vector_stride = wide(math.inf), steps * vector, threads * vector
+    reduce_state, reduce_sum = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)
+    load, load_last, load_shared, store = LOAD[vector], LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector]
+    await_oldest, dy_widen = await_copies(copies_in_flight), conversions_of(upstream or value)[0]
 
     @jit.device
     def logit(x: Any, bias: Any, column: Any, scale: Any, cap: Any) -> Any:
-        return shape(widen(x) + widen(bias[column]) if biased else widen(x), scale, cap)
+        return adjust(widen(x) + widen(bias[column]) if biased else widen(x), scale, cap)
 
     @jit.device
     def weight_of(class_weight: Any, column: Any) -> Any:
         return class_weight[column] if weighted else wide(1)
 
-    absorb, absorb_several, absorb_one = absorbers_of(value, vector, steps, gap, logit, weight_of, weighted, smoothed, ranked)
+    add_vector, add_vectors, add_logit = state_updates_of(value, vector, steps, vector_stride, logit, weight_of, weighted, smoothed, argmax)
 
     @jit.device
-    def pulled(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, pull: Any) -> Any:
-        """The gradient at a class that is not the target; ``pull`` is the greatest logit, the factor of the softmax and what is taken from it."""
+    def gradient_of(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, row_terms: Any) -> Any:
+        """The gradient of a class that is not the target; ``row_terms``: the greatest logit, the factor of exp(z − greatest), the subtrahend."""
         z = logit(x, bias, column, scale, cap)
-        found = pull[1] * power(z, pull[0])
+        result = row_terms[1] * shifted_exp(z, row_terms[0])
         if smoothed:
-            found -= pull[2] * weight_of(class_weight, column)
-        return narrow(found * slope(z, cap) if capped else found)
+            result -= row_terms[2] * weight_of(class_weight, column)
+        return narrow(result * slope(z, cap) if capped else result)
 
-    def caller(count: int) -> Any:
-        """``call_up(…, k)`` brings to L2 ``count`` accesses, from the ``k``-th behind those that are held, or what is to be the next row's first."""
-        lines = 32 // line
-
-        @jit.device
-        def call_up(x: Any, base: Any, following: Any, limit: Any, end: Any, k: Any) -> None:
-            part = int32(cuda.threadIdx.x % 32)
-            if part < count * lines:
-                at = limit + (k + part // lines) * gap + (cuda.threadIdx.x - part + part % lines * line) * vector
-                behind = limit + (end - limit + gap - 1) // gap * gap
-                if at < end:
-                    prefetch(x, base + at)
-                elif following >= 0 and 0 <= at - behind < end:
-                    prefetch(x, following + at - behind)
-
-        return call_up
-
-    call_up, call_up_several = caller(1), caller(steps)
+    prefetch_vector, prefetch_vectors = prefetch_of(value, vector, vector_stride, 1), prefetch_of(value, vector, vector_stride, steps)
 
     @jit.device
-    def give(x: Any, old: Any, pull: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, raw: Any) -> None:
-        """The gradient of an access of what is held."""
-        load_kept(shared, column, raw, 0)
+    def store_gradient(
+        x: Any, base: Any, row_terms: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, tile: Any, values: Any
+    ) -> None:
+        """Stores the gradients of one vector of the previous row, whose logits are in shared memory."""
+        load_shared(tile, column, values, 0)
         for k in range(vector):
-            raw[k] = pulled(raw[k], column + k, bias, class_weight, scale, cap, pull)
-        store(x, old + column, raw, 0)
+            values[k] = gradient_of(values[k], column + k, bias, class_weight, scale, cap, row_terms)
+        store(x, base + column, values, 0)
 
     @jit.device
-    def arrive(state: Any, back: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, shared: Any, raw: Any) -> Any:
-        """Ends a group of copies, and gives the state with the access that was copied ``ahead`` groups before."""
+    def fold_arrived(state: Any, folded_column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, tile: Any, values: Any) -> Any:
+        """Commits the copies issued so far, waits for those of ``folded_column``, and returns the state after this vector."""
         commit_copies()
-        until_ahead()
-        load_kept(shared, back, raw, 0)
-        return absorb(state, raw, back, int32(1), bias, class_weight, scale, cap)
+        await_oldest()
+        load_shared(tile, folded_column, values, 0)
+        return add_vector(state, values, folded_column, int32(1), bias, class_weight, scale, cap)
 
     @jit.device
-    def turn(
-        x: Any, giving: Any, old: Any, pull: Any, taking: Any, base: Any, following: Any, limit: Any, end: Any, bias: Any, class_weight: Any,
-        scale: Any, cap: Any, shared: Any,
+    def pipeline_rows(
+        x: Any, has_previous: Any, previous_base: Any, row_terms: Any, has_next: Any, base: Any, next_base: Any, shared_end: Any, vector_end: Any,
+        bias: Any, class_weight: Any, scale: Any, cap: Any, tile: Any,
     ) -> Any:  # fmt: skip
-        """Makes the gradient of the held part of one row while the next takes its places; gives the state of a lane's part of the latter."""
-        raw = cuda.local.array(vector, element)
-        state = -infinite, wide(0), int32(NOWHERE), wide(0), wide(0)
-        column, back, soon = int32(cuda.threadIdx.x * vector), int32(cuda.threadIdx.x * vector), int32(0)
-        if not taking:
-            while giving and column < limit:
-                give(x, old, pull, column, bias, class_weight, scale, cap, shared, raw)
-                column = int32(opaque(column + gap))
+        """Stores the gradients of the previous row's shared classes while it copies those of the next row and folds them to the state returned."""
+        values = cuda.local.array(vector, element)
+        state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
+        column, folded_column, vector_index = int32(cuda.threadIdx.x * vector), int32(cuda.threadIdx.x * vector), int32(0)
+        if not has_next:
+            while has_previous and column < shared_end:
+                store_gradient(x, previous_base, row_terms, column, bias, class_weight, scale, cap, tile, values)
+                column = int32(opaque(column + vector_stride))
             return state
-        while soon < ahead:  # nothing has arrived
-            if column < limit:
-                if giving:
-                    give(x, old, pull, column, bias, class_weight, scale, cap, shared, raw)
-                copy_async(x, base + column, shared, column)
+        while vector_index < copies_in_flight:  # no copy has arrived yet
+            if column < shared_end:
+                if has_previous:
+                    store_gradient(x, previous_base, row_terms, column, bias, class_weight, scale, cap, tile, values)
+                copy_async(x, base + column, tile, column)
             commit_copies()
-            column, soon = int32(opaque(column + gap)), int32(soon + 1)
-        while column < limit:
-            if giving:
-                give(x, old, pull, column, bias, class_weight, scale, cap, shared, raw)
-            copy_async(x, base + column, shared, column)
-            state = arrive(state, back, bias, class_weight, scale, cap, shared, raw)
-            column, back = int32(opaque(column + gap)), int32(back + gap)
-        soon = int32(0)
-        while back < limit:  # nothing is to be copied any more
-            call_up(x, base, following, limit, end, soon)
-            state = arrive(state, back, bias, class_weight, scale, cap, shared, raw)
-            back, soon = int32(opaque(back + gap)), int32(soon + 1)
+            column, vector_index = int32(opaque(column + vector_stride)), int32(vector_index + 1)
+        while column < shared_end:
+            if has_previous:
+                store_gradient(x, previous_base, row_terms, column, bias, class_weight, scale, cap, tile, values)
+            copy_async(x, base + column, tile, column)
+            state = fold_arrived(state, folded_column, bias, class_weight, scale, cap, tile, values)
+            column, folded_column = int32(opaque(column + vector_stride)), int32(folded_column + vector_stride)
+        vector_index = int32(0)
+        while folded_column < shared_end:  # all copies are issued
+            prefetch_vector(x, base, next_base, shared_end, vector_end, vector_index)
+            state = fold_arrived(state, folded_column, bias, class_weight, scale, cap, tile, values)
+            folded_column, vector_index = int32(opaque(folded_column + vector_stride)), int32(vector_index + 1)
         return state
 
     @jit.device
-    def fold_behind(
-        state: Any, x: Any, base: Any, following: Any, limit: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any,
+    def fold_rest(
+        state: Any, x: Any, base: Any, next_base: Any, shared_end: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any,
     ) -> Any:  # fmt: skip
-        """The state with a lane's part of the classes behind those that are held."""
-        raw = cuda.local.array(size, element)
-        end = classes // vector * vector
-        column, soon = limit + int64(cuda.threadIdx.x) * vector, int32(ahead)
-        while column < end:
+        """The state after the lane's share of the classes that are not in shared memory."""
+        values = cuda.local.array(size, element)
+        vector_end = classes // vector * vector
+        column, vector_index = shared_end + int64(cuda.threadIdx.x) * vector, int32(copies_in_flight)
+        while column < vector_end:
             valid = int32(0)
             for s in range(steps):
-                inside = column + s * gap < end
-                load(x, base + (column + s * gap if inside else column), raw, s * vector)
+                inside = column + s * vector_stride < vector_end
+                load(x, base + (column + s * vector_stride if inside else column), values, s * vector)
                 valid = int32(valid + int32(inside))
             if gradient:
-                call_up_several(x, base, following, limit, end, soon)
-                soon = int32(soon + steps)
-            state = absorb_several(state, raw, column, valid, bias, class_weight, scale, cap)
-            column = opaque(column + steps * gap)
-        last = end + cuda.threadIdx.x
-        if last < classes:
-            state = absorb_one(state, logit(x[base + last], bias, last, scale, cap), last, class_weight)
+                prefetch_vectors(x, base, next_base, shared_end, vector_end, vector_index)
+                vector_index = int32(vector_index + steps)
+            state = add_vectors(state, values, column, valid, bias, class_weight, scale, cap)
+            column = opaque(column + steps * vector_stride)
+        tail = vector_end + cuda.threadIdx.x
+        if tail < classes:
+            state = add_logit(state, logit(x[base + tail], bias, tail, scale, cap), tail, class_weight)
         return state
 
     @jit.device
-    def give_behind(x: Any, base: Any, pull: Any, limit: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> None:
-        """The gradient of a lane's part of them; the last come first, as the caches hold what was read last."""
-        raw = cuda.local.array(size, element)
-        end = classes // vector * vector
-        last = end + cuda.threadIdx.x
-        if last < classes:
-            x[base + last] = pulled(x[base + last], last, bias, class_weight, scale, cap, pull)
-        first = limit + int64(cuda.threadIdx.x) * vector
-        batches = (max(end - first, int64(0)) + steps * gap - 1) // (steps * gap)
+    def store_rest(x: Any, base: Any, row_terms: Any, shared_end: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> None:
+        """Stores the gradients of the lane's share of these classes, the last first, as L2 keeps what was read last."""
+        values = cuda.local.array(size, element)
+        vector_end = classes // vector * vector
+        tail = vector_end + cuda.threadIdx.x
+        if tail < classes:
+            x[base + tail] = gradient_of(x[base + tail], tail, bias, class_weight, scale, cap, row_terms)
+        begin = shared_end + int64(cuda.threadIdx.x) * vector
+        batches = (max(vector_end - begin, int64(0)) + steps * vector_stride - 1) // (steps * vector_stride)
         while batches > 0:
             batches -= 1
-            column = first + batches * (steps * gap)
+            column = begin + batches * (steps * vector_stride)
             for s in range(steps):
-                load_last(x, base + (column + s * gap if column + s * gap < end else first), raw, s * vector)
+                load_last(x, base + (column + s * vector_stride if column + s * vector_stride < vector_end else begin), values, s * vector)
             for s in range(steps):
-                if column + s * gap < end:
+                if column + s * vector_stride < vector_end:
                     for k in range(vector):
-                        raw[s * vector + k] = pulled(raw[s * vector + k], column + s * gap + k, bias, class_weight, scale, cap, pull)
-                    store(x, base + column + s * gap, raw, s * vector)
+                        at, class_index = s * vector + k, column + s * vector_stride + k
+                        values[at] = gradient_of(values[at], class_index, bias, class_weight, scale, cap, row_terms)
+                    store(x, base + column + s * vector_stride, values, s * vector)
 
     @jit.device
-    def folded(state: Any) -> Any:
-        """The greatest logit of the block's lanes, the sum of their powers and the first class that has it."""
-        if ranked:
-            return fold((state[0], state[1], state[2]))
-        top, total = fold((state[0], state[1]))
-        return top, total, state[2]
+    def reduce_block(state: Any) -> Any:
+        """(maximum, sum, argmax) of the logits of all lanes."""
+        if argmax:
+            return reduce_state((state[0], state[1], state[2]))
+        greatest, total = reduce_state((state[0], state[1]))
+        return greatest, total, state[2]
 
     @jit.device
-    def clear(x: Any, base: Any, classes: Any) -> None:
+    def clear_row(x: Any, base: Any, classes: Any) -> None:
         zeros = cuda.local.array(vector, element)
         for k in range(vector):
             zeros[k] = narrow(wide(0))
-        end = classes // vector * vector
+        vector_end = classes // vector * vector
         column = int64(cuda.threadIdx.x) * vector
-        while column < end:
+        while column < vector_end:
             store(x, base + column, zeros, 0)
-            column += gap
-        if end + cuda.threadIdx.x < classes:
-            x[base + end + cuda.threadIdx.x] = zeros[0]
+            column += vector_stride
+        if vector_end + cuda.threadIdx.x < classes:
+            x[base + vector_end + cuda.threadIdx.x] = zeros[0]
 
     def cross_entropy_rows(
         x: Ptr[value], target: Ptr[label], bias: Ptr[value], class_weight: Ptr[wide], row_weight: Ptr[wide],
         dy: Ptr[upstream or wide], factors: Ptr[wide], losses: Ptr[wide],
         squares: Ptr[wide], hits: Ptr[wide], lse: Ptr[wide], predicted: Ptr[int64],
-        first: int64, rows: int64, classes: int64, stride: int64, ignore: int64, smoothing: Scalar[wide],
-        square: Scalar[wide], scale: Scalar[wide], cap: Tuple[wide, 2],
+        first_row: int64, rows: int64, classes: int64, row_stride: int64, ignore: int64, smoothing: Scalar[wide],
+        lse_square_scale: Scalar[wide], scale: Scalar[wide], cap: Tuple[wide, 2],
         strides: Extents[5],
     ) -> None:  # fmt: skip
-        shared = opaque_pointer(cuda.shared.array(0, element, 16))
-        lane, step, end = int32(cuda.threadIdx.x), int64(cuda.gridDim.x), classes // vector * vector
-        limit = int32(min(end, int64(held)))
-        goal, old, mine, aimed, pull = int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0))  # of the row before
+        tile = opaque_pointer(cuda.shared.array(0, element, 16))
+        lane, grid_stride, vector_end = int32(cuda.threadIdx.x), int64(cuda.gridDim.x), classes // vector * vector
+        shared_end = int32(min(vector_end, int64(shared_classes)))
+        previous_class, previous_base, owns_target, target_gradient, row_terms = (
+            int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0)),
+        )  # fmt: skip
         index = int64(cuda.blockIdx.x)
-        while index < (rows + step if gradient else rows):
-            row, base = first + index, index * stride
-            which = class_of(target, row * strides[0], ignore, classes) if index < rows else int64(-1)
-            state = -infinite, wide(0), int32(NOWHERE), wide(0), wide(0)
-            following = base + step * stride if index + step < rows else int64(-1)
+        while index < (rows + grid_stride if gradient else rows):
+            row, base = first_row + index, index * row_stride
+            target_class = target_class_of(target, row * strides[0], ignore, classes) if index < rows else int64(-1)
+            state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
+            next_base = base + grid_stride * row_stride if index + grid_stride < rows else int64(-1)
             if gradient:
-                if goal >= 0:
-                    give_behind(x, old, pull, limit, classes, bias, class_weight, scale, cap)
-                state = turn(x, goal >= 0, old, pull, which >= 0, base, following, limit, end, bias, class_weight, scale, cap, shared)
-                if goal >= 0 and mine:
-                    x[old + goal] = narrow(aimed)
-            if which >= 0:
-                state = fold_behind(state, x, base, following, limit, classes, bias, class_weight, scale, cap)
-                top, total, place = folded(state)
-                mine, level = lane == (which // vector % threads if which < end else which - end), wide(0)
-                if smoothed or squared or mine:
-                    level = wide(math.log(total))
-                whole = top + level if top < infinite else top
-                pick = weight_of(class_weight, which) * (wide(1) - smoothing if smoothed else wide(1))
-                even = smoothing / wide(classes) if smoothed else wide(0)
+                if previous_class >= 0:
+                    store_rest(x, previous_base, row_terms, shared_end, classes, bias, class_weight, scale, cap)
+                state = pipeline_rows(
+                    x, previous_class >= 0, previous_base, row_terms, target_class >= 0, base, next_base, shared_end, vector_end, bias,
+                    class_weight, scale, cap, tile,
+                )  # fmt: skip
+                if previous_class >= 0 and owns_target:
+                    x[previous_base + previous_class] = narrow(target_gradient)
+            if target_class >= 0:
+                state = fold_rest(state, x, base, next_base, shared_end, classes, bias, class_weight, scale, cap)
+                greatest, total, best_class = reduce_block(state)
+                owner = target_class // vector % threads if target_class < vector_end else target_class - vector_end
+                owns_target, log_total = lane == owner, wide(0)
+                if smoothed or squared or owns_target:
+                    log_total = wide(math.log(total))
+                row_lse = greatest + log_total if greatest < infinity else greatest
+                target_weight = weight_of(class_weight, target_class) * (wide(1) - smoothing if smoothed else wide(1))
+                class_share = smoothing / wide(classes) if smoothed else wide(0)
                 if weighted:
-                    pick, even = pick * factors[PLAIN], even * factors[PLAIN]
-                factor = row_weight[row * strides[1]] if row_weighted else wide(1)
-                more = square * factors[SQUARE] * whole if squared else wide(0)
-                spread = wide(0)
+                    target_weight, class_share = target_weight * factors[CROSS_ENTROPY], class_share * factors[CROSS_ENTROPY]
+                row_factor = row_weight[row * strides[1]] if row_weighted else wide(1)
+                lse_term = lse_square_scale * factors[LSE_SQUARE] * row_lse if squared else wide(0)
+                smoothing_sum = wide(0)
                 if smoothed:
-                    spread = add(state[4] * level - (state[3] + state[4] * floor(state[0] - floor(top))))
-                aim = wide(0)
-                if mine:
-                    aim = logit(x[base + which], bias, which, scale, cap)
-                    loss = pick * ((top - aim) + level)
+                    smoothing_sum = reduce_sum(state[4] * log_total - (state[3] + state[4] * finite_base(state[0] - finite_base(greatest))))
+                target_logit = wide(0)
+                if owns_target:
+                    target_logit = logit(x[base + target_class], bias, target_class, scale, cap)
+                    loss = target_weight * ((greatest - target_logit) + log_total)
                     if smoothed:
-                        loss += even * spread
+                        loss += class_share * smoothing_sum
                     if squared:
-                        loss += more * whole
-                        squares[row] = factor * square * whole * whole
-                    losses[row] = factor * loss
-                    if ranked:
-                        found = int64(place) if place < NOWHERE else int64(0)  # nothing but −∞
-                        hits[row], predicted[row * strides[4]] = wide(int32(found == which)), found
-                    lse[row * strides[3]] = whole
+                        loss += lse_term * row_lse
+                        squares[row] = row_factor * lse_square_scale * row_lse * row_lse
+                    losses[row] = row_factor * loss
+                    if argmax:
+                        predicted_class = int64(best_class) if best_class < NO_CLASS else int64(0)  # all logits are −∞
+                        hits[row], predicted[row * strides[4]] = wide(int32(predicted_class == target_class)), predicted_class
+                    lse[row * strides[3]] = row_lse
                 if gradient:
-                    factor *= factors[GRADIENT]
+                    row_factor *= factors[GRADIENT]
                     if upstream != "":
-                        factor *= wide(dy_widen(dy[row * strides[2]]))
-                    share, part = pick, factor / total
+                        row_factor *= wide(dy_widen(dy[row * strides[2]]))
+                    softmax_weight, per_exp = target_weight, row_factor / total
                     if smoothed:
-                        share += even * factors[WEIGHTS]
+                        softmax_weight += class_share * factors[CLASS_WEIGHTS]
                     if squared:
-                        share += wide(2) * more
-                    pull = top, share * part, factor * even
-                    if mine:  # differences of what is nearly equal come first
-                        own = power(aim, top)
-                        aimed = pick * (own - total)
+                        softmax_weight += wide(2) * lse_term
+                    row_terms = greatest, softmax_weight * per_exp, row_factor * class_share
+                    if owns_target:  # the difference of nearly equal numbers comes first
+                        target_exp = shifted_exp(target_logit, greatest)
+                        target_gradient = target_weight * (target_exp - total)
                         if smoothed:
-                            aimed += even * (factors[WEIGHTS] * own - weight_of(class_weight, which) * total)
+                            target_gradient += class_share * (factors[CLASS_WEIGHTS] * target_exp - weight_of(class_weight, target_class) * total)
                         if squared:
-                            aimed += wide(2) * more * own
-                        aimed *= part * slope(aim, cap)
+                            target_gradient += wide(2) * lse_term * target_exp
+                        target_gradient *= per_exp * slope(target_logit, cap)
             elif index < rows:
                 if gradient:
-                    clear(x, base, classes)
+                    clear_row(x, base, classes)
                 if lane == 0:
                     losses[row] = wide(0)
                     if squared:
                         squares[row] = wide(0)
-                    if ranked:
+                    if argmax:
                         hits[row], predicted[row * strides[4]] = wide(0), int64(-1)
                     lse[row * strides[3]] = wide(0)
-            goal, old = which, base
-            index += step
+            previous_class, previous_base = target_class, base
+            index += grid_stride
 
-    return cross_entropy_rows, lambda rows: (rows, threads, held * BY_NAME[value].itemsize)
+    return cross_entropy_rows, lambda rows: (rows, threads, shared_classes * BY_NAME[value].itemsize)
