@@ -18,7 +18,7 @@ from typing import Any
 
 from numba_baracuda.arrays import arrays
 
-from . import results
+from . import host_shapes, results
 
 ROWS, COLUMNS, SEGMENTS = 1000, 4, 10
 _FIRST = """
@@ -90,6 +90,33 @@ def figures() -> dict[str, float]:
     return found
 
 
+def by_shape() -> list[tuple[str, float, str]]:
+    """Calls of functions by shape, on arrays of each framework, and what the frameworks have themselves."""
+    import cupy as cp
+    import numba.cuda
+    import torch
+
+    most, wait = host_shapes.ROWS[1], cp.cuda.Device().synchronize
+    whole = [cp.ones((each, host_shapes.COLUMNS), cp.float32) for each in (most, host_shapes.SEGMENTS[1])]
+    whole += [cp.sort(cp.random.randint(0, host_shapes.SEGMENTS[0], most, dtype=cp.int32)), cp.empty((most, host_shapes.COLUMNS), cp.float32)]
+    seen, new = (60_000, 1_000), host_shapes.shapes(1200)
+    found: list[tuple[str, float, str]] = []
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "torch": partial(torch.as_tensor, device="cuda"),
+        "cupy": lambda each: each,
+        "numba": numba.cuda.as_cuda_array,
+    }
+    for name, make in kinds.items():
+        x, folded, ids, out = map(make, whole)
+        arrays = host_shapes.Arrays(x, folded, ids, out, wait)
+        found += [(f"{what}, {name}", value, unit) for what, value, unit in host_shapes.figures(arrays, seen, new, 200)]
+        if name != "numba":
+            found += host_shapes.nearest(torch if name == "torch" else cp, arrays, seen)
+        if name == "torch":
+            found.append(host_shapes.growth(arrays, "segment_sum", host_shapes.shapes(10_000, seed=1), 1000))
+    return found
+
+
 def first_call() -> dict[str, float]:
     """Milliseconds in a new process; the cache is warm because a process before it has made the same call."""
     for _ in range(2):
@@ -106,9 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     header = results.stamp()
     rows = [{"what": name, "value": f"{value:.2f}", "unit": "us"} for name, value in figures().items()]
+    rows += [{"what": name, "value": f"{value:.2f}", "unit": unit} for name, value, unit in by_shape()]
     rows += [{"what": name, "value": f"{value:.2f}", "unit": "ms"} for name, value in first_call().items()]
     for row in rows:
-        print(f"{row['what']:36s} {row['value']:>10s} {row['unit']}")
+        print(f"{row['what']:56s} {row['value']:>10s} {row['unit']}")
     results.write_csv(arguments.csv or results.default_path("host", header["gpu"]), header, rows)
     return 0
 
