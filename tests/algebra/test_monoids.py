@@ -262,7 +262,7 @@ def test_plans() -> None:
     scan = nb.select(ScanAxisDescriptor(MonoidKind.SCAN_AXIS, (3, 40), 1, monoid=MEAN), device=-1)
     assert scan.precision_guarantee.accumulator == nb.ElementKind.F64 and ":user:mean:" in scan.sku.variant
     segments = nb.select(SegmentReduceDescriptor(num_inputs=9, num_segments=4, fold_by=MEAN, is_sorted=False), device=-1)
-    assert segments.sku.variant.startswith("ragged_moved:user:mean:") and segments.precision_guarantee.accumulator == nb.ElementKind.F64
+    assert segments.sku.variant.startswith("ragged_pairs:user:mean:") and segments.precision_guarantee.accumulator == nb.ElementKind.F64
     assert segments.sku.op not in {int(op.kind) for op in nb.OPS.values()}
 
 
