@@ -26,7 +26,7 @@ class Operand:
 
     name: str
     axes: tuple[str, ...]
-    index: bool = False  #: holds ids or places, not values
+    index: bool = False  #: holds ids or positions, not values
     output: bool = False
     #: its own, where it is neither that of the values nor that of the ids; several, separated by blanks, where it may be any of them
     element: str = ""

@@ -175,8 +175,8 @@ class Trace:
         """An opaque function's result."""
         if function not in self._functions:
             self._functions.append(function)
-        places = ", ".join("{}" for _ in given)
-        return self.node(f"f{self._functions.index(function)}({places})", function, *given)
+        blanks = ", ".join("{}" for _ in given)
+        return self.node(f"f{self._functions.index(function)}({blanks})", function, *given)
 
     def equal(self, a: Any, b: Any) -> bool:
         """Whether two numbers are equal, from now on guarded."""

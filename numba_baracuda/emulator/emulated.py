@@ -53,59 +53,59 @@ class Emulated:
         self.launches = {id(step): _Arranged.of(step, elements) for step in recipe.steps if isinstance(step, Launch)}
 
     def __call__(self, owners: Sequence[Any], workspace: View | None) -> None:
-        places = self.places(owners, workspace)
+        memories = self.memories(owners, workspace)
         for step in self.recipe.steps:
-            self.step(step, places)
+            self.step(step, memories)
         for operand in self.op.operands:
             if operand.output:
-                places[operand.name][0].expect_written(self.op.name)
+                memories[operand.name][0].expect_written(self.op.name)
 
-    def places(self, owners: Sequence[Any], workspace: View | None, written: bool = False) -> dict[str, tuple[Memory, int]]:
+    def memories(self, owners: Sequence[Any], workspace: View | None, written: bool = False) -> dict[str, tuple[Memory, int]]:
         """Operands, which are these arrays, and slots by name, as memory and an offset in bytes.
 
         ``written`` says that outputs and slots hold something already.
         """
-        places: dict[str, tuple[Memory, int]] = {}
+        memories: dict[str, tuple[Memory, int]] = {}
         for operand, owner in zip(self.op.operands, owners, strict=True):
             read = written or not operand.output or operand.updated
-            places[operand.name] = Memory.of(operand.name, owner, written=read, readonly=not operand.output)
+            memories[operand.name] = Memory.of(operand.name, owner, written=read, readonly=not operand.output)
         offset = 0
         for slot in self.recipe.slots:
             whole = np.empty(0, np.uint8) if workspace is None else workspace.owner.reshape(-1).view(np.uint8)  # None where every slot is empty
             raw = whole[offset : offset + slot.count * numpy_dtype(slot.element).itemsize]
-            places[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=written)
+            memories[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=written)
             offset += slot.nbytes
-        return places
+        return memories
 
-    def step(self, step: Step, places: dict[str, tuple[Memory, int]]) -> None:
+    def step(self, step: Step, memories: dict[str, tuple[Memory, int]]) -> None:
         """Runs one step."""
         if isinstance(step, Launch):
-            self._launch(step, places)
+            self._launch(step, memories)
         elif isinstance(step, Clear):
-            places[step.slot][0].set_bytes(step.byte)
+            memories[step.slot][0].set_bytes(step.byte)
         elif isinstance(step, Sort):
-            self._sort(step, places)
+            self._sort(step, memories)
         elif isinstance(step, Gemm):
-            self._gemm(step, places)
+            self._gemm(step, memories)
         else:
-            step.judge(places[step.slot][0].owner.tolist())
+            step.judge(memories[step.slot][0].owner.tolist())
 
-    def _sort(self, step: Sort, places: dict[str, tuple[Memory, int]]) -> None:
-        values, sorted_values = (places[name][0].owner.reshape(-1).view(f"u{step.value_size}") for name in (step.values, step.sorted_values))
-        keys = places[step.keys][0].owner
+    def _sort(self, step: Sort, memories: dict[str, tuple[Memory, int]]) -> None:
+        values, sorted_values = (memories[name][0].owner.reshape(-1).view(f"u{step.value_size}") for name in (step.values, step.sorted_values))
+        keys = memories[step.keys][0].owner
         order = np.argsort((keys & (1 << step.bits) - 1) >> step.first_bit, kind="stable")
-        places[step.sorted_keys][0].write(keys[order])
+        memories[step.sorted_keys][0].write(keys[order])
         sorted_values[...] = values[order]
-        places[step.sorted_values][0].write(places[step.sorted_values][0].owner)
+        memories[step.sorted_values][0].write(memories[step.sorted_values][0].owner)
 
-    def _gemm(self, step: Gemm, places: dict[str, tuple[Memory, int]]) -> None:
+    def _gemm(self, step: Gemm, memories: dict[str, tuple[Memory, int]]) -> None:
         """In the accumulator's type, and rounded once, as cuBLAS does."""
         wide = numpy_dtype(BY_NAME[step.a.element].accumulator)
 
         def read(matrix: Matrix) -> Any:
-            return places[matrix.name][0].read_matrix(places[matrix.name][1], matrix).astype(wide)
+            return memories[matrix.name][0].read_matrix(memories[matrix.name][1], matrix).astype(wide)
 
-        alpha, beta = (each if isinstance(each, float) else float(places[each][0].owner.reshape(-1)[0]) for each in (step.alpha, step.beta))
+        alpha, beta = (each if isinstance(each, float) else float(memories[each][0].owner.reshape(-1)[0]) for each in (step.alpha, step.beta))
         a, b = (read(matrix) for matrix in (step.a, step.b))
         product = np.zeros((step.c.rows, step.c.columns), wide)
         with np.errstate(all="ignore"):
@@ -113,14 +113,14 @@ class Emulated:
                 product = wide.type(alpha) * ((a.T if step.transpose_a else a) @ (b.T if step.transpose_b else b))
             if beta:
                 product += wide.type(beta) * read(step.c)
-            places[step.c.name][0].write_matrix(places[step.c.name][1], step.c, product)
+            memories[step.c.name][0].write_matrix(memories[step.c.name][1], step.c, product)
 
-    def _launch(self, step: Launch, places: dict[str, tuple[Memory, int]]) -> None:
+    def _launch(self, step: Launch, memories: dict[str, tuple[Memory, int]]) -> None:
         blocks, threads, shared = step.config
         kernel, pointers, scalars = self.launches[id(step)]
         arguments: list[Any] = []
         for name, ty in zip(pointers, kernel.types, strict=False):
-            memory, offset = places[name] if name != NULL else Memory.of("null", np.empty(0, np.uint8))
+            memory, offset = memories[name] if name != NULL else Memory.of("null", np.empty(0, np.uint8))
             memory.shadow.clear()
             arguments.append(emulator.pointer_into(memory, offset, ty))
         if blocks:

@@ -99,10 +99,10 @@ class Lane(greenlet):  # type: ignore[misc]
         if self.turns <= 0:
             self.pause()
         news = False
-        for place in range(low // memory.cell, (low + nbytes - 1) // memory.cell + 1):
-            cell = memory.shadow.get(place)
+        for number in range(low // memory.cell, (low + nbytes - 1) // memory.cell + 1):
+            cell = memory.shadow.get(number)
             if cell is None:
-                cell = memory.shadow[place] = races.Cell()
+                cell = memory.shadow[number] = races.Cell()
             news |= races.check(self, memory.name, cell, site, kind)
         if news:
             self.launch.idle_turns = 0

@@ -108,9 +108,9 @@ class Memory:
         last = start + (matrix.rows - 1) * step + matrix.columns * size
         if not 0 <= start <= last <= len(self.data):
             raise MemoryFault(f"{self.name}: a matrix of {matrix.rows} rows {matrix.stride} apart is out of bounds")
-        place = np.lib.stride_tricks.as_strided
-        values = place(np.frombuffer(self.data, np.uint8)[start:last], (matrix.rows, matrix.columns, size), (step, size, 1))
-        marks = place(np.frombuffer(self.state, np.uint8)[start:last], (matrix.rows, matrix.columns, size), (step, size, 1))
+        strided = np.lib.stride_tricks.as_strided
+        values = strided(np.frombuffer(self.data, np.uint8)[start:last], (matrix.rows, matrix.columns, size), (step, size, 1))
+        marks = strided(np.frombuffer(self.state, np.uint8)[start:last], (matrix.rows, matrix.columns, size), (step, size, 1))
         if (marks == OUTSIDE).any():
             raise MemoryFault(f"{self.name}: a matrix of {matrix.rows} rows {matrix.stride} apart is out of bounds")
         return (values.view(dtype)[..., 0] if values.size else np.empty((matrix.rows, matrix.columns), dtype)), marks
@@ -145,7 +145,7 @@ class Memory:
 
 
 class Pointer:
-    """A typed place in a :class:`Memory`; ``base`` is in elements."""
+    """A typed address in a :class:`Memory`; ``base`` is in elements."""
 
     __slots__ = ("base", "code", "good", "items", "limit", "marks", "memory", "poisoned", "size", "watched")
 

@@ -50,9 +50,9 @@ def entry_of(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> C
     return made
 
 
-def site_of(places: Iterable[tuple[FrameType, int]]) -> str:
+def site_of(positions: Iterable[tuple[FrameType, int]]) -> str:
     """The kernel's source line of the first of these frames that runs generated source."""
-    for frame, line in places:
+    for frame, line in positions:
         filename = frame.f_code.co_filename
         if filename.startswith("<emulated "):
             return linecache.getline(filename, line).rpartition("  # ")[2].strip()

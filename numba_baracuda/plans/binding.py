@@ -1,4 +1,4 @@
-"""Operands against a plan: the checks of their shapes, dtypes and places, and of the workspace."""
+"""Operands against a plan: the checks of their shapes, dtypes and addresses, and of the workspace."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
             raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants {' or '.join(BY_NAME[each].numpy_name for each in wanted)}")
         if operand.output and view.readonly:
             raise InvalidProblem(f"{op.name}: {operand.name} is read-only, wants memory that can be written")
-        if operand.output and not _one_place_each(tuple(view.shape), tuple(view.strides)):
+        if operand.output and not _distinct_addresses(tuple(view.shape), tuple(view.strides)):
             got = f"a broadcast or overlapping view (strides {tuple(view.strides)})"
-            raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants one place for each element")
+            raise InvalidProblem(f"{op.name}: {operand.name} is {got}, wants an address of its own for each element")
 
 
 def check_shapes(op: Op, descriptor: Any, given: Sequence[tuple[Operand, View]]) -> None:
@@ -52,7 +52,7 @@ def check_extents(op: Op, descriptor: Any) -> None:
             raise Unsupported(f"{op.name}: {operand.name} has shape {shape}, wants fewer than 2^60 elements")
 
 
-def _one_place_each(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def _distinct_addresses(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether no two elements share an address, as far as nested strides tell; interlocking ones, which no slicing makes, are refused."""
     reach = 0
     for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(strides, shape, strict=True) if extent > 1):

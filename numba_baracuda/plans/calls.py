@@ -88,8 +88,8 @@ class Calls:
         operands: Callable[..., list[View]] = lambda descriptor, views, context: views,
     ) -> None:  # fmt: skip
         self.name, self.describe, self.results, self.operands = op.name, describe, results, operands
-        self._places = [(op.name, name, "") for name in outputs]
-        self._workspace_place = (op.name, "workspace", "")
+        self._labels = [(op.name, name, "") for name in outputs]
+        self._workspace_label = (op.name, "workspace", "")
 
     def __call__(
         self, inputs: list[View], sizes: tuple[int, ...], key: Any, context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
@@ -98,7 +98,7 @@ class Calls:
         views = inputs
         if outs is not None:
             try:
-                views = inputs + [arrays.read(out, place) for out, place in zip(outs, self._places, strict=False)]
+                views = inputs + [arrays.read(out, label) for out, label in zip(outs, self._labels, strict=False)]
             except BaracudaError:  # something else may be wrong that is to be said first
                 return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
         pointers = [view.ptr for view in views]
@@ -130,12 +130,12 @@ class Calls:
         return tuple([allocation.empty(like, shape, element, handle) for shape, element in results])
 
     def _run(self, bound: Bound, handle: int, pointers: list[int], views: list[View], workspace: Any, made: tuple[Any, ...] = ()) -> None:
-        place = None
+        memory = None
         if workspace is not None:
-            place = arrays.read(workspace, self._workspace_place)
-            bound.check_workspace(place, views, bound.room)
-            streams.follow([place], handle, bound.frame.device)
-        bound.run(handle, pointers, views, place, made)
+            memory = arrays.read(workspace, self._workspace_label)
+            bound.check_workspace(memory, views, bound.room)
+            streams.follow([memory], handle, bound.frame.device)
+        bound.run(handle, pointers, views, memory, made)
 
     def _exactly(
         self, exact: Any, inputs: list[View], sizes: tuple[int, ...], context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
@@ -150,7 +150,7 @@ class Calls:
             outs = self._make(first, results, handle)
         elif len(outs) != len(self.results(made.descriptor, inputs, context)):
             raise InvalidProblem(f"{self.name}: out is {len(outs)} array, wants a pair of values and indices")
-        views = inputs + [arrays.read(out, place) for out, place in zip(outs, self._places, strict=False)]
+        views = inputs + [arrays.read(out, label) for out, label in zip(outs, self._labels, strict=False)]
         bound = made.settle(self.operands(made.descriptor, views, context))
         pointers = [view.ptr for view in views]
         bound.check_aliasing(pointers, views)
@@ -169,7 +169,7 @@ class Calls:
         results = _NOTHING
         if len(seen) == inputs:
             results = self.results(made.descriptor, seen, context)
-            for (shape, element), (_, name, _) in zip(results, self._places, strict=False):
+            for (shape, element), (_, name, _) in zip(results, self._labels, strict=False):
                 form = Form(shape, c_strides(shape), element, views[0].device, views[0].kind, False)
                 seen.append(View(_SOMEWHERE, form, None, name))
         bound = made.settle(self.operands(made.descriptor, seen, context))

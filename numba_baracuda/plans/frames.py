@@ -79,7 +79,7 @@ class Frame:
         given = {operand.name: view.element if view.form.number is None else "" for operand, view in zip(op.operands, views, strict=True)}
         #: element types of what a launch may point to; "" for a number that was given for an array, and for ``NULL``
         self.elements = given | dict(self.slots) | {NULL: ""}
-        self.places = {name: k for k, name in enumerate(self.elements)}
+        self.index_of = {name: k for k, name in enumerate(self.elements)}
         self.held = [k for k, view in enumerate(views) if not view.form.empty and view.form.number is None]
         outputs, inputs = [k for k in self.held if op.operands[k].output], [k for k in self.held if not op.operands[k].output]
         self.pairs = [*itertools.product(outputs, inputs), *((later, out) for out, later in itertools.combinations(outputs, 2))]
@@ -135,7 +135,7 @@ class Frame:
 
     def _act(self, step: Any, sizes: tuple[Any, ...]) -> _Act:
         """A step as a function of stream, addresses and sizes; products of matrices are made for these sizes alone."""
-        places, device = self.places, self.device
+        index_of, device = self.index_of, self.device
         if isinstance(step, Kernel):
             queue, pick = self._launch(step).queue, self._pick(step)
             return lambda stream, pointers, sizes: queue(stream, pick(pointers), *sizes)
@@ -145,20 +145,20 @@ class Frame:
             from ..runtime import cublas
 
             names = [step.a.name, step.b.name, step.c.name, step.workspace, *[each for each in (step.alpha, step.beta) if isinstance(each, str)]]
-            pick, product = _picker([places[name] for name in names]), cublas.product(step, sizes[0], device, self.target)
+            pick, product = _picker([index_of[name] for name in names]), cublas.product(step, sizes[0], device, self.target)
             return lambda stream, pointers, sizes: product(stream, *pick(pointers))
-        place = places[step.slot]
+        index = index_of[step.slot]
         if isinstance(step, Clear):
             byte = step.byte
-            return lambda stream, pointers, sizes: driver.memset_async(pointers[place], sizes[0], stream, byte, device)
+            return lambda stream, pointers, sizes: driver.memset_async(pointers[index], sizes[0], stream, byte, device)
         judge = step.judge
-        return lambda stream, pointers, sizes: judge(driver.read_back(pointers[place], sizes[0], stream, device))
+        return lambda stream, pointers, sizes: judge(driver.read_back(pointers[index], sizes[0], stream, device))
 
     def _launch(self, step: Kernel) -> launch.Launch:
         return launch.of(self._load(step.spec), step.signature, step.threads, self.device)
 
     def _pick(self, step: Kernel) -> Callable[[list[int]], tuple[int, ...]]:
-        return _picker([self.places[name] for name in step.pointers.values()])
+        return _picker([self.index_of[name] for name in step.pointers.values()])
 
     def ready(self, k: int, sizes: tuple[Any, ...], pointers: list[int]) -> Callable[[int], None]:
         """A step of these sizes and at these addresses as a function of the stream."""
@@ -171,7 +171,7 @@ class Frame:
         from ..runtime import radix
 
         names = (step.scratch, step.keys, step.sorted_keys, step.values, step.sorted_values)
-        pick, sorter = _picker([self.places[name] for name in names]), radix.sorter_of(step, self.device)
+        pick, sorter = _picker([self.index_of[name] for name in names]), radix.sorter_of(step, self.device)
 
         def sort(stream: int, pointers: list[int], sizes: tuple[Any, ...]) -> None:
             scratch, keys, sorted_keys, values, sorted_values = pick(pointers)
@@ -197,11 +197,11 @@ def _plain_spec(spec: KernelSpec) -> KernelSpec:
     return replace(spec, constants=constants, max_threads=plain(spec.max_threads), min_blocks=plain(spec.min_blocks))
 
 
-def _picker(places: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
+def _picker(indices: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
     """Those of the addresses, in order."""
-    if len(places) > 1:
-        return operator.itemgetter(*places)
-    return lambda pointers: tuple([pointers[place] for place in places])
+    if len(indices) > 1:
+        return operator.itemgetter(*indices)
+    return lambda pointers: tuple([pointers[index] for index in indices])
 
 
 class Bound:

@@ -134,7 +134,7 @@ def _alone(bound: Bound, k: int, views: list[View], workspace: View | None) -> C
     """One step of a recipe as a function of the stream."""
     if bound.frame.device < 0:
         emulated, owners = bound.emulated(), [view.owner for view in views]
-        return lambda stream: emulated.step(emulated.recipe.steps[k], emulated.places(owners, workspace, written=True))
+        return lambda stream: emulated.step(emulated.recipe.steps[k], emulated.memories(owners, workspace, written=True))
     return bound.ready([view.ptr for view in views], workspace)[k]
 
 

@@ -48,13 +48,13 @@ class Plan:
     def __init__(self, op: Op, descriptor: Any, variant: Variant, target: Target, selected_by: tuple[Any, ...] | None = None) -> None:
         self.op, self.descriptor, self.variant, self.target = op, descriptor, variant, target
         self._selected_by = selected_by
-        self._places = [(operand.part_of or operand.name, operand.name, (op.name, operand.name, "")) for operand in op.operands]
-        self._arguments = dict.fromkeys(argument for argument, _, _ in self._places)
+        self._labelled = [(operand.part_of or operand.name, operand.name, (op.name, operand.name, "")) for operand in op.operands]
+        self._arguments = dict.fromkeys(argument for argument, _, _ in self._labelled)
         self._parts = [operand.name for operand in op.operands if operand.part_of]
         self._ids = {operand.name for operand in op.operands if operand.index}
         self._optional = {operand.name for operand in op.operands if operand.optional}
         self._numbers = {operand.name for operand in op.operands if operand.number}
-        self._workspace_place = (op.name, "workspace", "")
+        self._workspace_label = (op.name, "workspace", "")
 
     select: Callable[..., Plan]
 
@@ -144,15 +144,15 @@ class Plan:
 
     def views(self, operands: dict[str, Any]) -> list[View]:
         """The operands in the op's order, seen as addresses."""
-        wanted, places = self._arguments, self._places
+        wanted, labelled = self._arguments, self._labelled
         if self._optional:
-            places = [place for place in places if place[0] not in self._optional or operands.get(place[0]) is not None]
+            labelled = [each for each in labelled if each[0] not in self._optional or operands.get(each[0]) is not None]
         try:
-            given = [(operands[argument], name, at) for argument, name, at in places]
+            given = [(operands[argument], name, at) for argument, name, at in labelled]
         except KeyError:
-            missing = self.missing({name: self._read(operands[argument], name, at) for argument, name, at in places if argument in operands})
+            missing = self.missing({name: self._read(operands[argument], name, at) for argument, name, at in labelled if argument in operands})
             raise InvalidProblem(f"{self.op.name}: operand '{missing}' is missing, wants {', '.join(wanted)}") from None
-        if len(operands) > len(places) and not operands.keys() <= wanted.keys():
+        if len(operands) > len(labelled) and not operands.keys() <= wanted.keys():
             unknown = ", ".join(sorted(operands.keys() - wanted.keys()))
             raise InvalidProblem(f"{self.op.name}: got unknown operands {unknown}, wants {', '.join(wanted)}")
         return [self._read(each, name, at) for each, name, at in given]
@@ -208,17 +208,17 @@ class Plan:
         pointers = [view.ptr for view in views]
         bound = self.bound(views, pointers)
         handle = streams.stream_handle(stream, views[0], self.op.name)
-        place = None
+        memory = None
         if workspace is not None:
-            place = self._workspace(workspace, bound, views)
-            streams.follow([place], handle, bound.frame.device)
-        bound.run(handle, pointers, views, place)
+            memory = self._workspace(workspace, bound, views)
+            streams.follow([memory], handle, bound.frame.device)
+        bound.run(handle, pointers, views, memory)
 
     def _workspace(self, given: Any, bound: Bound, views: list[View]) -> View:
         """Memory that a caller gave; other devices than the plan's may want more than it says."""
-        place = arrays.read(given, self._workspace_place)
-        bound.check_workspace(place, views, max(self.workspace_size, bound.workspace))
-        return place
+        memory = arrays.read(given, self._workspace_label)
+        bound.check_workspace(memory, views, max(self.workspace_size, bound.workspace))
+        return memory
 
 
 def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int = 1) -> None:

@@ -161,8 +161,8 @@ def _algorithm(
         for attribute, form in zip(_ALIGNMENTS, (*forms, forms[2]), strict=True):
             wanted.tell(attribute, ctypes.c_uint32(form.alignment))
         found, count = (_Proposal * _PROPOSALS)(), ctypes.c_int()
-        places = [each.handle for each in (product, *matrices, matrices[2], wanted)]
-        status = library.cublasLtMatmulAlgoGetHeuristic(handle, *places, _PROPOSALS, found, ctypes.byref(count))
+        descriptors = [each.handle for each in (product, *matrices, matrices[2], wanted)]
+        status = library.cublasLtMatmulAlgoGetHeuristic(handle, *descriptors, _PROPOSALS, found, ctypes.byref(count))
         proposals = [each for each in found[: count.value] if each.state == 0]
         _check(status or (0 if proposals else _NOT_SUPPORTED), f"cublasLtMatmulAlgoGetHeuristic of {forms}")
         inner, judged = forms[0].rows if transposed[0] else forms[0].columns, capability == _HOPPER and forms[0].kind in _HALVES
@@ -214,5 +214,5 @@ def aligned(address: int) -> int:
 def _described(matrix: Matrix) -> tuple[_Form, int]:
     """A matrix, and bytes to its first element."""
     first = matrix.offset * BY_NAME[matrix.element].itemsize
-    place = (matrix.address + first) % 16 or 16
-    return _Form(_TYPES[matrix.element], matrix.columns, matrix.rows, max(matrix.stride, matrix.columns, 1), place & -place), first
+    offset = (matrix.address + first) % 16 or 16
+    return _Form(_TYPES[matrix.element], matrix.columns, matrix.rows, max(matrix.stride, matrix.columns, 1), offset & -offset), first

@@ -311,7 +311,7 @@ def test_outputs_that_cannot_be_written(kind: Kind, made: Any) -> None:
         frozen.flags.writeable = False
         refused(kind, plan, {**operands, "output": frozen}, "output is read-only, wants memory that can be written")
         sliding = np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), (3, 4), (8, 4))
-        refused(kind, plan, {**operands, "output": sliding}, "output is a broadcast or overlapping view .* wants one place for each element")
+        refused(kind, plan, {**operands, "output": sliding}, "output is a broadcast or overlapping view .* wants an address of its own for each element")
     frozen_inputs = kind.broadcast(kind.array(np.ones((1, 4), np.float32)), (6, 4))
     plan.run(**{**operands, "input": frozen_inputs})
 
@@ -324,8 +324,8 @@ def test_outputs_that_cannot_be_written(kind: Kind, made: Any) -> None:
         ((3, 4), (3, 1), False), ((4, 4), (-3, 1), False),
     ],
 )  # fmt: skip
-def test_one_place_for_each_element(shape: tuple[int, ...], strides: tuple[int, ...], distinct: bool) -> None:
-    assert binding._one_place_each(shape, strides) == distinct
+def test_an_address_for_each_element(shape: tuple[int, ...], strides: tuple[int, ...], distinct: bool) -> None:
+    assert binding._distinct_addresses(shape, strides) == distinct
 
 
 def test_an_output_over_an_input_is_refused(kind: Kind, made: Any) -> None:
