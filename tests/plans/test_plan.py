@@ -311,7 +311,9 @@ def test_outputs_that_cannot_be_written(kind: Kind, made: Any) -> None:
         frozen.flags.writeable = False
         refused(kind, plan, {**operands, "output": frozen}, "output is read-only, wants memory that can be written")
         sliding = np.lib.stride_tricks.as_strided(np.zeros(20, np.float32), (3, 4), (8, 4))
-        refused(kind, plan, {**operands, "output": sliding}, "output is a broadcast or overlapping view .* wants an address of its own for each element")
+        refused(
+            kind, plan, {**operands, "output": sliding}, "output is a broadcast or overlapping view .* wants an address of its own for each element"
+        )
     frozen_inputs = kind.broadcast(kind.array(np.ones((1, 4), np.float32)), (6, 4))
     plan.run(**{**operands, "input": frozen_inputs})
 

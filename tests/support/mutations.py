@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,7 @@ class Site(NamedTuple):
 
 def _text(node: ast.AST) -> str:
     """The source of an expression, or the first line of a statement's."""
-    return ast.unparse(node).splitlines()[0]
+    return re.sub(r"^\(([^()=]*)\) = ", r"\1 = ", ast.unparse(node).splitlines()[0])  # Python 3.10 writes parentheses about several targets
 
 
 def _called(node: ast.AST) -> str:
