@@ -99,9 +99,7 @@ def run(console: Console, xp: ModuleType, quick: bool) -> bool:
     weights, received = (host(each) for each in attend(xp, layer, xp.asarray(graph.sources), xp.asarray(graph.targets)))
     true_weights, true_received, magnitude = attend_float64(drawn, graph.sources, graph.targets)
 
-    table = _table(graph, weights[:, 0])
-    if table.row_count:
-        console.print(table)
+    console.print(_table(graph, weights[:, 0]))
     errors = np.concatenate([np.abs(weights - true_weights).ravel(), np.abs(received - true_received).ravel()])
     scales = np.concatenate([true_weights.ravel(), magnitude.ravel()])
     absolute = float(errors.max())

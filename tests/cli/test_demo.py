@@ -221,7 +221,8 @@ def test_attention_says_what_is_wrong(name: str, factor: float, xp: ModuleType, 
 
 
 def test_attention_without_edges(tmp_path: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert attended(build_graph(tmp_path), xp, monkeypatch) == (True, "")
+    right, printed = attended(build_graph(tmp_path), xp, monkeypatch)
+    assert right and not printed.strip()  # a progress bar that is switched off ends its line in old versions of rich
 
 
 def _packages(tmp_path: Path) -> Path:
