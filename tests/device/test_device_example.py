@@ -255,7 +255,7 @@ REFUSED = {
     "string": ("x", r"argument 0 is 'x', wants a NumPy array or a number"),
     "nothing": (None, r"argument 0 is None, wants a NumPy array or a number"),
     "complex number": (1j, r"argument 0 is 1j, wants a NumPy array or a number"),
-    "foreign": (Path("x"), r"argument 0 is a pathlib\.\w+, wants a NumPy array or a number"),
+    "foreign": (Path("x"), r"argument 0 is a pathlib[.\w]+, wants a NumPy array or a number"),
     "in a tuple": ((1, None), r"argument 0 is None, wants a NumPy array or a number"),
 }
 
