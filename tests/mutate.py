@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT, TESTS = Path(__file__).parents[1], Path(__file__).parent
-os.environ.setdefault("NUMBA_BARACUDA_EMULATE", "1")
 sys.path[:0] = [str(TESTS), str(TESTS / "support"), str(ROOT)]
 
 import mutants  # noqa: E402 - of tests/support, which is on the path by now
@@ -334,4 +333,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("NUMBA_BARACUDA_EMULATE", "1")
     sys.exit(main())

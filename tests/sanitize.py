@@ -2,7 +2,8 @@
 
 ``--kernel-name kernel_substring=numba_baracuda`` leaves out the kernels of cuBLAS, in which racecheck reports hazards or fails itself.
 ``--report-api-errors no`` leaves out the driver bindings' look-ups of functions that an older driver lacks. Exits with the sanitizer's verdict only.
-``python tests/sanitize.py 3/12`` runs the third of twelve shares, so that several can run side by side.
+``python tests/sanitize.py 3/12`` runs the third of twelve shares, so that several can run side by side. ``python tests/sanitize.py 3/12 plain`` has
+CuPy's sums in place of cuBLAS' products: racecheck fails in cuBLAS' kernels for halves, whether or not their names are left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import itertools
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -25,7 +27,9 @@ from samples import OPS, Sample, represents
 
 import numba_baracuda as nb
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.core.op import Gemm, Matrix
 from numba_baracuda.reduce.descriptor import reduced_axes
+from numba_baracuda.runtime import cublas
 
 SHAPES = (
     (1, (), 1), (3000, (), 40), (3000, (4,), 40), (700, (128,), 9), (500, (37,), 600), (257, (100,), 3), (5000, (16,), 1), (0, (8,), 300),
@@ -102,8 +106,33 @@ def losses(element: str, rows: int, width: int, classes: int) -> None:
     nb.fused_linear_cross_entropy_backward(0.5, made.grad_input, made.grad_weight)
 
 
-def main(share: str = "1/1") -> None:
+def plain_product(step: Gemm, *_: object) -> Callable[..., None]:
+    """What ``cublas.product`` gives, by element-wise products and sums."""
+    wide = numpy_dtype(BY_NAME[step.a.element].accumulator)
+
+    def array(address: int, dtype: np.dtype, shape: tuple[int, ...] = (), stride: int = 0, offset: int = 0) -> cp.ndarray:
+        memory = cp.cuda.UnownedMemory(address + offset * dtype.itemsize, max(stride, 1) * math.prod(shape[:1]) * dtype.itemsize, None)
+        strides = (stride * dtype.itemsize, dtype.itemsize)[: len(shape)]
+        return cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0), strides=strides)
+
+    def read(address: int, matrix: Matrix) -> cp.ndarray:
+        return array(address, numpy_dtype(matrix.element), (matrix.rows, matrix.columns), max(matrix.stride, matrix.columns, 1), matrix.offset)
+
+    def queue(stream: int, a: int, b: int, c: int, workspace: int, *scalars: int) -> None:
+        with cp.cuda.ExternalStream(stream):
+            first, second = read(a, step.a).astype(wide), read(b, step.b).astype(wide)
+            first, second = first.T if step.transpose_a else first, second.T if step.transpose_b else second
+            alpha, beta = (array(each, wide) for each in scalars) if scalars else (step.alpha, step.beta)
+            sums, old = (first[:, :, None] * second[None]).sum(1), read(c, step.c)
+            old[...] = cp.where(beta == 0, alpha * sums, alpha * sums + beta * old.astype(wide))
+
+    return queue
+
+
+def main(share: str = "1/1", products: str = "cublas") -> None:
     cp.cuda.set_allocator(None)  # every array an allocation of its own, so that its bounds are seen
+    if products == "plain":
+        cublas.product = plain_product
     which, shares = map(int, share.split("/"))
     for op, variant in samples.variants_of(list(OPS.values()))[which - 1 :: shares]:
         wide = represents(op, variant)

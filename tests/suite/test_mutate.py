@@ -6,6 +6,8 @@ import ast
 import fnmatch
 import importlib.util
 import os
+import subprocess
+import sys
 import types
 import weakref
 from pathlib import Path
@@ -167,7 +169,14 @@ def test_the_command_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert mutate.main() == 0
     listed = capsys.readouterr().out.splitlines()
     assert sum("barrier: cuda.syncthreads()" in line for line in listed) == 6 and all("carries.py" in line for line in listed)
-    assert os.environ["NUMBA_BARACUDA_EMULATE"] == "1"
+
+
+def test_the_import_changes_no_environment() -> None:
+    """Other tests of the process start children, which are to see what the user has set."""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_BARACUDA_EMULATE"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (mutate.ROOT, mutate.TESTS, mutate.TESTS / "support")))
+    command = [sys.executable, "-c", "import os, mutate; print('NUMBA_BARACUDA_EMULATE' in os.environ)"]
+    assert subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout == "False\n"
 
 
 def test_a_pattern_that_matches_nothing_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,12 +218,12 @@ def _softmax_backward(d_output: Array, output: Array, ids: Array, asked: Asked) 
 
 
 def _log_softmax(input: Array, ids: Array, asked: Asked) -> Truth:
-    """x − m is rounded once, and the logarithm is off by 4 ulp of the accumulator times 1 + log s: m itself costs nothing."""
+    """x − m is rounded once, and the logarithm of s is off by what a sum of as many terms as the segment has is: m itself costs nothing."""
     runs = Runs(ids, asked.segments)
     apart = input - runs.spread(runs.fold(np.maximum, input, 0.0))
     logs = runs.spread(np.log(runs.fold(np.add, np.exp(apart), 1.0)))
     scale = np.where(np.isfinite(apart) & np.isfinite(logs), 1 + abs(apart) + logs, 0.0)
-    return Truth(runs.or_zero(apart - logs), runs.or_zero(scale), np.ones(len(input)))
+    return Truth(runs.or_zero(apart - logs), runs.or_zero(scale), runs.spread(runs.counts))
 
 
 def _log_softmax_backward(d_output: Array, output: Array, ids: Array, asked: Asked) -> Truth:
