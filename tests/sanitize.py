@@ -124,7 +124,7 @@ def plain_product(step: Gemm, *_: object) -> Callable[..., None]:
             first, second = first.T if step.transpose_a else first, second.T if step.transpose_b else second
             alpha, beta = (array(each, wide) for each in scalars) if scalars else (step.alpha, step.beta)
             sums, old = (first[:, :, None] * second[None]).sum(1), read(c, step.c)
-            old[...] = cp.where(beta == 0, alpha * sums, alpha * sums + beta * old.astype(wide))
+            old[...] = cp.where(cp.asarray(beta == 0), alpha * sums, alpha * sums + beta * old.astype(wide))
 
     return queue
 
