@@ -31,10 +31,15 @@ def _judge(fault: Any) -> None:
         raise _Descent
 
 
+def _layout(view: View) -> Layout:
+    """Where ids lie, as recipes see it."""
+    return Layout(view.shape, view.strides, view.ptr % 16)
+
+
 def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
     """The recipe of ids in order, from ids in order or in any."""
     rows, key, row_index = descriptor.num_inputs, descriptor.key_type, descriptor.row_index_type
-    layouts = {"segment_ids": Layout((rows,), ids.strides, ids.ptr % 16)}
+    layouts = {"segment_ids": _layout(ids)}
     if is_sorted or not rows:
         return Recipe((keys(descriptor, layouts, "", ordered=True, to="sorted_ids"),))
     by_id = sort(descriptor, "row_indices", BY_NAME[row_index].itemsize, "permutation")
@@ -181,7 +186,7 @@ def _numbers(given: Any, where: str, name: str) -> View:
 def _ascend(descriptor: SegmentDescriptor, ids: View, handle: int) -> bool:
     """Whether ids are in order, which waits for the device."""
     try:
-        plan.queue("SegmentIndex", Recipe(tuple(faults(descriptor, ids.strides[0], True, _judge)), (FAULT,)), [ids], handle)
+        plan.queue("SegmentIndex", Recipe(tuple(faults(descriptor, _layout(ids), False, True, _judge)), (FAULT,)), [ids], handle)
     except _Descent:
         return False
     except Unsupported as error:
@@ -201,7 +206,7 @@ def _check_offsets(where: str, ends: View, rows: int, handle: int) -> None:
             raise InvalidProblem(f"{where}: offsets[{outside}] is outside [0, {rows}], wants every offset inside")
 
     offsets = View(ends.ptr, ends.form, ends.owner, "segment_ids")
-    plan.queue(where, Recipe(tuple(faults(descriptor, ends.strides[0], True, judge)), (FAULT,)), [offsets], handle)
+    plan.queue(where, Recipe(tuple(faults(descriptor, _layout(ends), True, True, judge)), (FAULT,)), [offsets], handle)
 
 
 def _last(bounds: View, handle: int) -> int:
