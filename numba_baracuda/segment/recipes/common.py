@@ -144,16 +144,18 @@ NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row
 FAULT = Slot("fault", "i64", 2)  #: the first row whose id is outside, and the first whose id is less than the one before
 
 
-def faults(descriptor: SegmentDescriptor, ids: Layout, ranged: bool, ordered: bool, judge: Callable[[Sequence[int]], None]) -> list[Step]:
+def faults(
+    descriptor: SegmentDescriptor, ids: Layout, ranged: bool, ordered: bool, judge: Callable[[Sequence[int]], None], sizeless: bool = False
+) -> list[Step]:
     """One pass over the ids, after which the host waits and ``judge`` judges what it found: of what is not looked for no fault.
 
-    ``ranged`` ids should be in range, ``ordered`` ones ascend.
+    ``ranged`` ids should be in range, ``ordered`` ones ascend. ``sizeless``: whether ``judge`` knows nothing of the problem.
     """
     vector = BY_NAME[descriptor.index].vector if packed(ids) else 1
     spec = kernel_spec("first_fault", index=descriptor.index, ranged=ranged, ordered=ordered, vector=vector)
     step, rows = ids.strides[0], descriptor.num_inputs
     arguments = {"ids": "segment_ids", "fault": FAULT.name, "rows": rows, "segments": descriptor.limit, "ids_step": step}
-    return [Clear(FAULT.name, 0x7F), Launch(spec, fault_launch(rows, vector), arguments), Verify(FAULT.name, judge)]
+    return [Clear(FAULT.name, 0x7F), Launch(spec, fault_launch(rows, vector), arguments), Verify(FAULT.name, judge, sizeless)]
 
 
 def check_slots(descriptor: SegmentDescriptor) -> list[Slot]:
