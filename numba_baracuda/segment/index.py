@@ -24,8 +24,9 @@ class SegmentIndex(OrderedIds):
     """Segment ids put in order, bounded and counted once; accepted wherever ``segment_ids`` is, and ``num_segments`` may then be omitted.
 
     ``segment_ids`` [N] int32 or int64, in any order, strided or not; ``num_segments`` S. ``is_sorted`` says whether they ascend; None, the default,
-    finds out, for which alone the constructor waits for the device. Ids outside [0, S) belong to no segment. What is kept, as arrays of the caller's
-    kind, which are not to be changed:
+    finds out by a pass that stops where they descend, for which alone the constructor waits for the device. Where they do not ascend as was said,
+    what is kept is unspecified, but nothing outside the arrays is touched. Ids outside [0, S) belong to no segment. What is kept, as arrays of the
+    caller's kind, which are not to be changed:
 
     ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row
     k in order is row ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` to
