@@ -175,6 +175,7 @@ def cupy_peers(xp: Any) -> Iterator[Peer]:
         lambda dy, ids, counts, dx: xp.take(dy / counts, ids, 0, dx),
     )
     yield Peer("sum", "row_sum", lambda t: (t.x, t.y), lambda x, y: x.sum(axis=1, out=y))
+    yield Peer("argsort", "SegmentIndex", lambda t: (t.segment_ids,), lambda ids: xp.argsort(ids, kind="stable"))
     yield from _cupy_scans(xp)
 
 

@@ -12,8 +12,8 @@ from numba_baracuda.core.dtypes import BY_NAME
 from .checks import Truth
 
 Arrays = dict[str, Any]
-#: from one set of operands to the call that is timed
-Bind = Callable[[Mapping[str, Any]], Callable[[], None]]
+#: from one set of operands to the call that is timed, which puts an output that it makes among them
+Bind = Callable[[Arrays], Callable[[], None]]
 
 
 @dataclass(frozen=True)

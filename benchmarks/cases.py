@@ -17,7 +17,7 @@ from .monoid_cases import MonoidCase
 from .peer import INDEXED
 from .reduce_cases import ReduceCase
 from .scan_cases import ScanCase
-from .segment_cases import SegmentCase
+from .segment_cases import IndexCase, SegmentCase
 
 MILLION = 1_000_000
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
@@ -165,12 +165,19 @@ def monoid_cases() -> Iterator[Case]:
         yield MonoidCase(ScanCase("cumsum", shape, axis))
 
 
+def index_cases() -> Iterator[Case]:
+    """Ids put in order once, in segments of 20 rows and of 3 in the mean, numbers that no vector divides; found out and told not to ascend."""
+    for rows, segments in ((5_000_003, 250_000), (50_000_003, 16_666_668)):
+        yield IndexCase(rows, segments)
+        yield IndexCase(rows, segments, told=True)
+
+
 def kernel_cases() -> Iterator[Case]:
     """Kernels that are not ops."""
     yield RowSumCase(16384, 16384)
 
 
-FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, scan_cases, monoid_cases, kernel_cases)
+FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, scan_cases, monoid_cases, index_cases, kernel_cases)
 
 
 def matching(op: str = "*", case: str = "*") -> list[Case]:

@@ -82,6 +82,7 @@ def figures() -> dict[str, float]:
         found[f"plan.run, {kind}"] = microseconds(partial(plan.run, **operands), wait)
         found[f"functional with out=, {kind}"] = microseconds(partial(nb.segment_sum_backward, a, b, out=c), wait)
         found[f"functional, {kind}"] = microseconds(partial(nb.segment_sum_backward, a, b), wait)
+        found[f"SegmentIndex, told, {kind}"] = microseconds(partial(nb.SegmentIndex, b, SEGMENTS, False), wait)
     two = nb.select(nb.SegmentDescriptor("segment_sum", 100 * ROWS, COLUMNS, SEGMENTS))
     big, many = cp.ones((100 * ROWS, COLUMNS), cp.float32), cp.zeros(100 * ROWS, cp.int32)
     workspace = cp.empty(two.workspace_size, cp.uint8)

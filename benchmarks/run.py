@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,13 @@ class Bench:
     cache: int  #: bytes of the level 2 cache
 
 
-def verify(xp: Any, case: Case, operands: Mapping[str, Any], call: Callable[[], Any], wanted: Truth) -> str:
+def verify(xp: Any, case: Case, operands: Arrays, call: Callable[[], Any], wanted: Truth) -> str:
     """What is wrong with the second of two runs, which finds the workspace as the first left it; nothing if it is right."""
-    output = operands[output_of(case)]
-    poison(output)
+    output = output_of(case)
+    poison(operands[output])
     call()
     call()
-    return complaint(xp, output, wanted)
+    return complaint(xp, operands[output], wanted)
 
 
 def message(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""A problem of the segment family: an op with extents, dtypes and a distribution of ids."""
+"""Problems of the segment family: an op with extents, dtypes and a distribution of ids; and ids that are put in order."""
 
 from __future__ import annotations
 
@@ -143,3 +143,51 @@ class SegmentCase:
             return lambda: plan.run(workspace=workspace, **given)
 
         return f"{plan.sku.variant} {self.element} {self.index} {plan.sku.arch.name}", bind
+
+
+@dataclass(frozen=True)
+class IndexCase:
+    """A ``SegmentIndex`` of ids in any order, which waits for the device to find that out, or is ``told``."""
+
+    rows: int
+    segments: int
+    told: bool = False
+    ids: str = "uniform"
+    element: str = "i32"
+    op: str = "SegmentIndex"
+    indexed: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"{self.ids}-{short(self.rows)}-S{short(self.segments)}" + ("-told" if self.told else "")
+
+    @property
+    def specs(self) -> dict[str, Spec]:
+        return {"segment_ids": Spec((self.rows,), self.element), "permutation": Spec((self.rows,), PERMUTATION, output=True)}
+
+    @property
+    def moved(self) -> dict[str, Spec]:
+        """With what an index has besides."""
+        ends = {"offsets": Spec((self.segments + 1,), PERMUTATION), "counts": Spec((self.segments,), PERMUTATION)}
+        return {**self.specs, "sorted_ids": Spec((self.rows,), self.element), **ends}
+
+    def tiny(self) -> IndexCase:
+        return replace(self, rows=200, segments=max(3, 200 * self.segments // self.rows))
+
+    def make(self, xp: Any) -> Arrays:
+        ids = DISTRIBUTIONS[self.ids](xp, xp.random.default_rng(7), self.rows, self.segments).astype(numpy_dtype(self.element))
+        return {"segment_ids": ids, "permutation": empty(xp, (self.rows,), PERMUTATION)}
+
+    def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
+        return Truth(xp.argsort(operands["segment_ids"], kind="stable"))
+
+    def prepare(self, xp: Any) -> tuple[str, Bind]:
+        is_sorted = False if self.told else None
+
+        def bind(operands: Arrays) -> Callable[[], None]:
+            def call() -> None:
+                operands["permutation"] = SegmentIndex(operands["segment_ids"], self.segments, is_sorted).permutation
+
+            return call
+
+        return f"SegmentIndex {self.element}", bind

@@ -26,6 +26,7 @@ def torch_peers(torch: Any) -> Iterator[Peer]:
     yield from _reductions(torch)
     yield from _scans(torch)
     yield Peer("sum", "row_sum", lambda t: (t.x, t.y), lambda x, y: torch.sum(x, 1, out=y))
+    yield Peer("stable sort", "SegmentIndex", lambda t: (t.segment_ids,), lambda ids: torch.sort(ids, stable=True)[1])
 
 
 def _autograd(torch: Any, op: str, forward: Callable[[Any, Any], Any], fits: Callable[[Case], bool] = always) -> Peer:

@@ -147,7 +147,9 @@ def main(share: str = "1/1", products: str = "cublas") -> None:
         x = cp.asarray(np.random.default_rng(0).standard_normal((6, 5, 900)), dtype=np.float32).transpose(2, 1, 0)[::-2]
         ids = cp.asarray(near(np.random.default_rng(1), 450, 20), dtype=samples.numpy_dtype(index))
         nb.segment_sum(x, ids, 20)
-        order = nb.SegmentIndex(ids[::-1], 20)
+        order, packed = nb.SegmentIndex(ids[::-1], 20), cp.ascontiguousarray(ids[::-1])
+        for given, is_sorted in itertools.product((packed, packed[1:], ids), (None, True)):  # which is not true of some
+            nb.segment_sum(x[: len(given)], nb.SegmentIndex(given, 20, is_sorted))
         for op in list(OPS.values())[which - 1 :: shares]:
             given = samples.operands(op, Sample("indexed", 450, (6,), 20, near))
             samples.call(op, [order if name == "segment_ids" else cp.asarray(array) for name, array in given.items()], 20)

@@ -136,6 +136,7 @@ class Verify:
 
     slot: str
     judge: Callable[[Sequence[int]], None]
+    sizeless: bool = False  #: ``judge`` knows nothing of the problem, so that it serves other sizes, too
 
 
 Step = Launch | Gemm | Clear | Sort | Verify

@@ -173,7 +173,7 @@ class Calls:
                 form = Form(shape, c_strides(shape), element, views[0].device, views[0].kind, False)
                 seen.append(View(_SOMEWHERE, form, None, name))
         bound = made.settle(self.operands(made.descriptor, seen, context))
-        if any(isinstance(step, Gemm | Verify) for step in bound.frame.steps):
+        if any(isinstance(step, Gemm) or (isinstance(step, Verify) and not step.sizeless) for step in bound.frame.steps):
             raise Unsupported(f"{self.name}: a check or a product is made for the sizes of one problem")
         wanted = max(made.workspace_size, bound.workspace) if room else 0
         reach = bound.reach if room or not results else ()  # new memory touches no other

@@ -3,59 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from ..arrays import allocation, arrays, streams
+from ..arrays import arrays, streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, Unsupported
-from ..core.op import Launch, Layout, Recipe, Slot
+from ..core.op import Layout, Recipe
 from ..core.options import flag, whole
 from ..plans import plan
 from ..runtime import driver
 from .descriptor import OrderedIds, SegmentDescriptor
-from .recipes.common import FAULT, NO_FAULT, bounds, faults, kernel_spec
-from .recipes.order import keys, scratch_slot, sort
-from .tiling import Tiling
+from .index_calls import ascend, make
+from .recipes.common import FAULT, NO_FAULT, faults
 
 _WANTS = "int32 or int64"
-
-
-class _Descent(Exception):
-    """Ids are not in order."""
-
-
-def _judge(fault: Any) -> None:
-    if fault[1] < NO_FAULT:
-        raise _Descent
-
-
-def _build(descriptor: SegmentDescriptor, ids: View, is_sorted: bool) -> Recipe:
-    """The recipe of ids in order, from ids in order or in any."""
-    rows, key, row_index = descriptor.num_inputs, descriptor.key_type, descriptor.row_index_type
-    layouts = {"segment_ids": Layout((rows,), ids.strides, ids.ptr % 16)}
-    if is_sorted or not rows:
-        return Recipe((keys(descriptor, layouts, "", ordered=True, to="sorted_ids"),))
-    by_id = sort(descriptor, "row_indices", BY_NAME[row_index].itemsize, "permutation")
-    slots = Slot("keys", key, rows), Slot("row_indices", row_index, rows), scratch_slot(by_id, plan.target_of(ids.device))
-    return Recipe((keys(descriptor, layouts, row_index), by_id), slots)
-
-
-def _expand(descriptor: SegmentDescriptor, step: int) -> Recipe:
-    """The recipe of ids from offsets."""
-    rows, segments, key, offset = descriptor.num_inputs, descriptor.num_segments, descriptor.key_type, descriptor.index
-    spec = kernel_spec("expand_offsets", offset=offset, index=key)
-    arguments = {"offsets": "bounds", "ids": "sorted_ids", "rows": rows, "segments": segments, "offsets_step": step}
-    return Recipe((Launch(spec, Tiling.of_ids(rows).launch, arguments),))
 
 
 class SegmentIndex(OrderedIds):
     """Segment ids put in order, bounded and counted once; accepted wherever ``segment_ids`` is, and ``num_segments`` may then be omitted.
 
     ``segment_ids`` [N] int32 or int64, in any order, strided or not; ``num_segments`` S. ``is_sorted`` says whether they ascend; None, the default,
-    finds out, for which alone the constructor waits for the device. Ids outside [0, S) belong to no segment. What is kept, as arrays of the caller's
-    kind, which are not to be changed:
+    finds out by a pass that stops where they descend, for which alone the constructor waits for the device. Where they do not ascend as was said,
+    what is kept is unspecified, but nothing outside the arrays is touched. Ids outside [0, S) belong to no segment. What is kept, as arrays of the
+    caller's kind, which are not to be changed:
 
     ``sorted_ids`` [N]: the ids in order, those out of range as S, or as −1 in front where ids ascend; int32 where S allows. ``permutation`` [N]: row
     k in order is row ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` to
@@ -71,13 +42,9 @@ class SegmentIndex(OrderedIds):
         segments, rows = whole("SegmentIndex", "num_segments", num_segments, 0), ids.shape[0]
         if is_sorted is not None:
             is_sorted = flag("SegmentIndex", "is_sorted", is_sorted, "True, False or None")
-        handle = streams.stream_handle(stream, ids, "SegmentIndex")
-        descriptor = SegmentDescriptor("SegmentIndex", rows, 1, segments, index=ids.element)
         if is_sorted is None:
-            is_sorted = rows == 0 or _ascend(descriptor, ids, handle)
-        self._describe(descriptor, is_sorted)
-        made = [] if self.is_sorted else [self._make("permutation", ids, rows, descriptor.row_index_type, handle)]
-        self._keep(_build(descriptor, ids, self.is_sorted), descriptor, ids, made, handle)
+            is_sorted = rows == 0 or _ascend(ids, segments, stream)
+        self._describe(rows, segments, is_sorted, make("keep" if is_sorted else "sort", ids, segments, stream))
         self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")  # its producer has been waited for
 
     @classmethod
@@ -99,20 +66,18 @@ class SegmentIndex(OrderedIds):
         check, handle = flag(where, "check", check), streams.stream_handle(stream, ends, where)
         streams.follow([ends], handle, ends.device)
         rows = whole(where, "num_inputs", _last(ends, handle) if num_inputs is None else num_inputs, 0)
-        descriptor = SegmentDescriptor(where, rows, 1, ends.shape[0] - 1, index=ends.element)
         if check:
             _check_offsets(where, ends, rows, handle)
         self = cls.__new__(cls)
-        self._describe(descriptor, True)
-        self._keep(_expand(descriptor, ends.strides[0]), descriptor, ends, [], handle)
+        self._describe(rows, ends.shape[0] - 1, True, make("expand", ends, rows, stream))
         ids = self._views["sorted_ids"]
         self._views["segment_ids"] = View(ids.ptr, ids.form, ids.owner, "segment_ids")
         return self
 
-    def _describe(self, descriptor: SegmentDescriptor, is_sorted: bool) -> None:
-        self.num_inputs, self.num_segments, self.is_sorted = descriptor.num_inputs, descriptor.num_segments, is_sorted
+    def _describe(self, rows: int, segments: int, is_sorted: bool, made: dict[str, Any]) -> None:
+        self.num_inputs, self.num_segments, self.is_sorted = rows, segments, is_sorted
         self.descriptor_form = "sorted" if is_sorted else "permuted"
-        self._views: dict[str, View] = {}
+        self._views = {name: arrays.view(array, "SegmentIndex", name) for name, array in made.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """The arrays, without their addresses: a copy has others."""
@@ -121,19 +86,6 @@ class SegmentIndex(OrderedIds):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._views = {name: arrays.view(array, "SegmentIndex", name) for name, array in state["_views"].items()}
-
-    def _make(self, name: str, like: View, count: int, element: str, handle: int) -> View:
-        made = arrays.view(allocation.empty(like, (count,), element, handle), "SegmentIndex", name)
-        self._views[name] = made
-        return made
-
-    def _keep(self, recipe: Recipe, descriptor: SegmentDescriptor, first: View, made: list[View], handle: int) -> None:
-        """Makes the arrays that every index has, and fills them."""
-        rows, segments, count = descriptor.num_inputs, descriptor.num_segments, descriptor.count_type
-        ids = self._make("sorted_ids", first, rows, descriptor.key_type, handle)
-        ends = self._make("offsets", first, segments + 1, count, handle), self._make("counts", first, segments, count, handle)
-        steps = (*recipe.steps, bounds(descriptor, "sorted_ids", descriptor.key_type, 1))
-        plan.queue("SegmentIndex", replace(recipe, steps=steps), [first, ids, *made, *ends], handle)
 
     @property
     def segment_ids(self) -> Any:
@@ -178,15 +130,12 @@ def _numbers(given: Any, where: str, name: str) -> View:
     return View(seen.ptr, seen.form, seen.owner, name, seen.producer)
 
 
-def _ascend(descriptor: SegmentDescriptor, ids: View, handle: int) -> bool:
+def _ascend(ids: View, segments: int, stream: Any) -> bool:
     """Whether ids are in order, which waits for the device."""
     try:
-        plan.queue("SegmentIndex", Recipe(tuple(faults(descriptor, ids.strides[0], True, _judge)), (FAULT,)), [ids], handle)
-    except _Descent:
-        return False
+        return ascend(ids, segments, stream)
     except Unsupported as error:
         raise Unsupported(f"SegmentIndex: finding out whether ids ascend waits for the device; is_sorted= tells it ({error})") from error
-    return True
 
 
 def _check_offsets(where: str, ends: View, rows: int, handle: int) -> None:
@@ -200,8 +149,8 @@ def _check_offsets(where: str, ends: View, rows: int, handle: int) -> None:
         if outside < NO_FAULT:
             raise InvalidProblem(f"{where}: offsets[{outside}] is outside [0, {rows}], wants every offset inside")
 
-    offsets = View(ends.ptr, ends.form, ends.owner, "segment_ids")
-    plan.queue(where, Recipe(tuple(faults(descriptor, ends.strides[0], True, judge)), (FAULT,)), [offsets], handle)
+    offsets, layout = View(ends.ptr, ends.form, ends.owner, "segment_ids"), Layout(ends.shape, ends.strides, ends.ptr % 16)
+    plan.queue(where, Recipe(tuple(faults(descriptor, layout, True, True, judge)), (FAULT,)), [offsets], handle)
 
 
 def _last(bounds: View, handle: int) -> int:

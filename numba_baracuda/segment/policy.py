@@ -26,6 +26,13 @@ class PerId(Policy):
 
 
 @dataclass(frozen=True)
+class FirstFault(Policy):
+    """``first_fault``: a thread walks ids, 16 bytes at a time, until it has found a fault."""
+
+    max_blocks: int = 8 * 132  #: of ``PerId.threads_per_block``: those that are resident on an H200 at a time. Computed, not timed.
+
+
+@dataclass(frozen=True)
 class RowWise(Policy):
     """Kernels that take rows one by one: ``gather_rows``, ``gather_runs``, ``broadcast_to_rows``, ``scatter_rows``, ``fill_rows``, ``finish_rows``,
     ``find_special``.

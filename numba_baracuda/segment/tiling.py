@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
-from .policy import BroadcastToRows, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise
+from .policy import BroadcastToRows, FirstFault, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
@@ -119,6 +119,11 @@ def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
 def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where a thread copies ``items`` times ``lane_items`` single elements."""
     return ceil_div(rows, items * threads * lane_items), threads, 0
+
+
+def fault_launch(rows: int, vector: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes where threads walk the ids, ``vector`` at a time, until they have found a fault."""
+    return min(ceil_div(rows, THREADS * vector), tuned(FirstFault()).max_blocks), THREADS, 0
 
 
 def gap_blocks(segments: int, threads: int) -> int:

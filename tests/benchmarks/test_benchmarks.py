@@ -303,6 +303,7 @@ def test_tolerance_is_that_of_the_tests() -> None:
         ("logcumsumexp", "7x33554435-axis1", 4 * 2 * 7 * 33_554_435),
         ("cummax", "8192x16384-axis1-f64", 8 * 2 * 8192 * 16384),
         ("row_sum", "16384x16384", 4 * (16384 * 16384 + 16384)),
+        ("SegmentIndex", "uniform-5M-S250k", 4 * (3 * 5_000_003 + 250_001 + 250_000)),
     ],
 )
 def test_bytes_count_every_operand_once(op: str, case: str, wanted: int) -> None:
@@ -331,7 +332,7 @@ def test_every_kind_is_measured() -> None:
     scans = {name for name, op in OPS.items() if op.family == "scan"}
     assert scans <= set(scan_truths.ROWS)
     others = {case.op for case in CASES if case.op not in OPS}
-    assert others == {"row_sum", "segment_reduce", "reduce_axis", "scan_axis"}
+    assert others == {"row_sum", "SegmentIndex", "segment_reduce", "reduce_axis", "scan_axis"}
     measured = {case.op.removeprefix("unsorted_").removeprefix("segment_") for case in CASES if case.op not in others}
     assert measured == {*segment_truths.ROWS, *reductions, *scans}
     for kind in cases.KINDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import random
@@ -16,11 +17,13 @@ from kinds import Kind
 
 import numba_baracuda as nb
 from numba_baracuda.arrays import allocation
+from numba_baracuda.arrays import arrays as views
 from numba_baracuda.core.axes import c_strides
 from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import EMULATED, Op, Target
 from numba_baracuda.plans import calls, frames, plan
 from numba_baracuda.plans.frames import Bound
+from numba_baracuda.segment import index_calls
 
 #: a card with 132 multiprocessors whose kernels nobody runs, and one with few
 CARDS = {"large": Target((9, 0), 132, emulated=True), "small": EMULATED}
@@ -259,6 +262,20 @@ def test_memory_stays_as_it_is(emulator: Kind, monkeypatch: pytest.MonkeyPatch) 
 
     before = several(5000)
     assert several(10_000) - before < 10 * 10_000
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("step", ["look", "keep", "sort", "expand"])
+def test_replays_make_the_indices_that_plans_do(emulator: Kind, step: str, card: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw, watch = random.Random(step), Watch(monkeypatch, card)
+    for element in ("i32", "i64") * 3:
+        place, exact, name = Place(draw, 1), watch.exact, "bounds" if step == "expand" else "segment_ids"
+        for _ in range(25):
+            given, size = views.view(place.array((1 + extent(draw),), element), "SegmentIndex", name), extent(draw)
+            call = functools.partial(index_calls.ascend if step == "look" else functools.partial(index_calls.make, step), given, size, None)
+            assert settled(watch.bound(call)) == settled(watch.by_plan(call))
+        assert watch.exact - exact < 25 + 12  # by_plan counts once a call
+    assert watch.traced and not list(watch.untraceable())
 
 
 # ---------------------------------------------------------------- what it gives

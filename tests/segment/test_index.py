@@ -19,6 +19,8 @@ import numba_baracuda as nb
 from numba_baracuda import SegmentIndex
 from numba_baracuda.arrays import arrays as views
 from numba_baracuda.core.op import Op
+from numba_baracuda.plans.tuning import using
+from numba_baracuda.segment.policy import FirstFault
 
 EVERY_OP = pytest.mark.parametrize("op", list(OPS.values()), ids=name_of)
 S = 30
@@ -104,6 +106,68 @@ def test_ids_far_outside(kind: Kind) -> None:
     given = np.array([3, 3 + (1 << 32), -(1 << 32), 2, (1 << 62) + 1, -(1 << 63), (1 << 63) - 1])
     holds(kind, SegmentIndex(kind.array(given), 5), given, 5, False)
     holds(kind, SegmentIndex(kind.array(np.sort(given)), 5), np.sort(given), 5, True)
+
+
+#: name → ids of segments that lie far apart, for so many segments
+GAPS: dict[str, tuple[list[int], int]] = {
+    "before": ([1400, 1400], 1401),
+    "behind": ([0, 0], 1400),
+    "between": ([0, 1399], 1400),
+    "several": ([3, 3, 301, 700, 701, 1390], 1400),
+    "none inside": ([-7, -1, 1400, 1400], 1400),
+    "both sides": ([-7, -1, 650, 1400, 1405], 1400),
+    "one segment": ([-1, 0, 0, 0, 1], 1),
+    "no segment": ([-1, 0, 0, 1], 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("ascending", [True, False], ids=["sorted", "permuted"])
+@pytest.mark.parametrize("gaps", GAPS)
+def test_segments_far_apart(kind: Kind, gaps: str, ascending: bool, dtype: Any) -> None:
+    given, segments = np.array(GAPS[gaps][0], dtype), GAPS[gaps][1]
+    if ascending or given[0] != given[-1]:
+        given = given if ascending else given[::-1].copy()
+        holds(kind, SegmentIndex(kind.array(given), segments), given, segments, ascending)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_ids_that_do_not_ascend_as_was_said(kind: Kind, dtype: Any) -> None:
+    """Nothing outside the arrays is touched, and offsets are rows."""
+    rng = np.random.default_rng(6)
+    for given in (np.arange(300)[::-1], rng.integers(-5, 305, 300), np.tile([299, 0], 150)):
+        index = SegmentIndex(kind.array(given.astype(dtype)), 300, True)
+        offsets = kind.numpy(index.offsets)
+        assert index.is_sorted and (offsets >= 0).all() and (offsets <= 300).all()
+        for name in ("segment_sum", "segment_mean"):
+            assert kind.numpy(getattr(nb, name)(kind.array(np.ones((300, 3), np.float32)), index)).shape == (300, 3)
+        gradient = nb.segment_mean_backward(kind.array(np.ones((300, 3), np.float32)), index)
+        assert kind.numpy(gradient).shape == (300, 3)
+
+
+@pytest.mark.parametrize("layout", ["packed", "late", "every second"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_the_first_fault_is_found(kind: Kind, dtype: Any, layout: str) -> None:
+    """Among several, wherever it lies in the tiles that threads walk, whole or not."""
+    rows = 2503
+    segments, x = 3 * rows, kind.array(np.ones(rows, np.float32))
+
+    def ids(changes: dict[int, int]) -> Any:
+        made = 3 * np.arange(rows, dtype=dtype) + 2
+        made[list(changes)] = list(changes.values())
+        step, late = 2 if layout == "every second" else 1, 1 if layout == "late" else 0
+        return kind.array(np.repeat(np.append(made[:late], made), step))[late::step]
+
+    with using(FirstFault, max_blocks=1):
+        for row in (1, 512, 1024, rows - 1):
+            descents = {row: 3 * row - 2, **dict.fromkeys(range(row + 3, rows, 5), 0)}
+            assert not SegmentIndex(ids(descents), segments).is_sorted
+            with pytest.raises(nb.InvalidProblem, match=rf"segment_ids\[{row}\] is less than segment_ids\[{row - 1}\]"):
+                nb.segment_sum(x, ids(descents), segments, check_ids=True)
+            outside = {row: segments, **dict.fromkeys(range(row + 3, rows, 5), -1)}
+            with pytest.raises(nb.InvalidProblem, match=rf"segment_ids\[{row}\] is outside"):
+                nb.segment_sum(x, ids(outside), segments, check_ids=True)
+        assert SegmentIndex(ids({}), segments).is_sorted and SegmentIndex(ids({0: -4, rows - 1: segments}), segments).is_sorted
 
 
 @pytest.mark.parametrize("segments", [0, 1, 2, 255, 256, 257, 70_000])

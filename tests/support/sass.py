@@ -22,8 +22,8 @@ _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 _INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels that move values by vectors, in each direction
 LOADS_WIDE = (
-    "cross_entropy_rows", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "mask_rows", "scatter_rows", "finish_rows", "sort_keys",
-    "planted",
+    "cross_entropy_rows", "first_fault", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "mask_rows", "scatter_rows", "finish_rows",
+    "sort_keys", "planted",
 )  # fmt: skip
 STORES_WIDE = (
     "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "gather_runs", "mask_rows", "finish_rows", "fill_rows",
@@ -84,7 +84,7 @@ def resource_faults(cubin: Cubin) -> list[str]:
 
 def _vector_type(constants: dict[str, int | str | bool]) -> str:
     """The type of the elements that a kernel moves by vectors."""
-    return str(next(constants[role] for role in ("value", "key", "row_index") if constants.get(role)))
+    return str(next(constants[role] for role in ("value", "key", "row_index", "index") if constants.get(role)))
 
 
 def code_faults(sass: str, spec: KernelSpec, cubin: Cubin) -> list[str]:

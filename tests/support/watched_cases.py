@@ -28,7 +28,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import FoldColumns, FoldRows
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import FoldRanges
+from numba_baracuda.segment.policy import FirstFault, FoldRanges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -257,8 +257,16 @@ def indices_and_checks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         results = [kind.numpy(nb.segment_mean_backward(kind.array(x[:300]), each)) for each in made]
         for place, wrong, says in ((699, 300, "699"), (0, -3, r"\[0\]"), (9, ids[-1], "10")):
             broken = np.where(np.arange(700) == place, wrong, ids).astype(np.int32)
-            with pytest.raises(nb.InvalidProblem, match=says):
-                nb.segment_sum(kind.array(x), kind.array(broken), 300, check_ids=True)
+            for step in (1, 2):
+                given = kind.array(np.repeat(broken, step))[::step]
+                with pytest.raises(nb.InvalidProblem, match=says), using(FirstFault, max_blocks=1):
+                    nb.segment_sum(kind.array(x), given, 300, check_ids=True)
+        with using(FirstFault, max_blocks=1):  # blocks walk more than one tile; the last vector of ids is not whole
+            for place in (0, 1, 1023, 1024, 2500):
+                many = np.arange(2503, dtype=np.int32)
+                many[place] = many[place + 1] + 1
+                assert not nb.SegmentIndex(kind.array(many), 2600).is_sorted
+            assert nb.SegmentIndex(kind.array(np.arange(2503, dtype=np.int32)), 2600).is_sorted
     np.testing.assert_allclose(outside, np.stack([x[ids == 9 + k].sum(0) for k in range(280)]), rtol=1e-4, atol=1e-5)
     wanted = x[ids] / np.bincount(ids, minlength=300)[ids, None]
     for got in results:

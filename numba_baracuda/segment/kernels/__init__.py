@@ -60,9 +60,9 @@ from .carries import fold_carries
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs
 from .narrow import fold_narrow
-from .order import bound_ranges, bound_segments, expand_offsets, first_rows, number_rows, sort_keys
+from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .ranges import fold_ranges, split_ranges
-from .rows import count_ids, fill_rows, finish_rows, first_fault, scatter_rows
+from .rows import count_ids, fill_rows, finish_rows, scatter_rows
 
 __all__ = [
     "bound_ranges",

@@ -1,4 +1,4 @@
-"""Kernels that put ids in order, and those that fill a :class:`..index.SegmentIndex`."""
+"""Kernels that find out whether ids are in order, those that put them in order, and those that fill a :class:`..index.SegmentIndex`."""
 
 from typing import Any
 
@@ -6,15 +6,72 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...core.axes import ceil_div
-from ...device.vector import LOAD_ONCE, STORE
+from ...device.atomics import red_min
+from ...device.build import opaque
+from ...device.vector import LOAD, LOAD_ONCE, STORE
 from ...runtime import jit
 from ...runtime.parameters import Ptr
-from ..tiling import SEARCHERS, THREADS, Tiling
+from ..tiling import SEARCHERS, THREADS, Tiling, fault_launch
 from .common import first_at_least
 
 
 def _ids_launch(rows: int) -> tuple[int, int, int]:
     return Tiling.of_ids(rows).launch
+
+
+@jit.device
+def _least_of_warp(number: Any) -> Any:
+    """The least number that a lane of the warp has."""
+    for k in range(5):
+        number = min(number, cuda.shfl_xor_sync(-1, number, 1 << k))
+    return number
+
+
+@jit.kernel
+def first_fault(*, index: str, ranged: bool, ordered: bool, vector: int) -> Any:
+    """If ``ranged``, ``fault[0]`` = the first row whose id is outside [0, segments); if ``ordered``, ``fault[1]`` = the first whose id is less than
+    the one before.
+
+    The grid walks the ids in order. A thread has ``vector`` neighbouring ones at a time, contiguous where these are several, and stops when it has
+    found what it looks for. Then each warp makes one atomic minimum. Bytes: rows · index read; hardly any where only the order is looked for and
+    descents are many.
+
+    Constants and parameters as :mod:`.` lists them, and ``ranged``: whether ids should lie in [0, segments); ``ordered``: whether they should ascend;
+    ``fault`` [2]: a large number in both before the launch, which stays where there is no fault.
+    """
+    load, index_type = LOAD[vector], jit.SCALARS[index]
+
+    def first_fault(
+        ids: Ptr[index], fault: Ptr[int64],
+        rows: int64, segments: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
+        batch = cuda.local.array(vector, index_type)
+        outside = descent = int64(rows)
+        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * vector
+        while first < rows and ((ranged and outside == rows) or (ordered and descent == rows)):
+            before = ids[max(first - 1, int64(0)) * ids_step]
+            if vector > 1 and first + vector <= rows:
+                load(ids, first, batch, 0)
+            else:
+                for k in range(vector):  # behind the end lies the last id again, which is no fault of its own
+                    batch[k] = ids[min(first + k, rows - 1) * ids_step]
+            for k in range(vector):
+                if ranged and not 0 <= batch[k] < segments:
+                    outside = min(outside, first + k)
+                if ordered and batch[k] < before:
+                    descent = min(descent, first + k)
+                before = batch[k]
+            first = opaque(first + int64(cuda.gridDim.x) * (THREADS * vector))
+        if ranged:
+            outside = _least_of_warp(outside)
+            if outside < rows and cuda.laneid == 0:
+                red_min(fault, 0, outside)
+        if ordered:
+            descent = _least_of_warp(descent)
+            if descent < rows and cuda.laneid == 0:
+                red_min(fault, 1, descent)
+
+    return first_fault, lambda rows: fault_launch(rows, vector)
 
 
 @jit.kernel

@@ -1,4 +1,4 @@
-"""Kernels that work row by row: scatter, fill and finish; and two that read ids alone: counts and the first fault."""
+"""Kernels that work row by row: scatter, fill and finish; and one that reads ids alone: counts."""
 
 import functools
 from typing import Any
@@ -269,27 +269,3 @@ def count_ids(*, index: str, count: str) -> Any:
             red_add(counts, int64(identifier), count_type(cuda.popc(same)))
 
     return count_ids, lambda rows: Tiling.of_ids(rows).launch
-
-
-@jit.kernel
-def first_fault(*, index: str, ordered: bool) -> Any:
-    """``fault[0]`` = the first row whose id is outside [0, segments); if ``ordered``, ``fault[1]`` = the first whose id is less than the one before.
-
-    Bytes: rows · index read.
-
-    Constants and parameters as :mod:`.` lists them, and ``ordered``: whether ids should ascend; ``fault`` [2]: a large number in both before the
-    launch, which stays where there is no fault.
-    """
-
-    def first_fault(
-        ids: Ptr[index], fault: Ptr[int64],
-        rows: int64, segments: int64, ids_step: int64,
-    ) -> None:  # fmt: skip
-        row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if row < rows:
-            if not 0 <= ids[row * ids_step] < segments:
-                red_min(fault, 0, row)
-            if ordered and row > 0 and ids[row * ids_step] < ids[(row - 1) * ids_step]:
-                red_min(fault, 1, row)
-
-    return first_fault, lambda rows: Tiling.of_ids(rows).launch

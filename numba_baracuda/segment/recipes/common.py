@@ -13,7 +13,7 @@ from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
 from ...core.policy import constants, tuned
 from ...core.spec import KernelSpec
 from ..policy import BroadcastToRows, Elements, RowWise
-from ..tiling import THREADS, Tiling, elements_launch, vector_for
+from ..tiling import THREADS, Tiling, elements_launch, fault_launch, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -144,12 +144,18 @@ NO_FAULT = int.from_bytes(b"\x7f" * 8, "little")  #: more than any row
 FAULT = Slot("fault", "i64", 2)  #: the first row whose id is outside, and the first whose id is less than the one before
 
 
-def faults(descriptor: SegmentDescriptor, step: int, ordered: bool, judge: Callable[[Sequence[int]], None]) -> list[Step]:
-    """One pass over the ids, with ``step`` elements from one to the next, after which the host waits and ``judge`` judges what it found."""
-    spec = kernel_spec("first_fault", index=descriptor.index, ordered=ordered)
-    arguments = {"ids": "segment_ids", "fault": FAULT.name, "rows": descriptor.num_inputs, "segments": descriptor.limit, "ids_step": step}
-    launch = Launch(spec, Tiling.of_ids(descriptor.num_inputs).launch, arguments)
-    return [Clear(FAULT.name, 0x7F), launch, Verify(FAULT.name, judge)]
+def faults(
+    descriptor: SegmentDescriptor, ids: Layout, ranged: bool, ordered: bool, judge: Callable[[Sequence[int]], None], sizeless: bool = False
+) -> list[Step]:
+    """One pass over the ids, after which the host waits and ``judge`` judges what it found: of what is not looked for no fault.
+
+    ``ranged`` ids should be in range, ``ordered`` ones ascend. ``sizeless``: whether ``judge`` knows nothing of the problem.
+    """
+    vector = BY_NAME[descriptor.index].vector if packed(ids) else 1
+    spec = kernel_spec("first_fault", index=descriptor.index, ranged=ranged, ordered=ordered, vector=vector)
+    step, rows = ids.strides[0], descriptor.num_inputs
+    arguments = {"ids": "segment_ids", "fault": FAULT.name, "rows": rows, "segments": descriptor.limit, "ids_step": step}
+    return [Clear(FAULT.name, 0x7F), Launch(spec, fault_launch(rows, vector), arguments), Verify(FAULT.name, judge, sizeless)]
 
 
 def check_slots(descriptor: SegmentDescriptor) -> list[Slot]:
@@ -171,7 +177,7 @@ def checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) ->
         if descent < NO_FAULT:
             raise InvalidProblem(f"{op.name}: segment_ids[{descent}] is less than segment_ids[{descent - 1}], wants ids in ascending order")
 
-    return faults(descriptor, ids_step(layouts), descriptor.in_order(op), judge)
+    return faults(descriptor, layouts["segment_ids"], True, descriptor.in_order(op), judge)
 
 
 def only_checks(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Recipe:
