@@ -5,6 +5,7 @@ Shapes are drawn at random: rows of ``COLUMNS`` columns in segments. Arrays are 
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import time
@@ -114,7 +115,7 @@ def nearest(xp: Any, arrays: Arrays, seen: Shape, repeats: int = 400) -> Iterato
 
 def resident() -> int:
     """Bytes of memory that the process has."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def growth(arrays: Arrays, op: str, new: Sequence[Shape], settled: int) -> tuple[str, float, str]:

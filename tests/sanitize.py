@@ -24,6 +24,7 @@ import reduce_cases
 import samples
 import scan_cases
 from samples import OPS, Sample, represents
+from user_monoids import LAST, SIDE
 
 import numba_baracuda as nb
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
@@ -47,15 +48,6 @@ SCANNED = (
 )  # fmt: skip
 #: for element types and ops whose algorithm another op shows
 FEW = ((2100, (3,), 90), (300, (128,), 9))
-
-#: of a caller's: one that does not commute, and one of two scalars
-MONOIDS = (
-    nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a),
-    nb.Monoid(
-        "side", (-math.inf, math.inf), lambda a, b: (max(a[0], b[0]), min(a[1], b[1])), lambda x: (x, x), lambda state: state[0] - state[1],
-        commutes=True,
-    ),
-)  # fmt: skip
 
 
 def near(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
@@ -169,7 +161,7 @@ def main(share: str = "1/1", products: str = "cublas") -> None:
                 scan_cases.run(op, given, axis, **options)
             if op.traits["has_indices"] and op.backward:
                 scan_cases.run(op, given, axis, return_indices=True)
-    for monoid, element in list(itertools.product(MONOIDS, ("f32", "f16")))[which - 1 :: shares]:
+    for monoid, element in list(itertools.product((LAST, SIDE), ("f32", "f16")))[which - 1 :: shares]:
         folds(monoid, element)
     for element in ("f32", "f64", "f16", "bf16")[which - 1 :: shares]:
         for rows, width, classes in ((21, 12, 70), (5, 8, 5003), (3, 16, 20_011)):

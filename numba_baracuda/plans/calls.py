@@ -89,7 +89,6 @@ class Calls:
     ) -> None:  # fmt: skip
         self.name, self.describe, self.results, self.operands = op.name, describe, results, operands
         self._labels = [(op.name, name, "") for name in outputs]
-        self._workspace_label = (op.name, "workspace", "")
 
     def __call__(
         self, inputs: list[View], sizes: tuple[int, ...], key: Any, context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
@@ -132,8 +131,7 @@ class Calls:
     def _run(self, bound: Bound, handle: int, pointers: list[int], views: list[View], workspace: Any, made: tuple[Any, ...] = ()) -> None:
         memory = None
         if workspace is not None:
-            memory = arrays.read(workspace, self._workspace_label)
-            bound.check_workspace(memory, views, bound.room)
+            memory = bound.read_workspace(workspace, views, bound.room)
             streams.follow([memory], handle, bound.frame.device)
         bound.run(handle, pointers, views, memory, made)
 

@@ -236,21 +236,20 @@ class Bound:
                 op = self.frame.op
                 raise InvalidProblem(f"{op.name}: {op.operands[out].name} overlaps {op.operands[k].name}, wants memory of its own")
 
-    def check_workspace(self, workspace: View, views: Sequence[View], needed: int) -> None:
-        """Raises unless memory that a caller gave may be the workspace; it may not overlap an operand."""
-        check_workspace(self.frame.op.name, workspace, views[0], needed)
-        first = workspace.ptr
-        room = spans.Blocks(0, self.workspace, self.workspace, ())
+    def read_workspace(self, given: Any, views: Sequence[View], needed: int) -> View:
+        """The view of the workspace that a caller gave; raises unless it may be that of these operands, of which it overlaps none."""
+        name = self.frame.op.name
+        workspace = arrays.read(given, (name, "workspace", ""))
+        check_workspace(name, workspace, views[0], needed)
+        first, room = workspace.ptr, spans.Blocks(0, self.workspace, self.workspace, ())
         for view, (low, high), operand in zip(views, self.reach, self.frame.op.operands, strict=False):
             near = low < high and view.ptr + low < first + self.workspace and first < view.ptr + high
             if near and room.width and spans.touch(spans.blocks(view.form), room, first - view.ptr):
-                raise InvalidProblem(f"{self.frame.op.name}: workspace overlaps {operand.name}, wants memory of its own")
+                raise InvalidProblem(f"{name}: workspace overlaps {operand.name}, wants memory of its own")
+        return workspace
 
     def run(self, stream: int, pointers: list[int], views: Sequence[View], workspace: View | None, made: Sequence[Any] = ()) -> None:
-        """Runs the steps behind the producers of the operands, in scratch where no workspace is given; slots are appended to ``pointers``.
-
-        ``made`` are arrays that a function has made for the outputs: the operands are the views and these.
-        """
+        """Runs the steps behind the producers of the operands: the views, and the arrays ``made`` for outputs. Appends slots to ``pointers``."""
         frame = self.frame
         if workspace is None and self.workspace:
             workspace = allocation.scratch(views[0], self.workspace, stream)

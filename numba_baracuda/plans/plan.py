@@ -54,7 +54,6 @@ class Plan:
         self._ids = {operand.name for operand in op.operands if operand.index}
         self._optional = {operand.name for operand in op.operands if operand.optional}
         self._numbers = {operand.name for operand in op.operands if operand.number}
-        self._workspace_label = (op.name, "workspace", "")
 
     select: Callable[..., Plan]
 
@@ -216,9 +215,7 @@ class Plan:
 
     def _workspace(self, given: Any, bound: Bound, views: list[View]) -> View:
         """Memory that a caller gave; other devices than the plan's may want more than it says."""
-        memory = arrays.read(given, self._workspace_label)
-        bound.check_workspace(memory, views, max(self.workspace_size, bound.workspace))
-        return memory
+        return bound.read_workspace(given, views, max(self.workspace_size, bound.workspace))
 
 
 def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int = 1) -> None:

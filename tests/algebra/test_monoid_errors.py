@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
+from user_monoids import LAST
 
 import numba_baracuda as nb
 from numba_baracuda.algebra.given import adopted
 
 PAGE = Path(__file__).parents[2] / "docs" / "monoids.md"
 Array = Any
-LAST = nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a)
-
 
 # ---------------------------------------------------------------- what is wrong
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import sass
 from kinds import Kind
+from user_monoids import LAST, SIDE
 
 import numba_baracuda as nb
 from numba_baracuda import device
@@ -41,13 +41,8 @@ def product(a: Any, b: Any) -> Any:
     return a[0] * b[0] + a[1] * b[2], a[0] * b[1] + a[1] * b[3], a[2] * b[0] + a[3] * b[2], a[2] * b[1] + a[3] * b[3]
 
 
-#: the last element that is not 0: it does not commute, and its results are exact
-LAST = nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a)
 #: the elements as bits of a number, the last one lowest: of affine maps, which do not commute
 BITS = nb.Monoid("bits", (1, 0), lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), lambda x: (0.5, x), lambda state: state[1])
-SIDE = nb.Monoid(
-    "side", (-math.inf, math.inf), lambda a, b: (max(a[0], b[0]), min(a[1], b[1])), lambda x: (x, x), lambda state: state[0] - state[1], commutes=True
-)
 VARIANCE = nb.Monoid("variance", (0, 0, 0), pooled, lambda x: (1, x, 0), lambda state: state[2] / state[0])
 MEAN = nb.Monoid("mean", (0,), lambda a, b: a + b, None, lambda state, count: state / count, kind="f64")
 #: products of 2×2 matrices whose determinant is 1

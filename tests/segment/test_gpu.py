@@ -22,7 +22,6 @@ from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda.arrays import arrays
-from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import Op, Variant
 
 pytestmark = pytest.mark.gpu
@@ -134,7 +133,7 @@ def test_ops_run_on_the_stream_they_are_given(op: Op, variant: Variant, spelling
     output = op.operands[-1]
     inputs = {name: cupy.asarray(array) if name == "segment_ids" else cupy.zeros_like(cupy.asarray(array)) for name, array in given.items()}
     ready = {name: cupy.asarray(array) for name, array in given.items()}
-    out = cupy.full((getattr(made.descriptor, output.axes[0]), 4), 99, numpy_dtype(made.descriptor.result_of(op)))
+    out = cupy.full((getattr(made.descriptor, output.axes[0]), 4), 99, samples.output_type(op, sample))
     stream = _streams()[spelling]()
     handle = _handle(stream)
     made.run(**inputs, **{output.name: out}, stream=stream)  # compiles, and fills the pools of this stream
@@ -226,7 +225,7 @@ class Captured:
         self.inputs = {name: kind.array(array) for name, array in self.given.items()}
         output = op.operands[-1]
         described = self.plan.descriptor
-        self.out = kind.array(np.full((getattr(described, output.axes[0]), 17), 99, numpy_dtype(described.result_of(op))))
+        self.out = kind.array(np.full((getattr(described, output.axes[0]), 17), 99, samples.output_type(op, self.sample)))
         self.operands = {**self.inputs, output.name: self.out}
         self.workspace = kind.array(np.zeros(max(self.plan.workspace_size, 1), np.uint8))
 

@@ -19,6 +19,7 @@ import scan_cases
 import scan_reference
 from kinds import Kind
 from samples import Sample
+from user_monoids import LAST
 
 import numba_baracuda as nb
 from numba_baracuda import OPS
@@ -375,7 +376,6 @@ def in_order(name: str, shape: tuple[int, int]) -> None:
     _add(name, case)
 
 
-LAST = nb.Monoid("last", (0,), lambda a, b: b if b != 0 else a)
 in_order("rows of a warp in order", (9, 700))
 in_order("whole rows of a warp in order", (9, 4096))
 in_order("rows of a block in order", (2, 9101))
