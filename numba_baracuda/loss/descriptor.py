@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem
 from ..core.op import Layout, Op, contiguous
-from ..core.options import Described, check_element, flag, held, number, refusal, whole
+from ..core.options import Described, check_element, flag, number, refusal, representable, whole
 from ..core.policy import tuned
 from ..core.vocabulary import LossKind, LossReduction
 from .chunking import logits_row_stride, pick_chunk_size, rows_of_chunk
@@ -197,7 +197,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         if self.lse_square_scale < 0:
             raise refusal(op.name, "lse_square_scale", self.lse_square_scale, "a number of 0 or more")
         for name in ("lse_square_scale", "logit_scale"):
-            held(op.name, name, getattr(self, name), self.accumulator, "a number")
+            representable(op.name, name, getattr(self, name), self.accumulator, "a number")
         most = BY_NAME[self.accumulator].limits[1]
         if self.softcap is not None and not 1 / most <= self.softcap <= most:
             wants = f"a number above 0 that {self.accumulator} holds and whose inverse it holds: {1 / most:.2g} to {most:.2g}"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import MAX_RANK, Layout, Op, Operand, typical_layouts
-from ..core.options import Described, axis, check_element, flag, held, shape
+from ..core.options import Described, axis, check_element, flag, representable, shape
 from ..core.vocabulary import Named, ScanKind
 
 _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
@@ -117,7 +117,7 @@ class ScanDescriptor(Described):
             got, value = BY_NAME[self.result].numpy_name, BY_NAME[self.element].numpy_name
             raise Unsupported(f"{op.name}: dtype is {got}, wants {wants} for a scan of {value}")
         if self.initial is not None:
-            held(op.name, "initial", self.initial, self.result, "a number or None")
+            representable(op.name, "initial", self.initial, self.result, "a number or None")
         if self.index and (self.kind not in INDEXED_KINDS or self.index not in INDEX_ELEMENTS):
             wants = f"wants one of {', '.join(INDEX_ELEMENTS)}" if self.kind in INDEXED_KINDS else "wants none: its results are not elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")

@@ -13,7 +13,7 @@ from ..core.axes import c_strides
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import Layout, Op, Operand
-from ..core.options import Described, check_element, choice, correction, flag, held, whole
+from ..core.options import Described, check_element, choice, correction, flag, representable, whole
 from ..core.vocabulary import Named
 
 _EXTENTS = ("num_inputs", "embedding_dim", "num_segments")
@@ -154,7 +154,7 @@ class SegmentDescriptor(Described):
             types = f"{self.element} and {self.result_of(op)} tell apart"
             raise Unsupported(f"{op.name}: num_inputs is {self.num_inputs}, wants fewer than {most}, the rows that {types}")
         if self.empty is not None and not (isinstance(self.empty, str) and self.empty == "identity" and not results):
-            held(op.name, "empty", self.empty, self.result_of(op), "a number or None" if results else "a number, 'identity' or None")
+            representable(op.name, "empty", self.empty, self.result_of(op), "a number or None" if results else "a number, 'identity' or None")
 
     def specialise(self, op: Op) -> Op:
         """The op with the dtype of its result, where that is another, and with what an index brings along among its operands."""
