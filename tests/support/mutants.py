@@ -41,6 +41,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/load_transform": (
         "cumprod_backward of short rows", "cumprod_backward of rows*", "logcumsumexp_backward of rows*", "what comes before in rows",
     ),
+    "scan/scattered_store": ("cummax_backward of *rows*",),
     "scan/warp_tile": ("cum* of rows in several tiles", "cum* of peeled *", "cummax_backward of *rows*", "what comes before in rows"),
     "scan/rows": ("cumsum of short rows", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/column_tile": (
@@ -110,13 +111,13 @@ KNOWN: dict[str, dict[str, str]] = {
         "ColumnTile._fold.fold: guard: start + s < extent in if start + s < extent:":
             "elements behind the end would be folded again, and nothing comes after them",
     },
-    "scan/warp_tile": {
-        "WarpTile._store_scattered.store: guard: k < bounds[1] in won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)":
+    "scan/scattered_store": {
+        "scattered_store_of.store: guard: k < bounds[1] in won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)":
             "behind the end lie elements of the row again, none of which wins against the greatest of all",
         **{
-            f"WarpTile._store_scattered.store: guard: {link} in "
+            f"scattered_store_of.store: guard: {link} in "
             "if not winners_rare or (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):":
-                "an access that could be left out would be gone through element by element, and none of them wins"
+                "a vector that could be left out would be searched element by element, and none of them wins"
             for link in ("bounds[0] > index", "bounds[1] <= index + vector")
         },
     },
