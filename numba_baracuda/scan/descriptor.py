@@ -18,7 +18,7 @@ _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
 BEGINNING = {
     ScanKind.CUMSUM: 0.0, ScanKind.CUMPROD: 1.0, ScanKind.CUMMAX: -math.inf, ScanKind.CUMMIN: math.inf, ScanKind.LOG_CUMSUM_EXP: -math.inf,
 }  # fmt: skip
-#: kinds whose results are elements, which have indices; dtypes of indices, and of sums and products of integers
+#: kinds whose results are elements, which have indices; and the dtypes of indices, and of sums and products of integers
 INDEXED_KINDS, INDEX_ELEMENTS = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
 INDICES = Operand("indices", ("input_shape",), index=True, output=True)
 #: kinds whose results of integers and truth values may be wider, and the dtypes of these results by element, the first by default
@@ -41,9 +41,9 @@ def results_of(kind: Any, value: str) -> tuple[str, ...]:
 class ScanDescriptor(Described):
     """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it runs, with ``reverse`` from its end.
 
-    ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, "i64" or "i32", cummax and
-    cummin have a second result, ``indices`` [the input's shape]. ``result`` is the dtype of the result where there is a choice: cumsum and cumprod of
-    integers and truth values have int64 by default, and of int32 and bool may have int32.
+    ``exclusive`` leaves each element out of its own result; ``initial`` is the value before the first element. With ``index``, "i64" or "i32", cummax
+    and cummin have a second result, ``indices`` [the input's shape]. ``result`` is the dtype of the result where there is a choice: cumsum and
+    cumprod of integers and truth values have int64 by default, and of int32 and bool may have int32.
     """
 
     kind: ScanKind | str | int
