@@ -1,1 +1,1 @@
-"""Measurements: they print and write figures, and judge nothing."""
+"""Measurements: they print and write figures, and set no limits."""

@@ -1,4 +1,4 @@
-"""What JAX, CuPy and a plain kernel offer."""
+"""Peers of JAX and CuPy, and a plain kernel."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _jax_reductions(jax: Any) -> Iterator[Peer]:
 
 
 def _jax_scans(jax: Any) -> Iterator[Peer]:
-    """A gradient is what ``vjp`` makes of a forward pass that is over when the clock starts."""
+    """Scans and their gradients by ``vjp``, whose forward pass ends before the clock starts."""
     names = {kind: kind for kind in ("cumsum", "cumprod", "cummax", "cummin")} | {"logcumsumexp": "cumlogsumexp"}
     for (kind, name), axis, reverse in itertools.product(names.items(), range(3), (False, True)):
         scan = functools.partial(getattr(jax.lax, name), axis=axis, reverse=reverse)
@@ -51,7 +51,7 @@ def _jax_scans(jax: Any) -> Iterator[Peer]:
 
 
 def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
-    """For ids in order, or in any. The number of segments must be known when a function is compiled, so it comes as the length of an array."""
+    """Peers for sorted ids, or for ids in any order. JAX needs the number of segments when it compiles, so it is the length of an array."""
     jnp = jax.numpy
 
     def fold(kind: str) -> Callable[..., Any]:
@@ -189,6 +189,6 @@ def _cupy_scans(xp: Any) -> Iterator[Peer]:
 
 
 def kernel_peers(xp: Any) -> Iterator[Peer]:
-    """``benchmarks/rescan.py``: its work is the square of the rows."""
+    """``benchmarks/rescan.py``, whose work grows with the square of the rows."""
     given: Callable[[Given], tuple[Any, ...]] = lambda t: (t.d_output, t.input, t.segment_ids, t.d_input)  # noqa: E731
     yield Peer("rescan", "unsorted_segment_max_backward", given, rescan.launcher(xp), lambda case: nbytes(case) < 1e8)

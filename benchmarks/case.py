@@ -12,7 +12,7 @@ from numba_baracuda.core.dtypes import BY_NAME
 from .checks import Truth
 
 Arrays = dict[str, Any]
-#: from one set of operands to the call that is timed, which puts an output that it makes among them
+#: operands -> the call that is timed, which adds an output that it makes to the operands
 Bind = Callable[[Arrays], Callable[[], None]]
 
 
@@ -42,11 +42,11 @@ class Case(Protocol):
 
     @property
     def element(self) -> str:
-        """Of the values."""
+        """Short name of the dtype of the values."""
 
     @property
     def segments(self) -> int:
-        """How many there are; 0 for what knows none."""
+        """The number of segments; 0 for ops without segments."""
 
     @property
     def indexed(self) -> bool:
@@ -58,7 +58,7 @@ class Case(Protocol):
 
     @property
     def moved(self) -> dict[str, Spec]:
-        """What must be read or written, each once."""
+        """The operands that must be read or written, each once."""
 
     def tiny(self) -> Case:
         """The same case small enough for the emulator."""
@@ -67,19 +67,19 @@ class Case(Protocol):
         """The operands, the same ones every time; outputs are not initialised."""
 
     def truth(self, xp: Any, operands: Mapping[str, Any]) -> Truth:
-        """What is right, the output among the operands for its shape only."""
+        """The truth; of the output only the shape is used."""
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
-        """Who runs it, by name, and how: through the public API, with ``out=`` and ``workspace=`` given."""
+        """The kernel's name, and the function that makes the timed call: by the public API, with ``out=`` and ``workspace=``."""
 
 
 def nbytes(case: Case) -> int:
-    """What a case must move."""
+    """Bytes that a case must read or write."""
     return sum(spec.nbytes for spec in case.moved.values())
 
 
 def output_of(case: Case) -> str:
-    """The name of what it computes."""
+    """The name of the output."""
     return next(name for name, spec in case.specs.items() if spec.output)
 
 

@@ -1,6 +1,6 @@
-"""What is measured: tables of cases, a family each.
+"""The cases that are measured: a table for each family.
 
-A family is a function in ``FAMILIES`` that yields cases; whatever meets :class:`~benchmarks.case.Case` is checked, timed and compared alike.
+A family is a function in ``FAMILIES`` that yields cases; every :class:`~benchmarks.case.Case` is checked, timed and compared alike.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ NARROW: Extents = ("uniform", 20 * MILLION, 16, MILLION)
 SINGLE: Extents = ("uniform", 100 * MILLION, 1, MILLION)
 UNIFORM = (WIDE, NARROW, SINGLE)
 EVERY = (WIDE, ZIPF, NARROW, SINGLE)
-HALF: Extents = ("uniform", 2 * MILLION, 64, 100_000)  #: of the columns, for elements twice as wide
+HALF: Extents = ("uniform", 2 * MILLION, 64, 100_000)  #: half of the columns, for elements twice as wide
 #: one segment, one for each row, every second one empty
 EDGES: tuple[Extents, ...] = (("uniform", 2 * MILLION, 128, 1), ("each", MILLION, 128, MILLION), ("even", 2 * MILLION, 128, 200_000))
 _CELLS = 1 << 28
 ODD: tuple[Extents, ...] = tuple(("uniform", _CELLS // columns, columns, _CELLS // columns // 20) for columns in (37, 100, 257))
-#: a few numbers for each of many nodes, as attention over the edges of a graph has them
+#: a few numbers for each of many nodes, as in attention over the edges of a graph
 HEADS_4: Extents = ("uniform", 20 * MILLION, 4, MILLION)
 HEADS_8: Extents = ("uniform", 20 * MILLION, 8, MILLION)
 FEW_SINGLE: Extents = ("uniform", 100 * MILLION, 1, 64)
@@ -68,7 +68,7 @@ def sorted_cases() -> Iterator[Case]:
 
 
 def unsorted_cases() -> Iterator[Case]:
-    """Folds over ids in any order: in one go, in an order that varies, by one variant, and with an index that is ready."""
+    """Folds over ids in any order: in one call, with ``deterministic=False``, by one variant, and with an index that exists."""
     op = "unsorted_segment_{}"
     yield from _rows(op, KINDS, EVERY)
     yield from _rows(op, ["sum"], [WIDE], element="i32")
@@ -82,7 +82,7 @@ def unsorted_cases() -> Iterator[Case]:
 
 
 def gradient_cases() -> Iterator[Case]:
-    """Backward ops; the small one has a peer that looks at all rows for every element."""
+    """Backward ops; the small one has a peer that reads all rows for every element."""
     op = "segment_{}_backward"
     yield from _rows(op, KINDS, UNIFORM)
     yield from _rows(op, ["softmax", "log_softmax"], [HEADS_8])
@@ -91,7 +91,7 @@ def gradient_cases() -> Iterator[Case]:
     yield from _rows(f"unsorted_{op}", KINDS, [WIDE, NARROW], indexed=True)
 
 
-#: shapes, and the axes that go: rows as long as columns, columns in the middle, few long rows, many short ones, odd ones
+#: shapes, and the reduced axes: rows as long as columns, columns in the middle, few long rows, many short ones, odd ones
 SQUARE: tuple[Axes, ...] = (((16384, 16384), (1,)), ((16384, 16384), (0,)))
 AXES: tuple[Axes, ...] = (
     *SQUARE, ((64, 8192, 512), (1,)), ((4, 1 << 26), (1,)), ((1 << 20, 256), (1,)), ((1 << 24, 16), (1,)), ((1 << 26, 4), (1,)),
@@ -125,7 +125,7 @@ TALL: tuple[Along, ...] = (((1 << 22, 24), 0), ((1 << 25, 3), 0))
 SCANS: tuple[Along, ...] = (
     ROWS, ((1 << 20, 256), 1), ((32, 2048, 4096), 2), COLUMNS, ((64, 8192, 512), 1), ((32, 2048, 4096), 1), *ENDLESS, *TALL,
 )  # fmt: skip
-#: counts of which CSR wants offsets
+#: counts, of which CSR offsets are the cumulative sums
 OFFSETS: Along = (((1 << 27) + 3,), 0)
 #: what is scanned in other elements than float32, forward and backward
 _HALVES = (ROWS, COLUMNS, ENDLESS[0])
@@ -135,7 +135,7 @@ BACKWARD: dict[str, tuple[Along, ...]] = {"bf16": (ROWS, COLUMNS)}
 
 
 def scan_cases() -> Iterator[Case]:
-    """Scans along an axis, and their gradients; endless rows once more where a variant gives other bits in every run."""
+    """Scans along an axis, and their gradients; very long rows also with ``deterministic=False``."""
     for name, op in OPS.items():
         if op.family != "scan":
             continue
@@ -155,7 +155,7 @@ def scan_cases() -> Iterator[Case]:
 
 
 def monoid_cases() -> Iterator[Case]:
-    """Folds by monoids of a caller's, beside the built-in ops of the same bytes."""
+    """Folds by users' monoids, to compare with the built-in ops of the same bytes."""
     for op in ("segment_sum", "segment_max", "segment_var", "unsorted_segment_sum"):
         yield MonoidCase(SegmentCase(op, *WIDE))
     for op in ("reduce_sum", "reduce_var"):
@@ -181,6 +181,6 @@ FAMILIES = (sorted_cases, unsorted_cases, gradient_cases, reduce_cases, scan_cas
 
 
 def matching(op: str = "*", case: str = "*") -> list[Case]:
-    """The cases whose op and id match two patterns of the shell."""
+    """The cases whose op and id match two shell patterns."""
     every = (each for family in FAMILIES for each in family())
     return [each for each in every if fnmatch.fnmatchcase(each.op, op) and fnmatch.fnmatchcase(each.id, case)]

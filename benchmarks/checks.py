@@ -1,4 +1,4 @@
-"""What is right: every result in float64 by plain array operations, and how far from it a result may be. ``xp`` is NumPy or CuPy."""
+"""The truth of every result in float64 by plain array operations, and the tolerance. ``xp`` is NumPy or CuPy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SLAB = 1 << 24  #: elements in float64 at a time, to spare memory
 class Truth:
     """``value``, and what a rounding error is measured by: ``scale`` = Σ |terms|, and how many ``terms`` each row folds, or each element.
 
-    Without a scale the value must be met exactly. Conventions differ on rows of no terms, and on the elements of ``free``, which broadcasts against
-    the value: no peer is judged there.
+    Without a scale the value must be met exactly. Conventions differ on rows without terms, and on the elements of ``free``, which broadcasts against
+    the value: peers are not checked there.
     """
 
     value: Any
@@ -37,12 +37,12 @@ def slabs(array: Any) -> list[slice]:
 
 
 def column(each: Any, like: Any) -> Any:
-    """One number a row, so that it broadcasts against ``like``."""
+    """One number for each row, in a shape that broadcasts against ``like``."""
     return each.reshape(-1, *[1] * (like.ndim - 1))
 
 
 def spread(xp: Any, each: Any, like: Any) -> Any:
-    """One number for all, one a row, or one an element, in the shape of ``like`` and in no more memory."""
+    """One number for all, for each row or for each element, as a view in the shape of ``like``."""
     return xp.broadcast_to(column(each, like) if each.ndim == 1 else each, like.shape)
 
 
@@ -54,9 +54,9 @@ def row_sum(xp: Any, operands: Mapping[str, Any]) -> Truth:
 
 
 def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str:
-    """What is wrong with a result, or nothing: the tolerance is :meth:`~numba_baracuda.core.dtypes.Element.tolerance`·Σ |terms|, or a subnormal step.
+    """What is wrong with a result, or "": the tolerance is :meth:`~numba_baracuda.core.dtypes.Element.tolerance`·Σ |terms|, or a subnormal step.
 
-    ``conventions``: whether it is judged where only a convention says what is right.
+    ``conventions``: whether elements are checked that depend on a convention.
     """
     if got.shape != wanted.value.shape:
         return f"is of shape {got.shape}, wants {wanted.value.shape}"

@@ -42,7 +42,7 @@ print(json.dumps({"import numba_baracuda": imported - context, "first call": cal
 
 
 def microseconds(call: Callable[[], Any], wait: Callable[[], Any], calls: int = 60, rounds: int = 80) -> float:
-    """Host time of one call: the least mean of a round of calls, few enough that the queue never makes the host wait."""
+    """Microseconds of host time for one call: the least mean of a round of calls, few enough that the host never waits for the queue."""
     best = float("inf")
     for _ in range(rounds):
         wait()
@@ -92,7 +92,7 @@ def figures() -> dict[str, float]:
 
 
 def by_shape() -> list[tuple[str, float, str]]:
-    """Calls of functions by shape, on arrays of each framework, and what the frameworks have themselves."""
+    """Calls of functions by shape on arrays of each framework, and calls of the framework's own functions."""
     import cupy as cp
     import numba.cuda
     import torch
@@ -119,7 +119,7 @@ def by_shape() -> list[tuple[str, float, str]]:
 
 
 def first_call() -> dict[str, float]:
-    """Milliseconds in a new process; the cache is warm because a process before it has made the same call."""
+    """Milliseconds in a new process, with a cache that another process has filled by the same call."""
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", _FIRST], capture_output=True, text=True, check=True)
     return {name: value * 1e3 for name, value in json.loads(done.stdout).items()}

@@ -1,6 +1,6 @@
-"""What calls of functions cost the host: of a shape met before, with ``out=``, of a new shape every time, and bound; beside PyTorch's and CuPy's own.
+"""Host time of calls: with a known shape, with ``out=``, with a new shape every time, and bound; and of functions of PyTorch and CuPy.
 
-Shapes are drawn at random: rows of ``COLUMNS`` columns in segments. Arrays are leading rows of a few that are as large as the largest shape.
+Shapes are drawn at random: rows of ``COLUMNS`` columns in segments. Arrays are the leading rows of a few arrays of the largest shape.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from numba_baracuda.runtime import cache
 Shape = tuple[int, int]  #: rows and segments
 COLUMNS = 64
 ROWS, SEGMENTS = (20_000, 200_000), (200, 5_000)
-BURST = 40  #: calls after which the host waits for the device, so that the queue never makes it wait
+BURST = 40  #: calls after which the host waits for the device, so that the queue never fills
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Operands of an op, and its output, each cut to rows (``n``), segments (``s``) or one row (``1``); extents that are ``given`` beside them."""
+    """Operands of an op, and its output, each cut to rows (``n``), segments (``s``) or one row (``1``); and the ``given`` extents."""
 
     operands: tuple[tuple[str, str], ...]
     output: str
@@ -50,7 +50,7 @@ PROBLEMS: dict[str, Problem] = {
 
 @dataclass(frozen=True)
 class Arrays:
-    """The largest arrays, of one framework, and how to wait for its device."""
+    """The largest arrays of one framework, and the function that waits for its device."""
 
     input: Any
     results: Any
@@ -67,7 +67,7 @@ class Arrays:
 
 
 def shapes(count: int, rows: Shape = ROWS, segments: Shape = SEGMENTS, seed: int = 0) -> list[Shape]:
-    """Any number of rows and segments is as likely as any other."""
+    """Shapes with uniformly drawn numbers of rows and segments."""
     draw = random.Random(seed)
     return [(draw.randint(*rows), draw.randint(*segments)) for _ in range(count)]
 
@@ -86,7 +86,7 @@ def spans(calls: Sequence[Callable[[], Any]], wait: Callable[[], Any]) -> list[f
 
 
 def figures(arrays: Arrays, seen: Shape, new: Sequence[Shape], warm: int, repeats: int = 400) -> Iterator[tuple[str, float, str]]:
-    """What, how much and its unit: of each op medians for a shape ``seen``, and of ``new`` ones behind the first ``warm``."""
+    """Name, number and unit of each figure: for each op medians for a shape ``seen``, and for ``new`` shapes after the first ``warm``."""
     for op in PROBLEMS:
         for what, out in (("seen shape", False), ("seen shape with out=", True)):
             yield f"{op}, {what}", statistics.median(spans([arrays.call(op, seen, out)] * repeats, arrays.wait)[BURST:]), "us"
@@ -99,7 +99,7 @@ def figures(arrays: Arrays, seen: Shape, new: Sequence[Shape], warm: int, repeat
 
 
 def nearest(xp: Any, arrays: Arrays, seen: Shape, repeats: int = 400) -> Iterator[tuple[str, float, str]]:
-    """The functions of PyTorch or CuPy that come nearest, with and without an output that is given."""
+    """Figures of the most similar functions of PyTorch or CuPy, with and without ``out=``."""
     rows, segments = seen
     x, ids = arrays.input[:rows], arrays.ids[:rows]
     calls = {"sum": lambda: x.sum(0), "cumsum": lambda: x.cumsum(0)}
@@ -114,12 +114,12 @@ def nearest(xp: Any, arrays: Arrays, seen: Shape, repeats: int = 400) -> Iterato
 
 
 def resident() -> int:
-    """Bytes of memory that the process has."""
+    """Resident bytes of the process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def growth(arrays: Arrays, op: str, new: Sequence[Shape], settled: int) -> tuple[str, float, str]:
-    """How much memory all of the shapes take beyond the first ``settled``."""
+    """The memory that all shapes after the first ``settled`` take."""
     spans([arrays.call(op, shape) for shape in new[:settled]], arrays.wait)
     before = resident()
     spans([arrays.call(op, shape) for shape in new[settled:]], arrays.wait)

@@ -1,4 +1,4 @@
-"""Linear layers whose cross entropy is raced, what is right in float64, and how far from it a result may be. ``xp`` is NumPy or CuPy."""
+"""Linear layers whose cross-entropy is timed, the truth in float64, and the tolerance. ``xp`` is NumPy or CuPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SLAB = 1 << 27  #: logits in float64 at a time
 class LossCase:
     """``bt`` rows of ``h`` numbers, ``v`` classes, bfloat16: the loss and both gradients.
 
-    ``gib`` is how many bytes stand for a GiB of logits.
+    ``gib`` is the number of bytes that counts as a GiB of logits.
     """
 
     name: str
@@ -40,7 +40,7 @@ class LossCase:
 
     @property
     def flops(self) -> int:
-        """Of the three products, without which nobody does."""
+        """Operations of the three matrix products, which every contestant needs."""
         return 6 * self.bt * self.h * self.v
 
     @property
@@ -48,7 +48,7 @@ class LossCase:
         return ITEM * self.h * (self.bt + self.v)
 
     def tiny(self) -> LossCase:
-        """The same with few numbers, which need several chunks where there is a limit, and with as many classes beside whole multiples."""
+        """The same case with few rows, which still need several chunks under a limit, and few classes with the same remainder."""
         bt, v = max(8, self.bt // 512), Chunks.row_elements + self.v % Chunks.row_elements
         return replace(self, bt=bt, h=16, v=v, gib=logits_row_stride(v) * ITEM * bt // 4)
 
@@ -56,7 +56,7 @@ class LossCase:
         return FusedLinearCrossEntropyDescriptor(self.bt, self.h, self.v, "bf16", chunk=chunk)
 
     def chunks(self) -> dict[int, list[str]]:
-        """Rows of logits to hold at a time, and what asks for so many."""
+        """Rows of logits at a time -> the options that lead to so many."""
         found: dict[int, list[str]] = {}
         for name in ("auto", "1 GiB", "2 GiB", "lean"):
             budget = self.gib * int(name[0]) if name[0].isdigit() else 0
@@ -83,7 +83,7 @@ def matching(pattern: str = "*") -> list[LossCase]:
 
 @dataclass(frozen=True)
 class Result:
-    """The mean loss and its gradients; float64 where it is what is right."""
+    """The mean loss and its gradients; the truth is in float64."""
 
     loss: float
     grad_input: Any
@@ -92,7 +92,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Errors:
-    """Of the loss, and the greatest of each gradient as a share of its greatest element; every element was compared."""
+    """The error of the loss, and the greatest error of each gradient as a share of its greatest element, over all elements."""
 
     loss: float
     grad_input: float
@@ -100,7 +100,7 @@ class Errors:
 
 
 def truth(xp: Any, x: Any, w: Any, target: Any) -> Result:
-    """All in float64, some rows of logits after the other."""
+    """The truth in float64, in chunks of rows of logits."""
     x, w = wide(xp, x), wide(xp, w)
     loss, grad_input, grad_weight = 0.0, xp.empty_like(x), xp.zeros_like(w)
     rows = max(1, _SLAB // len(w))
@@ -127,7 +127,7 @@ def _half(xp: Any, array: Any) -> Any:
 
 
 def rounded(xp: Any, x: Any, w: Any, target: Any) -> Result:
-    """As frameworks do it, by plain array operations: logits, their gradients and results are bfloat16, what lies between them is wider."""
+    """The frameworks' algorithm by plain array operations: logits, their gradients and results are bfloat16, intermediates are wider."""
     x, w, picked = wide(xp, x), wide(xp, w), (xp.arange(len(x)), target)
     z = _half(xp, x @ w.T)
     z -= z.max(axis=1, keepdims=True)
@@ -141,7 +141,7 @@ def rounded(xp: Any, x: Any, w: Any, target: Any) -> Result:
 
 
 def errors(xp: Any, got: Result, wanted: Result) -> Errors:
-    """How far a result is off; NaN where it holds one."""
+    """The errors of a result; NaN where it has one."""
     return Errors(abs(got.loss - wanted.loss), _worst(xp, got.grad_input, wanted.grad_input), _worst(xp, got.grad_weight, wanted.grad_weight))
 
 
@@ -153,12 +153,12 @@ def _worst(xp: Any, got: Any, wanted: Any) -> float:
     return float(np.max(off)) / scale
 
 
-#: verdicts, and beyond what they are given: times a framework's error of a loss, share of the loss, and times a framework's errors of gradients
+#: verdict, and the errors above which it applies: factor on a framework's error of the loss, share of the loss, and factor on its errors of gradients
 _LIMITS = ((WRONG, 2.0, 1e-3, 8.0), (LESS_EXACT, 1.0, 1e-5, 1.5))
 
 
 def verdict(found: Errors, framework: Errors, loss: float) -> str:
-    """What is to be said of a result with these errors, by those of a framework that computes in bfloat16; ``yes`` if nothing."""
+    """The verdict on a result with these errors, against those of a framework that computes in bfloat16; ``yes`` if it is right."""
     for word, of_loss, near, of_gradient in _LIMITS:
         off = []
         for field, error, reference in zip(fields(Errors), astuple(found), astuple(framework), strict=True):

@@ -1,4 +1,4 @@
-"""Who races: ours, and where there is no GPU one that computes as frameworks do, to compare its errors with."""
+"""The contestants: ours, and without a GPU one with the frameworks' algorithm, to compare errors with."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .results import OURS
 from .timing import Call, Timing
 from .values import cast
 
-#: whose errors in bfloat16 others are compared with, and whose time
+#: the contestant that sets the tolerance of errors in bfloat16, and the one that sets the time
 YARDSTICK, PRODUCTS = "torch eager", "torch, three whole products"
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """``make()`` gives the call that is timed, or raises. A call that computes the loss returns it with both gradients; others tell their work.
+    """``make()`` returns the call that is timed, or raises. A call that computes the loss returns it with both gradients.
 
-    ``flops`` and ``nbytes`` are those of a call, 0 where they are not what it is measured by.
+    ``flops`` and ``nbytes`` are those of a call, 0 where its rate is not reported.
     """
 
     who: str
@@ -36,7 +36,7 @@ class Contestant:
 
 
 class Ground(Protocol):
-    """Where a race is run. ``xp`` computes what is right, from arrays that ``take`` makes of the contestants'."""
+    """The framework and device of a measurement. ``xp`` computes the truth from arrays that ``take`` converts."""
 
     xp: Any
 
@@ -44,20 +44,20 @@ class Ground(Protocol):
         """Input, weight and targets."""
 
     def contestants(self, case: LossCase, x: Any, w: Any, target: Any) -> Iterator[Contestant]:
-        """All of them; only what the case is about is in memory."""
+        """All contestants of a case; only its operands are in memory."""
 
     def take(self, array: Any) -> Any:
         """An array of ``xp``."""
 
     def watched(self, call: Call) -> tuple[Any, int | None]:
-        """What a call returns, and the most bytes that it had in use beyond those before it, if that can be told."""
+        """A call's result, and its peak bytes beyond those before it, where the framework reports them."""
 
     def times(self, calls: Sequence[Call], rounds: int) -> list[Timing | None]:
-        """All calls in turn; None where there is no clock worth reading."""
+        """The timings of all calls, in turn; None without a GPU."""
 
 
 def ours(case: LossCase, x: Any, w: Any, target: Any) -> Iterator[Contestant]:
-    """With every number of rows at a time, new gradients, and the workspace left to the package; and the first of them with sums in float32."""
+    """Ours for every chunk size, with new gradients and without ``workspace=``; and the first of them with sums in float32."""
 
     def contestant(name: str, rows: int, note: str = "", **options: Any) -> Contestant:
         def call() -> Any:

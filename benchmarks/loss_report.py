@@ -1,4 +1,4 @@
-"""Races of losses as text: records for a file, and tables."""
+"""Results of losses as text: records for a file, and tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEFT = ("case", "who", "checked", "best peer")
 
 @dataclass
 class Entry:
-    """A contestant and how it did: times, the most memory beyond what it was given, and how far off it was, each where there is one."""
+    """A contestant and its results: times, peak memory beyond its operands, and errors, each where it was measured."""
 
     contestant: Contestant
     timing: Timing | None = None
@@ -50,7 +50,7 @@ def records(case: LossCase, entries: Sequence[Entry]) -> list[Record]:
 
 
 def _rate(entry: Entry | None) -> float:
-    """Operations or bytes in a microsecond."""
+    """Operations or bytes per microsecond."""
     if entry is None or entry.timing is None:
         return 0.0
     return (entry.contestant.flops or entry.contestant.nbytes) / entry.timing.median

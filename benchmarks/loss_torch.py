@@ -1,4 +1,4 @@
-"""PyTorch's memory, clocks and products, what it makes of the loss, and what libraries for it make of it."""
+"""PyTorch's memory, clocks and products, its loss, and those of libraries for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .timing import Call, Events, Timing
 from .values import BF16
 
 COPY_BYTES = 1 << 30
-SIDE = 8192  #: of the square product whose rate is the card's
+SIDE = 8192  #: side of the square product whose rate counts as the card's
 
 
 def _liger() -> Callable[..., Any]:
@@ -32,7 +32,7 @@ def _cce() -> Callable[..., Any]:
 
 
 class Torch:
-    """The GPU by PyTorch, whose allocator gives memory to everybody, on its default stream, which is CuPy's as well."""
+    """The GPU by PyTorch: all contestants use its allocator and its default stream, which is CuPy's as well."""
 
     def __init__(self, compiled: bool) -> None:
         cupy: Any = importlib.import_module("cupy")
@@ -67,7 +67,7 @@ class Torch:
         return functional.cross_entropy(functional.linear(x, w), target)
 
     def _autograd(self, function: Callable[..., Any], x: Any, w: Any, target: Any) -> Call:
-        """A loss and what autograd makes of it."""
+        """A loss with its gradients by autograd."""
         leaves = [each.detach().requires_grad_() for each in (x, w)]
 
         def call() -> Any:
@@ -77,7 +77,7 @@ class Torch:
         return call
 
     def _products(self, x: Any, w: Any) -> Call:
-        """The three products and nothing else, logits standing for their own gradient."""
+        """The three products and nothing else; the logits serve as their gradient."""
         torch, logits = self._torch, self._torch.empty(len(x), len(w), dtype=x.dtype, device=x.device)
         grad_input, grad_weight = torch.empty_like(x), torch.empty_like(w)
 
@@ -89,7 +89,7 @@ class Torch:
         return call
 
     def _rows(self, case: LossCase, x: Any, w: Any, target: Any) -> Contestant:
-        """The kernel between the products, on the first chunk of logits; each time on what it left there, which costs it the same.
+        """The kernel between the products, on the first chunk of logits, which it overwrites; its time does not depend on the values.
 
         Bytes: a row's logits read once, read again but for the elements that stay in shared memory, and written.
         """

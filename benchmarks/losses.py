@@ -1,8 +1,8 @@
 """The fused linear cross-entropy against frameworks: ``python -m benchmarks.losses``, on a machine with a GPU, CuPy and PyTorch.
 
-Loss and both gradients of a linear layer in bfloat16. All contestants of a case take turns, each of them long enough for the clocks that its own work
-leaves a card that is at its limit of power. Every element of every result is compared with float64. Less exact is a result that is off by more than
-PyTorch's own loss in bfloat16 is, or than 1.5 times its gradients; wrong is one beyond 2 and 8 times.
+Loss and both gradients of a linear layer in bfloat16. The contestants of a case run in turn, each long enough that the
+card, at its power limit, settles at the clocks of that work. Every element of every result is compared with float64. A result is less exact if its
+errors exceed those of PyTorch's loss in bfloat16, or 1.5 times those of its gradients, and wrong beyond 2 and 8 times.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .run import message, no_gpu
 from .timing import Call
 
 FAILED = "FAILED"
-SLOW_START = 1.0  #: seconds of a first call beyond which the note tells them
+SLOW_START = 1.0  #: seconds; the note of a contestant has the time of a longer first call
 
 
 def prepare(ground: Ground, contestant: Contestant, wanted: Result) -> tuple[Entry, Call | None]:
-    """Runs it twice, the second time watched; no call where it failed, and how."""
+    """Runs a contestant twice, the second time with its memory measured; no call where it failed, and the error in the note."""
     entry = Entry(contestant)
     try:
         start = time.perf_counter()
@@ -38,7 +38,7 @@ def prepare(ground: Ground, contestant: Contestant, wanted: Result) -> tuple[Ent
         got, peak = ground.watched(call)
         seconds = time.perf_counter() - start
         if seconds > SLOW_START:
-            entry.note = f"{seconds:.1f} s to make ready"
+            entry.note = f"{seconds:.1f} s to prepare"
         if contestant.loss:
             entry.peak = peak
             loss, grad_input, grad_weight = got
@@ -50,7 +50,7 @@ def prepare(ground: Ground, contestant: Contestant, wanted: Result) -> tuple[Ent
 
 
 def judge(entries: Sequence[Entry], loss: float) -> None:
-    """Says of each whether it is right, by the errors of the yardstick, where there is one."""
+    """Sets the verdict of each entry, by the errors of the yardstick if there is one."""
     yardstick = next((entry.errors for entry in entries if entry.contestant.who == YARDSTICK), None)
     for entry in entries:
         if entry.errors:
@@ -58,7 +58,7 @@ def judge(entries: Sequence[Entry], loss: float) -> None:
 
 
 def race(case: LossCase, ground: Ground, rounds: int) -> list[Entry]:
-    """All contestants of a case, first one by one and then in turns; one of ours that is wrong is not timed."""
+    """All contestants of a case, checked one by one and then timed in turn; one of ours that is wrong is not timed."""
     x, w, target = ground.operands(case)
     wanted = truth(ground.xp, *map(ground.take, (x, w, target)))
     found = []
@@ -74,7 +74,7 @@ def race(case: LossCase, ground: Ground, rounds: int) -> list[Entry]:
 
 
 def run(cases: Sequence[LossCase], ground: Ground, rounds: int, screen: Console, path: Path | None) -> int:
-    """Races the cases, prints each as it is done, and keeps the file up to date so that an interrupted run leaves what it has."""
+    """Measures the cases, prints each when it is done, and keeps the file up to date so that an interrupted run leaves what it has."""
     header, found, failed = results.stamp(), list[Record](), list[str]()
     header["rounds"] = str(rounds)
     screen.print("\n".join(f"{key}: {value}" for key, value in header.items()), markup=False)

@@ -22,7 +22,7 @@ def _pooled(a: Any, b: Any) -> Any:
     return count, a[1] + apart * share, a[2] + b[2] + apart * apart * a[0] * share
 
 
-#: what built-in ops compute, by the end of their names
+#: the functions of built-in ops, by the end of their names
 MONOIDS = {
     "sum": nb.Monoid("total", (0,), lambda a, b: a + b, commutes=True),
     "max": nb.Monoid("greatest", (float("-inf"),), lambda a, b: max(a, b), commutes=True),

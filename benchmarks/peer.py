@@ -1,4 +1,4 @@
-"""What a peer is: a function of another library for an op, and the arrays that it is given."""
+"""A peer is a function of another library for an op, with its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numba_baracuda.core.dtypes import element
 from .case import Case
 from .values import cast
 
-#: folds that are measured with the order of the ids ready
+#: folds that are measured with the sorting permutation given
 INDEXED = ("sum", "max")
 
 
@@ -48,7 +48,7 @@ class Given:
 
     @property
     def counts(self) -> Any:
-        """Rows of each segment, at least 1, as values and laid out to divide them."""
+        """Rows of each segment, at least 1, in the dtype of the values and a shape that divides them."""
         values = next(iter(self._operands.values()))
         counts = self._xp.maximum(self._lengths, 1).astype(self._xp.float64).reshape(-1, *[1] * (values.ndim - 1))
         return self._share(cast(self._xp, counts, element(values.dtype).name))
@@ -67,7 +67,7 @@ class Given:
         return self._share(self._ids[self._order])
 
     def extreme(self, which: str) -> Any:
-        """What the forward op gave."""
+        """The result of the forward op."""
         dy, x = self._operands["d_output"], self._operands["input"]
         found = self._xp.full(dy.shape, -self._xp.inf if which == "max" else self._xp.inf, x.dtype)
         getattr(self._xp, f"{which}imum").at(found, self._ids, x)
@@ -87,28 +87,28 @@ def floats(case: Case) -> bool:
 
 
 def one_go(case: Case) -> bool:
-    """Floats whose ids are yet to be sorted."""
+    """Whether elements are floats and ids are not sorted."""
     return floats(case) and not case.indexed
 
 
 def packed(case: Case) -> bool:
-    """Arrays without gaps, which are the only ones that JAX takes from others."""
+    """Whether arrays are contiguous: JAX imports no others."""
     return getattr(case, "lies", "") != "every_second_row"
 
 
 def along(axis: int, reverse: bool = False) -> Callable[[Case], bool]:
-    """Scans along one axis in one direction, both of which a compiler must know beforehand."""
+    """Whether a scan is along this axis in this direction, which a peer fixes at compile time."""
     return lambda case: (getattr(case, "axis", None), getattr(case, "reverse", None)) == (axis, reverse)
 
 
 def native(case: Case) -> bool:
-    """Elements that CuPy adds in place."""
+    """Whether CuPy has atomic additions for the element type."""
     return case.element != "bf16"
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One way to compute an op; ``ops`` is a pattern of the shell, ``fits`` says for which cases of these ops."""
+    """One way to compute an op; ``ops`` is a shell pattern, ``fits`` selects cases of these ops."""
 
     name: str
     ops: str
@@ -118,5 +118,5 @@ class Peer:
 
 
 def extreme_given(which: str) -> Callable[[Given], tuple[Any, ...]]:
-    """For the gradient of a maximum or a minimum, which other libraries take from what the forward op gave."""
+    """The arguments for the gradient of a maximum or a minimum, which other libraries take from the result of the forward op."""
     return lambda t: (t.d_output, t.input, t.segment_ids, t.extreme(which))

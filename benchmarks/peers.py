@@ -1,8 +1,8 @@
-"""Frameworks at hand, and how arrays go to them, calls are made ready and time is taken.
+"""The frameworks that can be imported, and how each converts arrays, prepares calls and times them.
 
 A peer's ``given`` picks its arguments from the operands, shared with the framework without a copy where it can. What it derives from the ids (counts,
 lengths, 64-bit ids, the permutation where ours has it too) is ready before the clock starts. ``run`` does the work on whatever ``given`` returned.
-JAX's stream is out of reach of events, so its calls are timed on the host's clock, several at a time.
+CUDA events cannot be recorded on JAX's stream, so its calls are timed on the host's clock, several at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEFAULT = ("torch", "jax", "cupy", "numba")
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework at hand: its peers, what makes an array its own and a result an array of ``xp`` again, and what compiles a call."""
+    """A framework: its peers, and the functions that convert arrays to and from ``xp`` and compile a call."""
 
     name: str
     peers: tuple[Peer, ...]
@@ -54,7 +54,7 @@ class Framework:
 
 
 def load(name: str, xp: Any) -> Framework:
-    """A framework by name; raises what its import raises. bfloat16 goes to and fro as int16, which every version of all of them exchanges."""
+    """A framework by name; raises what its import raises. bfloat16 is exchanged as int16, which every version supports."""
     if name in ("cupy", "numba"):
         made = cupy_peers(xp) if name == "cupy" else kernel_peers(xp)
         return Framework(name, tuple(made), lambda array: array, lambda got: got)
@@ -87,7 +87,7 @@ def _jax(xp: Any) -> Framework:
 
 
 def release(xp: Any) -> None:
-    """Gives memory of what has gone out of use back to the device, whoever pools it, and forgets compiled functions."""
+    """Returns unused memory of all pools to the device, and drops compiled functions."""
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     if "torch._dynamo" in sys.modules:
@@ -96,7 +96,7 @@ def release(xp: Any) -> None:
 
 
 def trim(xp: Any) -> None:
-    """Gives memory of what has gone out of use back to the device, whoever pools it."""
+    """Returns unused memory of all pools to the device."""
     gc.collect()
     if "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
         sys.modules["torch"].cuda.empty_cache()

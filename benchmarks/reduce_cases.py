@@ -1,4 +1,4 @@
-"""A problem of the reduce family: an op with a shape, the axes that go, and a dtype."""
+"""A problem of the reduce family: an op with a shape, the reduced axes, and a dtype."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .checks import Truth
 from .reduce_truths import reduce_truth
 from .values import cast, empty, factors, uniform
 
-#: how x lies: one after the other; one element behind a multiple of 16 bytes; with its axes in reverse; with a row left out behind every row
+#: layouts of x: contiguous; one element after a multiple of 16 bytes; with its axes reversed; with a gap of a row after every row
 LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
     "": lambda xp, x: x,
     "misaligned": lambda xp, x: xp.concatenate([x[:1, :1].reshape(1), x.reshape(-1)])[1:].reshape(x.shape),
@@ -86,7 +86,7 @@ class ReduceCase:
         return reduce_truth(xp, self.op, operands)
 
     def plan(self) -> Plan:
-        """What is run."""
+        """The plan that is measured."""
         return select(self._descriptor)
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:

@@ -12,12 +12,12 @@ Operands = Mapping[str, Any]
 
 
 def axes_of(x: Any, y: Any) -> tuple[int, ...]:
-    """The axes along which y has one element where x has another number; shapes tell, so that a compiler may ask, too."""
+    """The axes along which y has extent 1 and x has not; found by shapes alone, so that compiled functions can use it."""
     return tuple(axis for axis, (extent, kept) in enumerate(zip(x.shape, y.shape, strict=True)) if extent != kept)
 
 
 def _moments(xp: Any, x: Any, axes: tuple[int, ...], n: int) -> tuple[Any, Any, Any]:
-    """Mean, variance of a sample, and what its rounding error is measured by."""
+    """Mean, variance of a sample, and the scale of its rounding error."""
     mean = x.mean(axes, keepdims=True)
     spread = ((x - mean) ** 2).sum(axes, keepdims=True) / (n - 1)
     return mean, spread, spread + (mean**2) / n
@@ -70,7 +70,7 @@ def _backward(xp: Any, kind: str, o: Operands, dx: Any, axes: tuple[int, ...], n
 
 
 def reduce_truth(xp: Any, op: str, operands: Operands) -> Truth:
-    """The truth of an op, its output among the operands for its shape only."""
+    """The truth of an op; of the output only the shape is used."""
     kind = op.removeprefix("reduce_").removesuffix("_backward")
     full, kept = (operands["dx"], operands["dy"]) if "dx" in operands else (operands["x"], operands["y"])
     axes = axes_of(full, kept)

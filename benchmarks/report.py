@@ -1,4 +1,4 @@
-"""Results for the eye: ``python -m benchmarks.report results/*.csv [--plot FILE.png]``. The plot takes matplotlib."""
+"""Tables and a plot of results: ``python -m benchmarks.report results/*.csv [--plot FILE.png]``. The plot needs matplotlib."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = ("who", "median_us", "low_us", "high_us", "gb_s", "share_of_copy", "vs_b
 
 
 def console() -> Console:
-    """One that is as wide as the tables where there is no terminal to fit."""
+    """A console as wide as the terminal, or as the tables where there is none."""
     made = Console(highlight=False)
     return made if made.is_terminal else Console(highlight=False, width=220)
 
@@ -77,7 +77,7 @@ def _title(path: Path, header: Record) -> str:
 
 
 def plot(path: Path, rows: Sequence[Record], title: str) -> None:
-    """Share of the copy rate, ours beside the best peer's."""
+    """A bar chart of shares of the copy rate: ours next to the best peer's."""
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     pyplot: Any = importlib.import_module("matplotlib.pyplot")

@@ -1,4 +1,4 @@
-"""The gradient of a maximum without any preparation: one thread for each element looks at every row of its segment for the first greatest."""
+"""The gradient of a maximum without any preparation: one thread for each element reads all ids and finds the first greatest row of its segment."""
 
 from __future__ import annotations
 

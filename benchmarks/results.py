@@ -1,4 +1,4 @@
-"""What a measurement leaves behind: rows, the machine and versions they hold for, and CSV files of both."""
+"""Results of measurements: rows, the machine and versions that they hold for, and CSV files of both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .timing import Timing
 Record = dict[str, str]
 
 RESULTS = Path(__file__).parent / "results"
-#: names the commit where there is no repository to ask
+#: environment variable with the commit, where there is no repository
 COMMIT = "BENCHMARK_COMMIT"
 OURS = "numba_baracuda"
 RIGHT = "yes"
@@ -68,7 +68,7 @@ def best_peers(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
 
 
 def records(rows: Sequence[Row]) -> list[Record]:
-    """The rows as text; ``vs_best_peer`` is how many times as fast as the best peer."""
+    """The rows as text; ``vs_best_peer`` is the speed-up over the best peer."""
     best, found = best_peers(rows), []
     for row in rows:
         record = {"op": row.op, "case": row.case, "who": row.who, "bytes": str(row.nbytes)}

@@ -1,6 +1,6 @@
-"""A user's own kernel at the speed of memory: the sums of the rows of a float32 matrix, by the device library.
+"""A user's own kernel at memory bandwidth: the sums of the rows of a float32 matrix, by the device library.
 
-A block of 256 threads takes a row. Each thread has four 16-byte loads in flight and keeps four partial sums; the block joins them by
+A block of 256 threads takes a row. Each thread has four 16-byte loads in flight and four partial sums; the block combines them by
 ``block_reduce``. Bytes: 4 · rows · columns read, 4 · rows written.
 """
 

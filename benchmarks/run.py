@@ -29,12 +29,12 @@ from .values import duplicate, poison
 
 COPY_BYTES = 1 << 30
 TOO_SLOW = 1.0  #: seconds that a call of a peer may take and still be timed
-SLOW = 0.05  #: seconds of a call of a peer beyond which one call tells its time, by the host's clock
+SLOW = 0.05  #: seconds; a slower call of a peer is timed once, by the host's clock
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What cases are run with."""
+    """The settings of a run."""
 
     xp: Any
     events: Events
@@ -44,7 +44,7 @@ class Bench:
 
 
 def verify(xp: Any, case: Case, operands: Arrays, call: Callable[[], Any], wanted: Truth) -> str:
-    """What is wrong with the second of two runs, which finds the workspace as the first left it; nothing if it is right."""
+    """What is wrong with the second of two runs, whose workspace has values of the first; "" if it is right."""
     output = output_of(case)
     poison(operands[output])
     call()
@@ -53,12 +53,12 @@ def verify(xp: Any, case: Case, operands: Arrays, call: Callable[[], Any], wante
 
 
 def message(error: Exception) -> str:
-    """An error in a line."""
+    """An error as one line."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
 
 
 def run_case(case: Case, bench: Bench) -> list[Row]:
-    """Ours first, then every peer; nothing but ours if it is wrong."""
+    """Rows for ours and then for every peer; only ours if it is wrong."""
     xp, size = bench.xp, nbytes(case)
     name = OURS
     try:
@@ -73,12 +73,12 @@ def run_case(case: Case, bench: Bench) -> list[Row]:
         wrong = next(filter(None, (verify(xp, case, operands, call, wanted) for operands, call in zip(sets, calls, strict=True))), "")
         timing = None if wrong else bench.events(calls, bench.repeats)
         wrong = wrong or next(filter(None, (complaint(xp, operands[output_of(case)], wanted) for operands in sets)), "")
-    except Exception as error:  # of a compiler, of the driver, for want of memory: the other cases go on
+    except Exception as error:  # from a compiler, the driver or an allocator: other cases still run
         return [Row(case.op, case.id, name, size, None, f"FAILED: {message(error)}")]
     if wrong:
         return [Row(case.op, case.id, name, size, None, f"WRONG: {wrong}")]
     rows = [Row(case.op, case.id, name, size, timing)]
-    peers.release(xp)  # what the truth took, which is out of reach of the frameworks
+    peers.release(xp)  # memory of the truth, which frameworks cannot use
     for framework in bench.frameworks:
         for peer in framework.of(case):
             rows.append(_run_peer(case, bench, framework, peer, sets, wanted))
@@ -86,7 +86,7 @@ def run_case(case: Case, bench: Bench) -> list[Row]:
 
 
 def _run_peer(case: Case, bench: Bench, framework: peers.Framework, peer: Peer, sets: list[Arrays], wanted: Truth) -> Row:
-    """A peer that is wrong is timed all the same, a slow one once, one that takes seconds not at all; one that fails says how."""
+    """The row of a peer. A wrong peer is timed as well, a slow one once, and one that takes seconds not at all; an error is in the row."""
     xp = bench.xp
     who, size = f"{framework.name} {peer.name}", nbytes(case)
     try:
@@ -98,7 +98,7 @@ def _run_peer(case: Case, bench: Bench, framework: peers.Framework, peer: Peer, 
             return Row(case.op, case.id, who, size, None, f"too slow: {seconds:.1f} s a call")
         once = seconds > SLOW
         timing = Timing((1e6 * seconds,)) if once else framework.time(bench.events, calls, bench.repeats)
-    except Exception as error:  # whatever a framework raises
+    except Exception as error:  # frameworks raise anything
         return Row(case.op, case.id, who, size, None, f"failed: {message(error)}")
     return Row(case.op, case.id, who, size, timing, f"WRONG: {wrong}" if wrong else RIGHT, "one call, host clock" if once else framework.note)
 
@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def no_gpu(program: str) -> bool:
-    """Says so where there is nothing to measure on."""
+    """Whether there is no GPU to measure on; prints a message."""
     if arrays.emulating():
         print(f"{program}: no CUDA device to measure on, or NUMBA_BARACUDA_EMULATE is set; times hold only on a GPU")
     return arrays.emulating()
@@ -200,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in arguments.against:
         try:
             frameworks.append(peers.load(name, cupy))
-        except Exception as error:  # missing, or broken in a way of its own
+        except Exception as error:  # missing or broken
             screen.print(f"{name}: not available ({message(error)})", markup=False)
     bench = Bench(cupy, Events(cupy), tuple(frameworks), arguments.repeats, driver.l2_bytes())
     return run(cases, bench, screen, path)

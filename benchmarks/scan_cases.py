@@ -55,7 +55,7 @@ class ScanCase:
         return self.specs
 
     def tiny(self) -> ScanCase:
-        """With the remainder of the scanned extent by 8, and so with rows that start as they do where they are long."""
+        """The same case with few elements; the scanned extent keeps its remainder by 8, so that rows have the same alignment."""
         last = len(self.shape) - 1
         shape = [min(extent, 8 if axis == last else 4) for axis, extent in enumerate(self.shape)]
         extent = self.shape[self.axis]
@@ -81,7 +81,7 @@ class ScanCase:
         return scan_truth(xp, self.op, operands, self.axis, self.reverse)
 
     def plan(self) -> Plan:
-        """What is run."""
+        """The plan that is measured."""
         return select(self._descriptor, PlanPreference(deterministic=self.deterministic))
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:

@@ -1,10 +1,10 @@
 """The truths of the scan family in float64.
 
-Every scan is one by doubling: each element takes in the one before it, then the one two before, four before, and so on. Any function of two arrays
-scans so, in ⌈log₂ n⌉ passes and to an error of as many roundings.
+Scans are by doubling: each element is combined with the one before it, then with the one two before, four before, and so on. This works for any
+function of two arrays, in ⌈log₂ n⌉ passes and with as many roundings.
 
 Sums are of terms of either sign, so that their rounding errors cancel as the terms do: a few steps of Σ |terms| are allowed however long a row is. √n
-steps would be more than all that a block of a long row contributes, and a block left out would pass.
+steps would exceed the contribution of a block of a long row, so that a missing block would pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .values import wide
 
 Operands = Mapping[str, Any]
 Combine = Callable[[Any, Any], Any]
-#: from operands in float64, scanned along their last axis from its beginning, to a truth that lies alike
+#: operands in float64, scanned along their last axis -> a truth of the same shape
 Row = Callable[[Any, Operands], Truth]
 
 
@@ -33,12 +33,12 @@ def onward(combine: Combine, x: Any) -> Any:
 
 
 def backward(combine: Combine, x: Any) -> Any:
-    """``combine`` over each element and those behind it."""
+    """``combine`` over each element and those after it."""
     return onward(combine, x[..., ::-1])[..., ::-1]
 
 
-def _places(xp: Any, x: Any) -> Any:
-    """How many elements there are up to each, to broadcast against them all."""
+def _counts(xp: Any, x: Any) -> Any:
+    """The number of elements up to each one, in a shape that broadcasts against x."""
     return xp.arange(1, x.shape[-1] + 1).reshape(*[1] * (x.ndim - 1), -1)
 
 
@@ -47,9 +47,9 @@ def _sum(xp: Any, o: Operands) -> Truth:
 
 
 def _prod(xp: Any, o: Operands) -> Truth:
-    """Products of factors near 1 are rounded to the same side again and again, so that errors add up."""
+    """Roundings of products of factors near 1 are all to the same side, so that errors add up."""
     value = onward(xp.multiply, o["x"])
-    return Truth(value, abs(value), _places(xp, value) ** 2)
+    return Truth(value, abs(value), _counts(xp, value) ** 2)
 
 
 def _extreme(which: str) -> Row:
@@ -59,7 +59,7 @@ def _extreme(which: str) -> Row:
 def _logsumexp(xp: Any, o: Operands) -> Truth:
     x = o["x"]
     value, top = onward(xp.logaddexp, x), onward(xp.maximum, x)
-    return Truth(value, 1 + abs(top) + (value - top), _places(xp, x))
+    return Truth(value, 1 + abs(top) + (value - top), _counts(xp, x))
 
 
 def _sum_backward(xp: Any, o: Operands) -> Truth:
@@ -67,9 +67,9 @@ def _sum_backward(xp: Any, o: Operands) -> Truth:
 
 
 def _from_output(xp: Any, factor: Any, terms: Any, sizes: Any, steps: float) -> Truth:
-    """``factor`` · Σ ``terms`` that are made of y, each with errors of ``sizes`` that y brings along.
+    """``factor`` · Σ ``terms`` that depend on y, whose error makes errors of ``sizes``.
 
-    y is made anew here; what a forward pass left of it is off by some steps. Where one term outweighs the others, so is the sum; where many weigh
+    y is computed again here; that of a forward pass differs by some steps. Where one term outweighs the others, so does the sum; where many weigh
     alike, their errors cancel. The steps are those of ``steps`` · Σ sizes² / (Σ sizes)² terms.
     """
     total = backward(xp.add, sizes)
@@ -78,13 +78,13 @@ def _from_output(xp: Any, factor: Any, terms: Any, sizes: Any, steps: float) -> 
 
 
 def _prod_backward(xp: Any, o: Operands) -> Truth:
-    """For inputs without zeros, whose products err as those of ``_prod``."""
+    """For inputs without zeros; products have the errors of ``_prod``."""
     terms = o["dy"] * onward(xp.multiply, o["x"])
     return _from_output(xp, 1 / o["x"], terms, abs(terms), float(terms.shape[-1]) ** 2)
 
 
 def _extreme_backward(which: str) -> Row:
-    """All that a run of equal extremes gets, to the first element that holds it; others share it among those that do."""
+    """The gradient of a run of equal extremes goes to its first element; other conventions divide it among equal elements."""
 
     def truth(xp: Any, o: Operands) -> Truth:
         x, dy = o["x"], o["dy"]
@@ -103,7 +103,7 @@ def _extreme_backward(which: str) -> Row:
 
 
 def _logsumexp_backward(xp: Any, o: Operands) -> Truth:
-    """For small inputs, whose exponentials are numbers; what y is off by is a share of |y|, and what a term is off by a share of itself."""
+    """For small inputs, whose exponentials are finite; the error of y is a share of |y|, that of a term a share of the term."""
     y = onward(xp.logaddexp, o["x"])
     terms = o["dy"] * xp.exp(-y)
     return _from_output(xp, xp.exp(o["x"]), terms, abs(terms) * (2 + abs(y)), float(terms.shape[-1]))
@@ -124,7 +124,7 @@ ROWS: dict[str, Row] = {
 
 
 def scan_truth(xp: Any, op: str, operands: Operands, axis: int, reverse: bool = False) -> Truth:
-    """By :data:`ROWS`; of the operands, x and dy are read."""
+    """The truth by :data:`ROWS`; of the operands, x and dy are read."""
 
     def there(array: Any) -> Any:
         rows = xp.ascontiguousarray(xp.moveaxis(wide(xp, array), axis, -1))

@@ -18,7 +18,7 @@ from .values import cast, empty, factors, uniform
 
 #: element of the permutation of a ``SegmentIndex``
 PERMUTATION = "i32"
-#: ops that walk rows where they lie, and so have no use for a permutation
+#: ops that read rows in the order of memory, and so need no permutation
 _IN_PLACE = ("sum_backward", "mean_backward")
 
 Ids = Callable[[Any, Any, int, int], Any]
@@ -48,7 +48,7 @@ DISTRIBUTIONS: dict[str, Ids] = {
 class SegmentCase:
     """A row of the segment family; arrays of one column are of rank 1.
 
-    ``indexed``: the op is given a ``SegmentIndex`` that is ready. ``variant`` is run whatever ``select`` would choose.
+    ``indexed``: the op takes an existing ``SegmentIndex``. ``variant`` overrides the choice of ``select``.
     """
 
     op: str
@@ -69,7 +69,7 @@ class SegmentCase:
         return "-".join([extents, *types, *self._choice()])
 
     def _choice(self) -> list[str]:
-        """What of several ways to run the op is meant."""
+        """The parts of the id that name a variant, an index or ``deterministic=False``."""
         if self.indexed or self.variant:
             return [*(["indexed"] if self.indexed else []), *([self.variant] if self.variant else [])]
         choice = len({variant.deterministic for variant in OPS[self.op].variants}) > 1
@@ -87,7 +87,7 @@ class SegmentCase:
 
     @property
     def moved(self) -> dict[str, Spec]:
-        """With an index, permutation and sorted ids in the place of ids."""
+        """The operands, with the permutation and sorted ids of an index instead of ids."""
         found = self.specs
         if self.indexed and not self.op.endswith(_IN_PLACE):
             found["sorted_ids"] = found.pop("segment_ids")
@@ -115,12 +115,12 @@ class SegmentCase:
         return {name: made[name] for name in specs}
 
     def _saved(self, xp: Any, rng: Any, made: Arrays) -> Any:
-        """What a forward op left for its gradient."""
+        """The output of the forward op, which the gradient reads."""
         given = {"input": uniform(xp, rng, made["d_output"].shape, self.element), **made, "output": made["d_output"]}
         return cast(xp, segment_truth(xp, self.op.removesuffix("_backward"), given).value, self.element)
 
     def plan(self) -> Plan:
-        """What is run."""
+        """The plan that is measured."""
         indexed = "permuted" if self.indexed else ""
         descriptor = SegmentDescriptor(self.op, self.rows, self.columns, self.segments, self.element, self.index, indexed=indexed)
         if not self.variant:

@@ -1,7 +1,7 @@
-"""The truths of the segment family: a row for each kind of op, none of which asks anything of the order of ids.
+"""The truths of the segment family: a row for each kind of op, for ids in any order.
 
-Every fold is one of pairs of neighbouring rows, of pairs of those, and so on: any function of two arrays folds so, without atomics, in as many
-passes as the longest segment takes to halve away, and to an error of a few ulp.
+Folds combine pairs of neighbouring rows, then pairs of the results, and so on. This works for any function of two arrays, without atomics, in log₂ of
+the longest segment passes, and with an error of a few ulp.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Runs:
         return folded
 
     def spread(self, each: Any) -> Any:
-        """Every row gets what its segment has."""
+        """Each row gets the element of its segment."""
         return self.xp.take(each, self.ids, axis=0)
 
 
 Operands = Mapping[str, Any]
-#: from the rows of each segment, the operands' columns in float64 and the value of an empty segment to a truth of these columns
+#: runs, columns of the operands in float64, the value of an empty segment -> a truth of these columns
 Row = Callable[[Runs, Operands, float], Truth]
 
 
@@ -76,7 +76,7 @@ def _extreme(which: str) -> Row:
 
 
 def _winners(runs: Runs, x: Any, which: str) -> tuple[Any, Any]:
-    """Which rows hold the extreme of their segment, and the first of these in each segment, as many as there are rows in empty ones."""
+    """Which rows have the extreme of their segment, and the first of these in each segment; the number of rows for empty ones."""
     xp = runs.xp
     best = x == runs.spread(runs.fold(getattr(xp, which), x))
     row = column(xp.arange(len(x), dtype=xp.float64), x)
@@ -97,7 +97,7 @@ def _prod(runs: Runs, o: Operands, empty: float) -> Truth:
 
 
 def _shifted(runs: Runs, x: Any) -> tuple[Any, Any, Any]:
-    """The maximum of each segment, e to the power of what each row has less, and the sums of that; 0 and 1 for empty segments."""
+    """The maximum of each segment, exp(row − maximum), and the sums of these; 0 and 1 for empty segments."""
     xp = runs.xp
     top = runs.fold(xp.maximum, x)
     powers = xp.exp(x - runs.spread(top))
@@ -148,7 +148,7 @@ def _mean_backward(runs: Runs, o: Operands, empty: float) -> Truth:
 
 
 def _extreme_backward(which: str) -> Row:
-    """All of it to the first row that holds the extreme; others share it among all that do."""
+    """The gradient goes to the first row that has the extreme; other conventions divide it among all such rows."""
 
     def backward(runs: Runs, o: Operands, empty: float) -> Truth:
         xp, x = runs.xp, o["input"]
@@ -202,14 +202,14 @@ ROWS: dict[str, Row] = {
 
 
 def empty_of(op: str, dtype: Any) -> float:
-    """What an op gives for an empty segment, of values of a dtype."""
-    about: Any = np.iinfo if dtype.kind == "i" else ml_dtypes.finfo  # which knows bfloat16 too
+    """The result of an op for an empty segment, for values of a dtype."""
+    about: Any = np.iinfo if dtype.kind == "i" else ml_dtypes.finfo  # ml_dtypes has bfloat16, too
     limits, usual = about(dtype), OPS[op].traits["empty"]
     return float({"least": limits.min, "greatest": limits.max, "-inf": -np.inf}.get(usual, usual))
 
 
 def segment_truth(xp: Any, op: str, operands: Operands) -> Truth:
-    """By :data:`ROWS`, some columns at a time."""
+    """The truth by :data:`ROWS`, some columns at a time."""
     kind = op.removeprefix("unsorted_").removeprefix("segment_")
     backward = kind.endswith("_backward")
     given = {name: operands[name] for name in (("d_output", "input", "output") if backward else ("input",)) if name in operands}

@@ -1,7 +1,7 @@
 """How the share of the copy rate depends on the shape of a problem: ``python -m benchmarks.sweep``, on a machine with a GPU.
 
 Sorted sums and maxima of float32 over int32 ids drawn uniformly, 2^28 elements each: over the columns at a mean of 20 rows a segment, and over the
-rows of a segment at a few columns. Each point is checked as the cases of ``benchmarks.run`` are, and timed as they are. The plot takes matplotlib.
+rows of a segment at a few columns. Each point is checked and timed as the cases of ``benchmarks.run``. The plot needs matplotlib.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def points() -> Iterator[Point]:
 
 
 def records(found: Sequence[tuple[Point, Row]]) -> list[Record]:
-    """The rows as text, each behind its point."""
+    """The rows as text, each with the numbers of its point."""
     rows = results.records([row for _, row in found])
     return [
         {"panel": point.panel, "columns": str(point.columns), "length": str(point.length), **row} for (point, _), row in zip(found, rows, strict=True)
@@ -60,7 +60,7 @@ def records(found: Sequence[tuple[Point, Row]]) -> list[Record]:
 
 
 def curves(rows: Sequence[Record], panel: str) -> dict[str, list[tuple[int, float]]]:
-    """Label → abscissa and % of the copy rate, of the points that were timed."""
+    """Label → (abscissa, % of the copy rate) of the points that were timed."""
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         if row["panel"] == panel and row["share_of_copy"]:

@@ -1,4 +1,4 @@
-"""Times on the device: between CUDA events, with the queue held back until every call is in it, and nothing warm in the cache."""
+"""Times on the device: between CUDA events, with a kernel that blocks the stream until every call is queued, and a cold L2 cache."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Call = Callable[[], Any]
 
 #: calls are timed together until they take this long, once one takes less than SHORT (microseconds)
 SHORT, TOGETHER = 20.0, 100.0
-#: device time that one measurement may take, unless the fewest samples take longer (microseconds)
+#: device time of one measurement at most, unless the least number of samples takes longer (microseconds)
 BUDGET, FEWEST = 1e6, 5
-#: device time for which a call is made before it is timed in turns with others, and while it is (microseconds)
+#: device time for which a call runs before it is timed in turn with others, and while it is (microseconds)
 TURN = 1e5
-#: longer than a call keeps the host, unless it waits for the device (nanoseconds)
+#: longer than the host time of a call that does not wait for the device (nanoseconds)
 WAIT = 1e7
 #: most operand sets, for operands far smaller than the cache
 MOST_SETS = 128
@@ -34,7 +34,7 @@ extern "C" __global__ void hold(unsigned long long nanoseconds) {
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds of one call in each sample; ``dry`` when the queue ran empty while it was filled, so that host time may be among them."""
+    """Microseconds of one call in each sample; ``dry``: the queue ran empty while it was filled, so that samples may include host time."""
 
     samples: tuple[float, ...]
     dry: bool = False
@@ -58,7 +58,7 @@ class Timing:
 
 
 def set_count(nbytes: int, cache: int, memory: int) -> int:
-    """How many operand sets to take turns with: together more than twice the cache, at least 2, else no more than fit in the memory."""
+    """The number of operand sets to alternate: together more than twice the cache, at least 2, else no more than fit in memory."""
     wanted = 2 * cache // max(1, nbytes) + 1
     return max(2, min(wanted, memory // max(1, nbytes), MOST_SETS))
 
@@ -78,7 +78,7 @@ class Events:
         self._held(1000)
 
     def _held(self, nanoseconds: float) -> Any:
-        """Keeps the stream busy for a while; the event that says it is over."""
+        """Keeps the stream busy for so long; returns the event at its end."""
         self._hold((1,), (1,), (np.uint64(nanoseconds),))
         over = self._cuda.Event()
         over.record()
@@ -87,7 +87,7 @@ class Events:
     def __call__(self, calls: Sequence[Call], repeats: int) -> Timing:
         """Times ``calls`` in turn, which do the same on operand sets of their own, after two rounds of warming up.
 
-        A queue cannot be held back from calls that wait for the device themselves; they are timed as they come.
+        Calls that wait for the device cannot be queued behind a blocked stream; they are timed without.
         """
         for call in [*calls, *calls]:
             call()
@@ -110,10 +110,10 @@ class Events:
         return Timing(tuple(microseconds / each for microseconds in elapsed), dry)
 
     def in_turns(self, calls: Sequence[Call], rounds: int) -> list[Timing]:
-        """A timing of each of some calls that do different things: in every round each has a turn, in an order of the round's own.
+        """Timings of calls that do different things: each runs once in every round, in an order that changes from round to round.
 
-        In its turn a call is made for the time of ``TURN`` untimed, and then as often timed: so it is seen with the clocks and the power that its own
-        work leaves the card, whoever was before it.
+        A call runs for the time of ``TURN`` untimed, and then as often timed. So it is timed at the clocks and the power of its own work, whichever
+        call ran before it.
         """
         for call in [*calls, *calls]:
             call()
@@ -131,7 +131,7 @@ class Events:
         return [Timing(tuple(samples), empty) for samples, empty in zip(found, dry, strict=True)]
 
     def _waits(self, call: Call) -> bool:
-        """Whether a call comes back no sooner than the device has run what was queued before it."""
+        """Whether a call returns only after the device has run the work that was queued before it."""
         over = self._held(WAIT)
         call()
         waited = bool(over.done)
@@ -139,7 +139,7 @@ class Events:
         return waited
 
     def _sample(self, turns: Any, calls: int) -> tuple[tuple[Any, Any], float]:
-        """Queues calls between two events; the events, and the seconds it took the host."""
+        """Queues calls between two events; returns the events and the seconds of host time."""
         begin, end = self._cuda.Event(), self._cuda.Event()
         start = time.perf_counter()
         begin.record()
@@ -149,7 +149,7 @@ class Events:
         return (begin, end), time.perf_counter() - start
 
     def _turn(self, call: Call, number: int) -> tuple[tuple[Any, Any], bool]:
-        """Queues a call so often between two events; the events, and whether the device had come to the last call before it was queued."""
+        """Queues a call so often between two events; returns the events, and whether the device reached the last call before it was queued."""
         begin, last, end = (self._cuda.Event() for _ in range(3))
         begin.record()
         for _ in range(number - 1):
@@ -165,7 +165,7 @@ class Events:
 
 
 class WallClock:
-    """Times calls whose stream is out of reach: several of them on the host's clock, ended by waiting for the last."""
+    """Times calls on a stream that events cannot be recorded on: several at a time by the host's clock, with a wait for the last."""
 
     def __init__(self, wait: Callable[[Any], Any]) -> None:
         self._wait = wait
@@ -174,7 +174,7 @@ class WallClock:
         for call in [*calls, *calls]:
             self._wait(call())
         estimate = self._round(itertools.cycle(calls), 4)
-        each = min(200, max(4, int(1e4 / estimate)))  # 10 ms, beside which the wait at the end is nothing
+        each = min(200, max(4, int(1e4 / estimate)))  # 10 ms, so that the wait at the end is negligible
         samples = max(min(FEWEST, repeats), min(repeats, int(BUDGET / (estimate * each))))
         turns = itertools.cycle(calls)
         return Timing(tuple(self._round(turns, each) for _ in range(samples)))

@@ -1,4 +1,4 @@
-"""What PyTorch and PyTorch Geometric offer."""
+"""Peers of PyTorch and PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .case import Case
 from .peer import INDEXED, Given, Peer, along, always, extreme_given, floats, indexed, one_go
 from .reduce_truths import axes_of
 
-#: kind → the name of its reduction, and what an output is filled with before it is scattered to
+#: kind → the name of its reduction, and the initial value of an output
 _REDUCTIONS = {"sum": ("sum", 0), "mean": ("mean", 0), "max": ("amax", -math.inf), "min": ("amin", math.inf), "prod": ("prod", 1)}
 _READY = "lengths ready"
 
@@ -30,7 +30,7 @@ def torch_peers(torch: Any) -> Iterator[Peer]:
 
 
 def _autograd(torch: Any, op: str, forward: Callable[[Any, Any], Any], fits: Callable[[Case], bool] = always) -> Peer:
-    """What autograd makes of the graph of ``forward(x, dy)``, where dy tells no more than its shape; the graph is ready."""
+    """Autograd's gradient of ``forward(x, dy)``, which uses only the shape of dy; the graph exists before the clock starts."""
 
     def graph(t: Given) -> tuple[Any, ...]:
         leaf = (t.x if "x" in t else t.dx).detach().requires_grad_()
@@ -79,7 +79,7 @@ def _scans(torch: Any) -> Iterator[Peer]:
 
 
 def _wide(t: Given) -> Any:
-    """The ids repeated along the columns, in no memory of their own."""
+    """The ids broadcast along the columns, as a view."""
     ids, x = t.long_ids, t.input
     return ids.reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
 
@@ -134,7 +134,7 @@ def _folds(torch: Any) -> Iterator[Peer]:
 
 def _softmaxes(torch: Any) -> Iterator[Peer]:
     def shifted(x: Any, ids: Any, wide: Any, segments: int) -> tuple[Any, Any, Any]:
-        """The maximum of each segment, e to the power of what each row has less, and the sums of that."""
+        """The maximum of each segment, exp(row − maximum), and the sums of these."""
         top = x.new_full((segments, *x.shape[1:]), -math.inf).scatter_reduce_(0, wide, x, "amax")
         powers = (x - top.index_select(0, ids)).exp_()
         return top, powers, torch.zeros_like(top).index_add_(0, ids, powers)

@@ -39,7 +39,7 @@ SAME = "the same launches"
 
 @dataclass(frozen=True)
 class Change:
-    """A value in the place of a policy's own."""
+    """A value that replaces a policy's own."""
 
     policy: type[Policy]
     field: str
@@ -62,13 +62,13 @@ def applied(alternative: Alternative) -> Iterator[None]:
 
 
 def chosen_policies(problem: Problem, target: Target) -> tuple[list[Launch], Read]:
-    """The launches by the package's own policies, and the policies that they were read from."""
+    """The launches by the package's own policies, and the policies that their recipes read."""
     with reading() as found:
         return launches_of(problem, target), found
 
 
 def changes_of(text: str, family: str, read: Read) -> list[Change]:
-    """The changes that an argument ``[POLICY.]FIELD=VALUE,…`` stands for; without a policy, of each that the launches were read from."""
+    """The changes that an argument ``[POLICY.]FIELD=VALUE,…`` stands for; without a policy, of each policy that the recipes read."""
     name, equals, values = text.partition("=")
     policy, dot, field = name.rpartition(".")
     known = of_family(family)
@@ -89,7 +89,7 @@ def _fields(policy: type[Policy]) -> dict[str, Any]:
 
 
 def _value(policy: type[Policy], field: str, text: str) -> Any:
-    """A value as its field wants it; the hook says what is wrong with others."""
+    """A value of the field's type; ``replaced`` raises for wrong ones."""
     usual = getattr(policy, field, None)
     if isinstance(usual, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
@@ -102,7 +102,7 @@ def _value(policy: type[Policy], field: str, text: str) -> Any:
 
 
 def neighbours(read: Read) -> list[Alternative]:
-    """Where no field is named: every field of the policies, one at a time, one value up and one down."""
+    """Alternatives without ``--field``: every field of the policies, one at a time, one value up and one down."""
     found: list[Alternative] = []
     for policy, values in read.items():
         for name, field in _fields(policy).items():
@@ -122,7 +122,7 @@ def neighbours(read: Read) -> list[Alternative]:
 
 
 def alternatives(problem: Problem, fields: Sequence[str], target: Target = CARD) -> tuple[list[Launch], list[tuple[Alternative, list[Launch] | str]]]:
-    """The chosen launches, and each alternative with its own, or why it has none; one that changes nothing is left out unless its policy is named."""
+    """The chosen launches, and each alternative with its own, or the reason why not. One without an effect is left out unless its policy is named."""
     chosen, read = chosen_policies(problem, target)
     family, named = find(problem.op).family, len(fields) > 0 and all("." in text.partition("=")[0] for text in fields)
     wanted = list(itertools.product(*[changes_of(text, family, read) for text in fields])) if fields else neighbours(read)
@@ -135,7 +135,7 @@ def alternatives(problem: Problem, fields: Sequence[str], target: Target = CARD)
             if fields:
                 raise
             continue
-        except Exception as error:  # of a recipe that cannot do with the values
+        except Exception as error:  # from a recipe that does not support the values
             made = f"fails: {message(error)}"
         same = all(each.policy in read and getattr(read[each.policy], each.field) == each.value for each in alternative)
         if same or made == chosen:
@@ -163,12 +163,12 @@ def difference(launch: Launch, chosen: Launch | None) -> str:
 
 
 def _lines(lines: Sequence[str]) -> Text:
-    """One below the other, equal ones once with their number."""
+    """The lines as text; equal ones once, with their number."""
     return Text("\n".join(line if number == 1 else f"{number} × {line}" for line, number in Counter(lines).items()))
 
 
 def launch_table(problem: Problem, chosen: list[Launch], others: Sequence[tuple[Alternative, list[Launch] | str]]) -> Table:
-    """What each alternative launches."""
+    """A table of the launches of each alternative."""
     table = _table(f"{problem.op} {problem.id} on {CARD.arch}", "", "policy", "launches")
     table.add_row("*", "chosen", _lines(list(map(described, chosen))))
     for alternative, made in others:
@@ -188,7 +188,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 class Measured:
-    """A problem on the device: what the chosen policy computes, and the times of alternatives."""
+    """A problem on the device: the chosen policy's result, and the times of alternatives."""
 
     def __init__(self, problem: Problem, xp: Any, events: Any, cache: int, repeats: int) -> None:
         self.problem, self.xp, self.events, self.repeats = problem, xp, events, repeats
@@ -212,7 +212,7 @@ class Measured:
             return (None if verdict.startswith("WRONG") else self.events(calls, self.repeats)), verdict
 
     def _compared(self) -> str:
-        """Where results round otherwise they may differ by the tolerance of a sum over the greatest extent, of the greatest element."""
+        """Compares results. Other roundings may differ by the tolerance of a sum over the greatest extent, times the greatest element."""
         xp, found = self.xp, {name: self.sets[0][name] for name in self.outputs}
         if not self.wanted:
             self.wanted = {name: duplicate(xp, array) for name, array in found.items()}
@@ -240,7 +240,7 @@ def time_table(problem: Problem, measured: Measured, others: Sequence[tuple[Alte
         name, time = ", ".join(map(str, alternative)), None
         try:
             time, verdict = (None, made) if isinstance(made, str) else measured.run(alternative)
-        except Exception as error:  # of the compiler, of the driver: the other alternatives go on
+        except Exception as error:  # from the compiler or the driver: other alternatives still run
             verdict = f"fails: {message(error)}"
         wrong += verdict.startswith("WRONG")
         rows.append(("", name, time, verdict))

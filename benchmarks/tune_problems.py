@@ -1,4 +1,4 @@
-"""What ``benchmarks.tune`` runs: an op, a shape, and all else as it is usual."""
+"""The problems of ``benchmarks.tune``: an op with a shape, and defaults for the rest."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .scan_cases import ScanCase
 from .segment_cases import SegmentCase
 from .values import empty, uniform
 
-#: what the numbers of a shape are, by family
+#: names of a shape's numbers, by family
 SHAPES = {"segment": "ROWS COLUMNS SEGMENTS", "reduce": "EXTENT…", "scan": "EXTENT…", "loss": "BT H V"}
-#: the card that launches are printed for where there is none
+#: the card that launches are printed for without a GPU
 CARD = Target((9, 0), 132, 50 << 20)
 
 
@@ -46,10 +46,10 @@ class Problem(Protocol):
         """The operands."""
 
     def plan(self) -> Plan:
-        """What is run."""
+        """The plan that is measured."""
 
     def prepare(self, xp: Any) -> tuple[str, Bind]:
-        """Who runs it, by name, and how."""
+        """The kernel's name, and the function that makes the timed call."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class LossProblem:
 
 
 def problem_of(name: str, shape: list[int], dtype: str = "f32", index: str = "i32", axis: int = -1, any_order: bool = False) -> Problem:
-    """The problem that a command line names; raises what is wrong with it."""
+    """The problem that a command line names; raises for a wrong one."""
     op = registry.find(name)
     value, ids = element(dtype, name).name, element(index, name, "index").name
     if value not in op.elements:

@@ -1,4 +1,4 @@
-"""Arrays of every element, by NumPy or CuPy. bfloat16 goes by its bits, so that nothing asks CuPy to compute with it."""
+"""Arrays of every element, by NumPy or CuPy. bfloat16 is handled as bits, since CuPy need not compute with it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wide(xp: Any, array: Any) -> Any:
 
 
 def duplicate(xp: Any, array: Any) -> Any:
-    """A copy that lies as the array does, gaps between its elements included."""
+    """A copy with the array's strides, gaps included."""
     if array.flags.c_contiguous:
         return array.view("u1").copy().view(array.dtype)
     reach = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)) // array.itemsize + 1
@@ -39,7 +39,7 @@ def duplicate(xp: Any, array: Any) -> Any:
 
 
 def poison(array: Any) -> None:
-    """Fills an array with what no result is: NaN, or a number far below 0."""
+    """Fills an array with a value that no result has: NaN, or a number far below 0."""
     array.view("u1")[...] = 0xFE if array.dtype.kind == "i" else 0xFF
 
 
@@ -53,7 +53,7 @@ def uniform(xp: Any, rng: Any, shape: tuple[int, ...], element: str) -> Any:
 
 
 def factors(xp: Any, rng: Any, shape: tuple[int, ...], element: str, most: int) -> Any:
-    """Numbers of either sign of which any ``most`` have a product that neither overflows nor vanishes."""
+    """Numbers of either sign of which any ``most`` have a product that neither overflows nor underflows."""
     spread = min(0.3, (2 if element == "f16" else 20) / max(most, 1) ** 0.5)
     values = rng.random(shape, dtype=xp.float64 if element == "f64" else xp.float32)
     sign = xp.where(values < 0.5, -1, 1).astype(values.dtype)

@@ -20,7 +20,7 @@ TABLE_END = "<!-- ops: end -->"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status."""
+    """Run one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
     console = Console(highlight=False)
     command: Callable[[Console, argparse.Namespace], int] = arguments.run
@@ -31,11 +31,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="numba-baracuda", description="GPU kernels written in Python with numba.cuda.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="demo|info|warmup|ops")
 
-    demo = commands.add_parser("demo", help="each family of ops at work on the standard library's files, checked; measure rates if there is a GPU")
+    demo = commands.add_parser("demo", help="run each family of ops on the standard library's files, checked; measure rates if there is a GPU")
     demo.add_argument("--quick", action="store_true", help="leave out the measurements, learn in fewer steps")
     demo.set_defaults(run=_demo)
 
-    info = commands.add_parser("info", help="what is installed, what the kernels run on, and what stands in the way")
+    info = commands.add_parser("info", help="what is installed, what the kernels run on, and what is wrong")
     info.set_defaults(run=_info)
 
     warmup = commands.add_parser("warmup", help="compile every kernel into the cache")
@@ -59,7 +59,7 @@ def _demo(console: Console, arguments: argparse.Namespace) -> int:
 
 @dataclass
 class Machine:
-    """What ``info`` found; an absent thing is None or empty."""
+    """What ``info`` found; what is missing is None or empty."""
 
     versions: dict[str, str] = field(default_factory=dict)  #: distribution name -> version
     devices: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ DISTRIBUTIONS = (
 
 
 def survey() -> Machine:
-    """Look at this machine; a package or driver that is missing or broken ends up in the answer, never in an exception."""
+    """Look at this machine; a package or driver that is missing or broken is part of the result and never raises."""
     machine = Machine(forced=os.environ.get("NUMBA_BARACUDA_EMULATE", "") not in ("", "0"))
     for name in DISTRIBUTIONS:
         try:
@@ -100,7 +100,7 @@ def survey() -> Machine:
         machine.driver = driver.driver_version()
         for ordinal in range(driver.device_count()):
             machine.devices.append(f"{driver.device_name(ordinal)}, compute capability {'.'.join(map(str, driver.compute_capability(ordinal)))}")
-    except Exception as error:  # whatever is wrong with the driver is what the user came to read
+    except Exception as error:  # the user runs info to read what is wrong with the driver
         machine.problem = f"{type(error).__name__}: {error}"
     try:
         from .runtime import libraries
@@ -217,7 +217,7 @@ def _warmup(console: Console, arguments: argparse.Namespace) -> int:
         task = progress.add_task(f"Compiling for {arch}", total=len(specs))
         try:
             compiled = warm(specs, arch, arguments.workers, lambda _: progress.advance(task))
-        except Exception as error:  # of any of the compilers; the others are done and kept
+        except Exception as error:  # from any of the compilers; other kernels are in the cache
             console.print(f"warmup: {type(error).__name__}: {error}", markup=False, soft_wrap=True)
             return 1
     console.print(f"{len(specs)} kernels for {arch}, {compiled} of them compiled now; cache: {_guarded(_cache)}", markup=False, soft_wrap=True)
@@ -247,7 +247,7 @@ def _ops(console: Console, arguments: argparse.Namespace) -> int:
     elif arguments.markdown:
         print(markdown_table(OPS))
     else:
-        table = Table("op", "computes", "elements", "ids or places", "kernels", "backward")
+        table = Table("op", "computes", "elements", "ids or indices", "kernels", "backward")
         for cells in _rows(OPS):
             table.add_row(*map(Text, cells))
         console.print(table)
@@ -265,7 +265,7 @@ def _rows(ops: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str, str, str
 
 def markdown_table(ops: Mapping[str, Any]) -> str:
     """The table of README.md, without a newline at its end."""
-    lines = ["| op | computes | elements | ids or places | kernels | backward |", "|---|---|---|---|---|---|"]
+    lines = ["| op | computes | elements | ids or indices | kernels | backward |", "|---|---|---|---|---|---|"]
     for name, formula, elements, indices, kernels, backward in _rows(ops):
         cells = (f"`{name}`", formula.replace("|", "\\|"), elements, indices, kernels, f"`{backward}`" if backward else "")
         lines.append("| " + " | ".join(cells) + " |")

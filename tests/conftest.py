@@ -17,7 +17,7 @@ from numba_baracuda import OPS
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Op
 
-# JAX would take three quarters of the card, which the other workers share, and keep what it has taken
+# by default JAX takes three quarters of the card, which the other workers share, and keeps them
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("XLA_PYTHON_CLIENT_ALLOCATOR", "platform")
 
@@ -40,14 +40,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _computes(item: pytest.Item) -> str:
-    """What the op of a test computes, which is given as such, by name or as a benchmark's case; "" for tests of no op."""
+    """The stem of a test's op, which is a parameter as an op, a name or a benchmark's case; "" for tests without an op."""
     given = getattr(getattr(item, "callspec", None), "params", {})
     op = given.get("op", getattr(given.get("case"), "op", given.get("name")))
     name = op.name if isinstance(op, Op) else op
     return stem(name) if isinstance(name, str) and name in OPS else ""
 
 
-#: modules whose tests cross ops with elements and layouts, most of which the emulator spends on inferring the types of one more kernel
+#: modules whose tests cross ops with elements and layouts; the emulator spends most of their time on inferring the types of kernels
 CROSSED = (
     "test_backward", "test_benchmarks", "test_determinism", "test_exponentials", "test_forward", "test_index", "test_layout", "test_monoids",
     "test_nonfinite", "test_ranges", "test_reduce", "test_replay", "test_samples", "test_scan", "test_scan_tiling", "test_semantics",
@@ -57,7 +57,7 @@ SHARE = 5
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """What is left to --full: of the cases of a crossed test every ``SHARE``-th is kept, from a first one that differs from test to test.
+    """The items that only --full runs: of the cases of a crossed test every ``SHARE``-th runs, from a first one that differs from test to test.
 
     Ops have two, four or six elements: a share that divides none of these numbers meets neighbouring ops in different ones.
     """
@@ -95,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _device_memory(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests on a device take turns if they are large, and give memory back."""
+    """Tests on a device run one at a time if they are large, and free memory."""
     if "gpu" not in request.keywords or arrays.emulating():
         yield
         return

@@ -1,6 +1,6 @@
 """Finds and opens every shared library that ops load, in the environment it runs in: ``python find_libraries.py``. Exit status 1 if one is missing.
 
-The driver's own library and what is linked to it are only looked for where there is no driver.
+Without a driver, the driver's own library and those that link to it are only searched for, not opened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numba_baracuda.runtime import libraries
 
 
 def problems() -> list[str]:
-    """What is wrong, a line each; prints where the others are."""
+    """A line for each missing library; prints where the others are."""
     wrong = []
     for name in libraries.LIBRARIES:
         try:

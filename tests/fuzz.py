@@ -2,8 +2,8 @@
 
     python -m tests.fuzz [--seed K] [--seconds T] [--op PATTERN] [--case N] [--first N] [--most ELEMENTS]
 
-Ops, elements and options come from the op table and the functions' signatures, so that a new row is fuzzed without being named; an op without a
-reference, or with an option that no values are known for, is an error. Runs in the emulator, or with CuPy arrays where there is a GPU. A failure is
+Ops, elements and options come from the op table and the functions' signatures, so that a new row of the table is fuzzed at once; an op without a
+reference, or with an option without values, is an error. Runs in the emulator, or with CuPy arrays where there is a GPU. A failure is
 shrunk, and printed with the command that repeats it; the exit status is then 1.
 """
 
@@ -39,11 +39,11 @@ from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import Op
 
 FAMILIES: dict[str, Any] = {"segment": Segment(), "reduce": Reduce(), "scan": Scan(), "loss": Loss()}
-#: cases in a row that share op, element and habits: the emulator infers the types of every kernel anew, which takes longer than to run it
+#: consecutive cases that share op, element and options: the emulator infers the types of each new kernel, which takes longer than running it
 BURST = 10
-#: bytes with which the process starts anew: what the emulator infers of kernels stays
+#: resident bytes at which the process restarts: the emulator's lowered kernels are never freed
 MOST_MEMORY = 3 << 29
-#: profiles of values that tell nothing, by pattern of the op, and why
+#: profiles of values that cannot test an op, by pattern of the op, and why
 WITHOUT: dict[str, tuple[tuple[str, ...], str]] = {
     "*prod*": (("extreme",), "the order of the factors decides what leaves the range"),
     "*var*": (("extreme",), "squares leave the range of the reference as well"),
@@ -52,7 +52,7 @@ WITHOUT: dict[str, tuple[tuple[str, ...], str]] = {
     "*softmax_backward": (("extreme",), "sums of products of the limits leave the range"),
     "fused_linear_cross_entropy": (("extreme", "special"), "whole products turn infinite or NaN, of which its reference knows no rule"),
 }
-#: what is made of other inputs and so is not repeated by its layout
+#: inputs that are computed from others, and so are not broadcast by their layout
 DEPENDENT = ("y", "output", "offsets")
 
 
@@ -68,7 +68,7 @@ def check_references(ops: Sequence[Op]) -> None:
 
 @functools.cache
 def holds(element: str) -> bool:
-    """Whether arrays may have elements of this type: CuPy has learnt some of them late."""
+    """Whether the framework has arrays of this element type: older versions of CuPy lack some."""
     try:
         Placed(_kind(), np.zeros(1, numpy_dtype(element)), None)
     except TypeError:
@@ -81,7 +81,7 @@ def _kind() -> Any:
 
 
 def make(ops: Sequence[Op], seed: int, number: int, most: int) -> Case:
-    """Case ``number`` of a seed. Bursts take the ops in turn, in an order of the seed's own."""
+    """Case ``number`` of a seed. Bursts take the ops in turn, in an order by the seed."""
     burst, rng = number // BURST, np.random.default_rng([seed, number])
     turns, place = divmod(burst, len(ops))
     op = ops[np.random.default_rng([seed, 1, turns]).permutation(len(ops))[place]]
@@ -101,13 +101,13 @@ def make(ops: Sequence[Op], seed: int, number: int, most: int) -> Case:
     drawn = {"out": rng.random() < 0.5, "workspace": rng.random() < 0.25 and not case.options.get("skip_ignored"), "twice": rng.random() < 0.15}
     extra = {name: True for name, chosen in drawn.items() if chosen}
     small = arrays.emulating() and int(np.prod(case.shape, dtype=np.int64)) <= 600
-    races = case.settings.get("ids") == "shuffled"  # for values that are unspecified
+    races = case.settings.get("ids") == "shuffled"  # values are then unspecified
     schedule = int(rng.integers(1000)) if small and not races and rng.random() < 0.3 else None
     return replace(case, layouts=layouts, options=case.options | extra, schedule=schedule)
 
 
 def run(case: Case) -> None:
-    """Raises what is wrong with a case."""
+    """Runs a case; raises if it fails."""
     op, kind = nb.OPS[case.op], _kind()
     problem: Problem = FAMILIES[op.family].problem(op, case)
     updated = any(before is not None for *_, before in problem.outputs.values())
@@ -154,7 +154,7 @@ def _once(case: Case, problem: Problem, kind: Any) -> dict[str, Any]:
 
 
 def _call(problem: Problem, given: Any, into: Any, options: Any, kind: Any, workspace: bool) -> dict[str, Any]:
-    """With ``workspace``, memory of exactly as many bytes as the refusal of fewer asks for."""
+    """The results of a call; with ``workspace``, in exactly as many bytes as the error for fewer asks for."""
     if workspace:
         try:
             return problem.call(given, into, options | {"workspace": kind.workspace(16)})
@@ -172,7 +172,7 @@ def failure_of(case: Case) -> BaseException | None:
 
 
 def _simpler(case: Case) -> Iterator[Case]:
-    """Cases with less of everything."""
+    """Simpler cases: smaller, or with fewer options."""
     for axis, extent in enumerate(case.shape):
         if extent > 1:
             yield replace(case, shape=(*case.shape[:axis], extent // 2, *case.shape[axis + 1 :]))
@@ -189,7 +189,7 @@ def _simpler(case: Case) -> Iterator[Case]:
 
 
 def shrink(case: Case, error: BaseException, seconds: float = 60.0) -> tuple[Case, BaseException]:
-    """The simplest case found that fails alike."""
+    """The simplest case found with the same kind of failure."""
     end, found = time.monotonic() + seconds, True
     while found and time.monotonic() < end:
         found = False
@@ -203,8 +203,8 @@ def shrink(case: Case, error: BaseException, seconds: float = 60.0) -> tuple[Cas
     return case, error
 
 
-def told(case: Case, error: BaseException, repeat: str) -> str:
-    """A failure for people: what went wrong, how to repeat it, and the arrays if they are small."""
+def report(case: Case, error: BaseException, repeat: str) -> str:
+    """The report of a failure: what went wrong, how to repeat it, and the arrays if they are small."""
     lines = [f"FAILED {case.op}: {type(error).__name__}: {error}", f"  repeat: {repeat}", f"  shrunk: from tests.fuzz import *; run({case!r})"]
     if not isinstance(error, AssertionError | nb.BaracudaError):
         lines += ["  " + line for line in "".join(traceback.format_exception(error)[-4:]).splitlines()]
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not ops:
         print(f"no op matches {given.op!r}")
         return 2
-    warnings.simplefilter("error" if arrays.emulating() else "ignore", RuntimeWarning)  # CuPy's tell of speed
+    warnings.simplefilter("error" if arrays.emulating() else "ignore", RuntimeWarning)  # CuPy's are about speed
     warnings.simplefilter("ignore", arrays.EmulationWarning)
     print(f"seed {seed}, {len(ops)} ops, at most {most} elements, {'in the emulator' if arrays.emulating() else 'on the GPU'}", flush=True)
     try:
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if error is not None:
                 failed += 1
                 alike = case.op, re.sub(r"[-+.e\d]+", "0", f"{type(error).__name__}: {error}")[:60]
-                print(f"FAILED again: {repeat}" if alike in seen else told(*shrink(case, error), repeat), flush=True)
+                print(f"FAILED again: {repeat}" if alike in seen else report(*shrink(case, error), repeat), flush=True)
                 seen.add(alike)
             count += 1
     print(f"{count - given.first if given.case is not None else count} cases, {failed} failed", flush=True)

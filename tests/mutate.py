@@ -1,9 +1,9 @@
-"""Changes kernels one place at a time and runs the tests that a table names for them: ``python -m tests.mutate [--kernel PATTERN] [--list] …``.
+"""Makes mutants of kernels and runs the tests that a table names for them: ``python -m tests.mutate [--kernel PATTERN] [--list] …``.
 
-Every barrier, fence, mask of a warp, guard and reset of shared memory of a kernel or of the device library goes, one at a time, on the syntax tree;
-sources on disk stay as they are. A change that no test notices survives: a test is missing, the place is not needed, or ``KNOWN`` of :mod:`mutants`
-says why nobody can notice. Tests run in the emulator, first on the kernels as they are; each mutant is a fork of that process, in which only what it
-changes is lowered anew. ``--lines`` tells instead which lines of kernels no watched test runs under the race detector.
+A mutant lacks one barrier, fence, mask of a warp, guard or reset of shared memory of a kernel or of the device library; only the syntax tree changes,
+not the sources on disk. A mutant that no test notices survives: a test is missing, the code is not needed, or ``KNOWN`` of :mod:`mutants` says why no
+test can notice. Tests run in the emulator, first on the unchanged kernels; each mutant is a fork of that process, which lowers only the changed
+functions again. ``--lines`` lists the lines of kernels that no watched test runs under the race detector instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
 
 
 def files() -> list[Path]:
-    """Of kernels and of the device library."""
+    """The files of kernels and of the device library."""
     return [path for path in sorted((ROOT / "numba_baracuda").rglob("*.py")) if {"kernels", "device"} & set(path.parts)]
 
 
@@ -58,12 +58,12 @@ def with_device_functions() -> list[str]:
 
 
 def sites() -> list[Site]:
-    """All places to change."""
+    """All sites of mutations."""
     return [site for path in files() for site in mutations.sites_of(path, ROOT)]
 
 
 def stale(found: list[Site]) -> list[str]:
-    """Entries of the tables that no longer match anything, and files that have places to change but no tests."""
+    """Entries of the tables that match nothing, and files with sites but no tests."""
     there = {(site.file, site.key) for site in found}
     named = {site.file for site in found}
     return [
@@ -74,14 +74,14 @@ def stale(found: list[Site]) -> list[str]:
 
 
 def path_to(name: str) -> str:
-    """The path of a test file, perhaps with a test's name behind it."""
+    """The path of a test file, with ``::test`` if the name has one."""
     file, *test = name.split("::", 1)
     (path,) = TESTS.rglob(file)
     return "::".join((str(path), *test))
 
 
 def arguments_of(file: str) -> list[str]:
-    """What pytest is told to run for a file, by its name in the tables."""
+    """The arguments of pytest for a file, by its name in the tables."""
     import watched_cases
 
     named = [
@@ -111,14 +111,14 @@ def _pairs(old: types.CodeType, new: types.CodeType) -> Iterator[tuple[types.Cod
 
 
 def functions_of(path: str) -> list[types.FunctionType]:
-    """All that tests have made of a file's functions."""
+    """All function objects of a file that tests have created."""
     file = str(ROOT / path)
-    # isinstance would ask a weak proxy for the class of what it stands for, which may be gone
+    # isinstance would ask a weak proxy for the class of its referent, which may be dead
     return [each for each in gc.get_objects() if type(each) is types.FunctionType and each.__code__.co_filename == file]
 
 
 def swap(site: Site, made: list[types.FunctionType]) -> None:
-    """Gives the functions of a site their changed code, and lowers anew what has been lowered of them."""
+    """Gives the functions of a site their changed code, and drops their lowered forms."""
     from numba_baracuda.emulator import program
     from numba_baracuda.runtime import jit
 
@@ -137,7 +137,7 @@ def swap(site: Site, made: list[types.FunctionType]) -> None:
 
 
 def _hooked(site: Site) -> None:
-    """Lets the site's module be imported as changed."""
+    """Makes the import of the site's module load the changed code."""
     file = ROOT / site.path
     name = site.path.removesuffix(".py").replace("/", ".")
     code = compile(mutations.mutant(site, file.read_text()), str(file), "exec", dont_inherit=True)
@@ -155,7 +155,7 @@ def _hooked(site: Site) -> None:
 
 
 def fresh(number: int) -> int:
-    """The tests of the ``number``-th site in this process, which has imported nothing yet."""
+    """Runs the tests of the ``number``-th site in this process, which has imported nothing of the package yet."""
     site = sites()[number]
     _hooked(site)
     return run_tests(arguments_of(site.file), "not gpu")
@@ -201,7 +201,7 @@ def _in_fork(site: Site, made: list[types.FunctionType]) -> int:
         print(error)
         sys.stdout.flush()
         return 98
-    except Exception as error:  # numba refuses what is left
+    except Exception as error:  # numba rejects the changed code
         print(f"E   does not compile: {type(error).__name__}: {str(error).splitlines()[0]}")
         sys.stdout.flush()
         return 97
@@ -221,7 +221,7 @@ def _reason(said: str) -> str:
 
 
 def _judge_file(path: str, chosen: list[tuple[int, Site]], seconds: float, known: bool, results: Path) -> int:
-    """Runs a file's tests as they are, then its mutants; a line of results for each of these."""
+    """Runs a file's tests on the unchanged kernels, then on each mutant; writes a line of results for each mutant."""
     began = time.monotonic()
     file = next(site.file for _, site in chosen if site.path == path)
     with contextlib.redirect_stdout(io.StringIO()) as said:
@@ -249,7 +249,7 @@ def _judge_file(path: str, chosen: list[tuple[int, Site]], seconds: float, known
 
 
 def judge_all(chosen: list[tuple[int, Site]], seconds: float, known: bool) -> int:
-    """All of these; 0 if nothing survives that is not known to."""
+    """Judges all of these; 0 if only known mutants survive."""
     import numba.cuda  # noqa: F401 - once, for all files
     import pytest  # noqa: F401
 
@@ -258,7 +258,7 @@ def judge_all(chosen: list[tuple[int, Site]], seconds: float, known: bool) -> in
         results, broken = Path(folder, "results"), []
         results.touch()
         for path in dict.fromkeys(site.path for _, site in chosen):
-            pid = os.fork()  # what a file's tests infer is forgotten with them
+            pid = os.fork()  # the lowered kernels of a file's tests end with the process
             if pid == 0:
                 os._exit(_judge_file(path, chosen, seconds, known, results))
             if os.waitpid(pid, 0)[1]:
@@ -285,7 +285,7 @@ def watched_arguments(paths: list[str]) -> list[str]:
 
 
 def lines(paths: list[str]) -> int:
-    """Which lines of these files none of their watched tests has run under the race detector."""
+    """Prints the lines of these files that none of their watched tests has run under the race detector."""
     import watched_lines
 
     watched_lines.watch()
@@ -305,13 +305,13 @@ def lines(paths: list[str]) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kernel", default="*", metavar="PATTERN", help="files whose path under numba_baracuda matches, such as '*/carries.py'")
-    parser.add_argument("--site", default="", metavar="REGEX", help="only places in whose description this is found, such as ': (barrier|mask): '")
-    parser.add_argument("--list", action="store_true", help="tell the places, and run nothing")
-    parser.add_argument("--known", action="store_true", help="judge those that are known to make no difference, too")
+    parser.add_argument("--site", default="", metavar="REGEX", help="only sites whose description matches, such as ': (barrier|mask): '")
+    parser.add_argument("--list", action="store_true", help="list the sites, and run nothing")
+    parser.add_argument("--known", action="store_true", help="judge known survivors, too")
     parser.add_argument(
         "--seconds", type=float, default=0, metavar="T", help="that a mutant may take; by default five times what the tests take, at least 60"
     )
-    parser.add_argument("--lines", action="store_true", help="tell which lines of kernels no watched test runs under the race detector")
+    parser.add_argument("--lines", action="store_true", help="list the lines of kernels that no watched test runs under the race detector")
     parser.add_argument("--fresh", type=int, default=-1, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.fresh >= 0:

@@ -1,4 +1,4 @@
-"""What type checkers read, which do not run the tables: ``python -m tests.names`` writes it, and tests/core/test_imports.py compares.
+"""The names that type checkers read, since they do not run the tables: ``python -m tests.names`` writes it, and tests/core/test_imports.py compares.
 
 It is the block ``if TYPE_CHECKING:`` of the package, and of each family whose functions are made from its table.
 """
@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"(?<=^if TYPE_CHECKING:)(?P<comment>[^\n]*\n)(?:(?: {4}[^\n
 
 
 def _imports() -> Iterator[str]:
-    """Of every public name, in the order of isort: constants, classes, functions."""
+    """An import of every public name, in the order of isort: constants, classes, functions."""
     homes = nb._HOME_OF | {name: op.family for name, op in nb.OPS.items()}
 
     def place(name: str) -> tuple[str, bool, bool, str]:
@@ -29,7 +29,7 @@ def _imports() -> Iterator[str]:
 
 
 def _family(name: str) -> Iterator[str]:
-    """Of every class of kinds its members, and every function."""
+    """Every class of kinds with its members, and every function."""
     for each, kinds in vars(import_module(f"numba_baracuda.{name}")).items():
         if isinstance(kinds, type) and issubclass(kinds, Named) and each == kinds.__name__:
             yield from ("from ..core.vocabulary import Named", "", f"class {each}(Named):")
@@ -39,7 +39,7 @@ def _family(name: str) -> Iterator[str]:
 
 
 def renewed(path: Path) -> str:
-    """The source of a module with its block as the tables say."""
+    """The source of a module with its block by the tables."""
     lines = _imports() if path.parent == PACKAGE else _family(path.parent.name)
     block = "".join(f"    {line}\n" if line else "\n" for line in lines)
     made, count = _BLOCK.subn(lambda found: found["comment"] + block, path.read_text())

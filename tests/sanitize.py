@@ -36,17 +36,17 @@ SHAPES = (
     (1, (), 1), (3000, (), 40), (3000, (4,), 40), (700, (128,), 9), (500, (37,), 600), (257, (100,), 3), (5000, (16,), 1), (0, (8,), 300),
     (40, (6,), 5000), (2100, (3,), 90), (1500, (1,), 1500), (900, (5,), 40),
 )  # fmt: skip
-#: along axes: rows of some lanes, of a warp, of a block, in splits, peeled; columns of some lanes and in splits; axes that do not merge
+#: reductions: rows of some lanes, of a warp, of a block, in splits, peeled; columns of some lanes and in splits; axes that do not merge
 REDUCED = (
     ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((2, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0), ((60_000, 3), 0),
     ((9, 20, 8), (0, 2)),
 )  # fmt: skip
-#: the same of scans, and rows that blocks share out, peeled or not, and columns
+#: scans: the same, and rows that blocks share, peeled or not, and columns
 SCANNED = (
     ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((9, 4001), 1), ((1, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0),
     ((3000, 40), 0), ((9000, 2), 0), ((6, 50, 8), 1),
 )  # fmt: skip
-#: for element types and ops whose algorithm another op shows
+#: for element types and ops whose algorithm another op tests
 FEW = ((2100, (3,), 90), (300, (128,), 9))
 
 
@@ -55,7 +55,7 @@ def near(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 
 
 def run(op: samples.Op, variant: samples.Variant, sample: Sample, **options: object) -> None:
-    """One variant on ids of the order that the op wants; a sorted op also on others, where values are unspecified but addresses must not be."""
+    """Runs one variant on ids in the op's order; a sorted op also on other ids, where values are unspecified but addresses must be valid."""
     described = samples.descriptor(op, sample, **options)
     if variant.refuses(op, described):
         return
@@ -99,7 +99,7 @@ def losses(element: str, rows: int, width: int, classes: int) -> None:
 
 
 def plain_product(step: Gemm, *_: object) -> Callable[..., None]:
-    """What ``cublas.product`` gives, by element-wise products and sums."""
+    """A substitute for ``cublas.product`` by elementwise products and sums."""
     wide = numpy_dtype(BY_NAME[step.a.element].accumulator)
 
     def array(address: int, dtype: np.dtype, shape: tuple[int, ...] = (), stride: int = 0, offset: int = 0) -> cp.ndarray:
@@ -122,7 +122,7 @@ def plain_product(step: Gemm, *_: object) -> Callable[..., None]:
 
 
 def main(share: str = "1/1", products: str = "cublas") -> None:
-    cp.cuda.set_allocator(None)  # every array an allocation of its own, so that its bounds are seen
+    cp.cuda.set_allocator(None)  # every array is an allocation of its own, so that the sanitizer knows its bounds
     if products == "plain":
         cublas.product = plain_product
     which, shares = map(int, share.split("/"))

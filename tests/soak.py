@@ -1,10 +1,10 @@
-"""One process for long: many threads and streams, mixed ops and new shapes, captured graphs, a cache under attack, memory that runs out.
+"""A long run of one process: many threads and streams, mixed ops and new shapes, captured graphs, a damaged cache, memory that runs out.
 
     python -m tests.soak [--seconds T] [--threads 8] [--streams 4] [--seed K] [--op PATTERN] [--only NAME,…] [--emulate]
 
-Wants a GPU, and exits with status 2 without one; ``--emulate`` runs the scenarios that make sense in the emulator. Every result is checked. Between
-two halves, and at the end, all stands still and memory is measured: what pools hold, what the device has given away and what the host has, which
-must be flat but for kernels built meanwhile. The exit status is 1 after any failure, or if a thread hangs, which prints all stacks.
+Needs a GPU, and exits with status 2 without one; ``--emulate`` runs the scenarios that work in the emulator. Every result is checked. After each of
+two halves all threads stop and memory is measured: that of pools, of the device and of the host. It must not grow, except for kernels that were built
+in between. The exit status is 1 after any failure, or if a thread hangs; all stacks are then printed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 sys.path.append(str(Path(__file__).parent))
 
 MB = 1 << 20
-#: what memory may grow by in the second half, in MB: as such, and for each kernel that is built or loaded meanwhile
+#: MB that memory may grow by in the second half: a constant, and for each kernel that is built or loaded meanwhile
 HOST_BOUND, DEVICE_BOUND, POOL_BOUND = (256, 6), (128, 2), (16, 0)
-#: failures after which a thread gives up: an error of the device is there to stay
+#: failures after which a thread stops: an error of the device persists
 ENOUGH = 10
 
 
 @dataclass
 class Record:
-    """What became of a scenario."""
+    """The results of a scenario: runs, failures and seconds."""
 
     runs: int = 0
     failed: int = 0
@@ -65,8 +65,8 @@ class Soak:
     ops: list[object]
     scenarios: list[object]
     patience: float = 330.0
-    place: int = 0  #: of the next scenario beside the threads
-    longest: float = 0.0  #: seconds that one of them took
+    place: int = 0  #: index of the next scenario that runs in processes
+    longest: float = 0.0  #: seconds of the longest of them
     records: dict[str, Record] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Soak:
         self.records = {scenario.name: Record() for scenario in self.scenarios}
 
     def leg(self, seconds: float) -> None:
-        """All threads at once, for so long; then all they kept is dropped."""
+        """Runs all threads for so many seconds; then drops the objects that they kept."""
         end = time.monotonic() + seconds
         among = [scenario for scenario in self.scenarios if scenario.weight]
         beside = [scenario for scenario in self.scenarios if not scenario.weight]
@@ -99,7 +99,7 @@ class Soak:
             failures += not self._run(scenario, worker)
 
     def _aside(self, worker: object, beside: list[object], end: float) -> None:
-        while time.monotonic() + self.longest < end:  # so that the last one is over in time
+        while time.monotonic() + self.longest < end:  # the last one must end in time
             start = time.monotonic()
             self._run(beside[self.place % len(beside)], worker)
             self.place, self.longest = self.place + 1, max(self.longest, time.monotonic() - start)
@@ -121,7 +121,7 @@ class Soak:
 
 
 def measure() -> Measure:
-    """Memory when all is given back that nobody uses."""
+    """Memory after all unused memory is freed."""
     from numba_baracuda.arrays import arrays
     from numba_baracuda.runtime import cache, launch
 
@@ -142,7 +142,7 @@ def measure() -> Measure:
 
 
 def flat(before: Measure, after: Measure) -> bool:
-    """Says what memory grew by, and whether that is within its bounds."""
+    """Prints the growth of memory; returns whether it is within its bounds."""
     kernels, within = after.kernels - before.kernels, True
     for name, (plain, each) in (("host", HOST_BOUND), ("device", DEVICE_BOUND), ("pool", POOL_BOUND)):
         grown, bound = getattr(after, name) - getattr(before, name), plain + each * kernels
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, metavar="ELEMENTS", help="of an array: 300 in the emulator, 400000 on a GPU")
     parser.add_argument("--op", default="*", metavar="PATTERN", help="ops whose names match, as in a shell")
     parser.add_argument("--only", default="", metavar="NAME,…", help="these scenarios alone")
-    parser.add_argument("--emulate", action="store_true", help="in the emulator, as far as that makes sense")
+    parser.add_argument("--emulate", action="store_true", help="run the scenarios that work in the emulator")
     given = parser.parse_args(arguments)
     if given.emulate:
         os.environ["NUMBA_BARACUDA_EMULATE"] = "1"
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from numba_baracuda.arrays import arrays
 
     if arrays.emulating() and not given.emulate:
-        print("no CUDA device: the soak wants one; --emulate runs what makes sense without")
+        print("no CUDA device: the soak needs one; --emulate runs what works without")
         return 2
     from soak_scenarios import SCENARIOS
 

@@ -95,7 +95,7 @@ _EXPONENTIALS: dict[str, Any] = {
     "rebase": _rebase_exponentials,
 }
 LOGSUMEXP = KernelMonoid("logsumexp", (-INF, 0.0), _combine_exponentials, value_and_one, _log_of_sum, **_EXPONENTIALS)
-#: the same for results that are rounded to a half type
+#: the same monoid for results that are rounded to a half type
 ROUNDED_LOGSUMEXP = replace(LOGSUMEXP, name="rounded_logsumexp", finish="numba_baracuda.kernels.pivots:rounded_log_of_sum")
 #: the greatest element m and 1 / Σ exp(x − m), NaN where m is infinite
 SOFTMAX = KernelMonoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_share, results=2)
@@ -127,7 +127,7 @@ def _greater_size(a: Any, x: Any) -> Any:
     return max(a, abs(x))
 
 
-#: √Σ x², in range wherever the result is
+#: √Σ x²; no intermediate overflows or underflows where the result does not
 HYPOT = KernelMonoid(
     "hypot", (0.0, 0.0), _combine_scaled, _scaled, _root_of_scaled,
     choose_pivot=_greater_size,
@@ -136,7 +136,7 @@ HYPOT = KernelMonoid(
     pivot_state=ByType("numba_baracuda.kernels.pivots:unit_and_sum"),
     divides=True,
 )  # fmt: skip
-#: the same; faster where unscaled squares stay in range
+#: √Σ x²; faster where unscaled squares stay in range
 UNIT_PIVOT_HYPOT = replace(HYPOT, name="unit_pivot_hypot", unit_pivot_suffices=ByType("numba_baracuda.kernels.pivots:squares_suffice"))
 
 
@@ -145,7 +145,7 @@ def _add_three(a: Any, b: Any) -> Any:
 
 
 _NORMS = "numba_baracuda.kernels.norms"
-#: the same without a pivot, for folds that lift elements one by one
+#: √Σ x² without a pivot, for folds that lift elements one by one
 SCALED_NORM2 = KernelMonoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
 
 # ---------------------------------------------------------------- truth
@@ -163,7 +163,7 @@ def _and(a: Any, b: Any) -> Any:
     return a & b
 
 
-#: of x ≠ 0, which is true of NaN
+#: truth values of x ≠ 0; NaN is true
 ANY = KernelMonoid("any", (0,), _or, _is_true, kind="i32")
 ALL = KernelMonoid("all", (1,), _and, _is_true, kind="i32")
 COUNT = KernelMonoid("count_nonzero", (0,), _add, _is_true, kind="i64")
@@ -183,5 +183,5 @@ def monoid_of(name: str) -> KernelMonoid:
 
 
 def register(monoid: KernelMonoid) -> KernelMonoid:
-    """The one monoid of a name that says what it is made of: this one, unless there is one already."""
+    """Adds a monoid whose name is a hash of its functions; returns the monoid that has the name, which is an earlier one if there is any."""
     return _MONOIDS.setdefault(monoid.name, monoid)

@@ -1,4 +1,4 @@
-"""Monoids of users as kernels take them: checked as far as no types are needed, and named by what they are made of.
+"""Monoids of users as kernels take them: checked as far as no types are needed, and named by a hash of their functions.
 
 Kernels, their entries on disk and plans know a monoid by its name. The name of a user's is a hash of the bytecode of its functions and of all that
 they capture, so that the same source finds the same machine code in another process.
@@ -28,9 +28,9 @@ from .monoid import Given, KernelMonoid, Monoid
 WIDEST = 4
 #: types of a state's scalars
 KINDS = ("f32", "f64", "i32", "i64")
-#: packages whose names say what they hold: entries on disk know their versions
+#: packages whose functions are identified by name: the versions are part of the key of cache entries
 _KNOWN = ("builtins", "math", "cmath", "operator", "numpy", "numba", "numba_baracuda")
-#: packages whose objects, types among them, are told apart by their texts
+#: packages whose objects, types among them, are identified by ``repr``
 _TYPED = ("numpy", "numba", "numba_baracuda")
 _ADAPTERS = "numba_baracuda.kernels.given"
 
@@ -40,7 +40,7 @@ def _itself(x: Any) -> Any:
 
 
 def expected(where: str, given: Any) -> Monoid:
-    """What was given as a monoid, if it is one; ``where`` is the function that was called, for messages."""
+    """The argument if it is a monoid, else an error; ``where`` is the public function, for messages."""
     if not isinstance(given, Monoid):
         raise refusal(where, "monoid", given, "a numba_baracuda.Monoid")
     try:
@@ -52,7 +52,7 @@ def expected(where: str, given: Any) -> Monoid:
 
 @functools.lru_cache(1024)
 def adopted(where: str, given: Any, value: str) -> KernelMonoid:
-    """A user's monoid over elements of a type, as kernels take it."""
+    """The :class:`KernelMonoid` of a user's monoid over elements of a type."""
     given = expected(where, given)
     if not isinstance(given.name, str) or not given.name:
         raise refusal(where, "monoid's name", given.name, "a text")
@@ -108,7 +108,7 @@ def _function(at: str, name: str, given: Any, arities: tuple[int, ...], form: st
 
 
 def _arity(function: Callable[..., Any]) -> int:
-    """How many arguments a function wants by position; −1 where it wants others, too."""
+    """The number of a function's positional arguments; −1 where it needs keywords, too."""
     parameters = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
     return len(parameters) if all(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters) else -1
 
@@ -117,7 +117,7 @@ def _arity(function: Callable[..., Any]) -> int:
 
 
 def fingerprint(at: str, name: str, function: Callable[..., Any]) -> str:
-    """What a function is made of, as a text that is the same in every process; raises for what has no such text."""
+    """A text of a function's bytecode and captured values, the same in every process; raises for a value without such a text."""
     seen: dict[int, int] = {}
 
     def code_of(code: CodeType, scope: dict[str, Any]) -> tuple[Any, ...]:

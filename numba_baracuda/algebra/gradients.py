@@ -32,7 +32,7 @@ class Gradient:
     """The gradient of a fold.
 
     * ``vjp``, ``prepare``: see :mod:`.gradients`
-    * ``rows``: the operands that x and w are elements of; ``segments``: those that g and y are
+    * ``rows``: the operands with one row for each input row, x and w; ``segments``: those with one row for each segment, g and y
     * ``fold``: the name of the monoid whose results are p and q, or ""; ``over``: the operands that it folds
     * ``uses_positions``: w is the position of the element, as states hold it; ``shares``: w is 1 / the number of elements of the segment
     * ``guarded``: p and q are used only where y is no normal number, so the fold can be left out where all y are
@@ -111,7 +111,7 @@ def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any
 
 
 def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
-    """As ``_reciprocal``, with q / y in the place of 1 / y."""
+    """As ``_reciprocal``, with q / y instead of 1 / y."""
     scale = large if y * large < one else one
     return g, scale, p, q / (scale * y) if y != 0 else y
 
@@ -156,7 +156,7 @@ LOGSUMEXP = Gradient("logsumexp", _exponential, ("input",), _BOTH)
 NORM2 = Gradient("norm2", _direction, ("input",), _BOTH, prepare=_reciprocal)
 VAR = Gradient("var", _deviation, ("input",), fold="moments")
 STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments", prepare=_reciprocal_share)
-#: no gradients of a fold, but computed the same way: from an element and the results of a fold
+#: these are no gradients of a fold, but are computed alike: from an element and the results of a fold
 SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
 LOG_SOFTMAX = Gradient("log_softmax", _log_softmax, ("input",), (), fold="log_softmax")

@@ -21,7 +21,7 @@ class ByType(str):
 
 @dataclass(frozen=True)
 class Given:
-    """What a user gave, as a rule a function. ``adapter`` names what makes a function for kernels of it, of the state's type and its ``width``."""
+    """A function of a user's monoid. ``adapter`` names the function that adapts it for kernels, given the state's type and ``width``."""
 
     adapter: str
     function: Any
@@ -46,20 +46,19 @@ def _same_sums(first: Any, second: Any, count: Any, old: Any, new: Any, one: Any
 
 @dataclass(frozen=True)
 class Monoid:
-    """A fold of your own: an associative ``combine`` with its ``identity``, and how elements enter and results leave.
+    """A fold of your own: an associative ``combine`` with its ``identity``, a ``lift`` of elements to states and a ``finish`` of states to results.
 
     ``segment_reduce``, ``reduce_axis`` and ``scan_axis`` take one, and so do the collectives of the device library. ``identity`` is a tuple of 1 to 4
     numbers, the state of no elements. A state is a scalar where that is one number, else a tuple of as many scalars. The functions are plain Python
     functions of scalars, or device functions of ``numba.cuda``; they are compiled into the kernels:
 
-    * ``combine(a, b)`` joins two states. It is associative, and need not commute: the elements of ``a`` come before those of ``b``.
+    * ``combine(a, b)`` combines two states. It is associative, and need not commute: the elements of ``a`` come before those of ``b``.
     * ``lift(x)`` makes a state of an element. Without it the element is the state, of one scalar.
-    * ``finish(state)`` or ``finish(state, count)``, of the number of elements, makes the result. Without it the state is the result.
+    * ``finish(state)`` or ``finish(state, count)`` makes the result; ``count`` is the number of elements. Without it the state is the result.
 
-    ``kind``, ``"f32"``, ``"f64"``, ``"i32"`` or ``"i64"``, is the type of the scalars of a state and of ``x``; by default that in which sums of the
-    elements are kept. An infinity in the identity of integers stands for the least or the greatest of them. With ``commutes=True`` elements are
-    folded in an order that is faster to read, still the same in every run. The collectives look at ``identity`` and
-    ``combine`` alone. See ``docs/monoids.md``.
+    ``kind``, ``"f32"``, ``"f64"``, ``"i32"`` or ``"i64"``, is the type of the scalars of a state and of ``x``; by default that of the accumulator. An
+    infinity in the identity of integers stands for the least or the greatest of them. With ``commutes=True`` elements are folded in an order that is
+    faster to read, still the same in every run. The collectives use ``identity`` and ``combine`` alone. See ``docs/monoids.md``.
     """
 
     name: str
@@ -86,15 +85,15 @@ class KernelMonoid(Monoid):
 
     * ``kind``: the element type of states, where it is not the accumulator's
     * ``pairs``: ``lift`` gets the element of a second array as ``other``
-    * ``append(state, x, position)``: the state with an element behind all others. Monoids whose states hold positions have it; ``lift`` then gets the
+    * ``append(state, x, position)``: the state after one more element. Monoids whose states hold positions have it; ``lift`` then gets the
       position as ``other``. A float state holds a position as the float of its bits, so positions compare as numbers do. Appending starts from the
       identity with its last scalar replaced by the position of the first element
     * ``results``: how many results ``finish`` gives; several are a tuple
     * ``counts``: ``finish`` uses the count. Otherwise an identity of one scalar is its own result
     * ``corrected``: the count that ``finish`` gets is less the correction that a caller chose
     * ``divides``: ``combine`` divides
-    * ``commutes``: states may be combined in any order; otherwise elements are folded in theirs
-    * ``foreign``: a user's, so that nobody knows how many registers its functions take
+    * ``commutes``: states may be combined in any order; otherwise elements are folded in the order of their positions
+    * ``foreign``: a user's monoid, whose functions take an unknown number of registers
 
     Some monoids are also sums about a pivot, which lose fewer digits or cost less:
 
@@ -138,7 +137,7 @@ class KernelMonoid(Monoid):
 
     @property
     def hungry(self) -> bool:
-        """Whether joining states may take many registers."""
+        """Whether combining states may take many registers."""
         return self.heavy or self.foreign
 
     @property

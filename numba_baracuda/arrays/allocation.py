@@ -18,7 +18,7 @@ from .views import Form, View
 
 
 def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
-    """``make(cupy)`` with this device and stream current: CuPy's pool gives a block back to the stream it was taken on."""
+    """``make(cupy)`` with this device and stream current: CuPy's pool returns a block to the stream that it was allocated on."""
     try:
         import cupy
     except ImportError as error:
@@ -30,7 +30,7 @@ def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
 
 
 class _Protocol:
-    """A handle as the CUDA stream protocol wants it."""
+    """A stream's handle behind the CUDA stream protocol."""
 
     __slots__ = ("handle",)
 
@@ -100,8 +100,8 @@ class _Block:
 def scratch(like: View, nbytes: int, stream: int) -> View:
     """Uninitialised bytes for work on ``stream``, at least 16-byte aligned. Drop the view once that work is queued: memory is reused in stream order.
 
-    A replay of a captured stream wants its scratch again. So memory that is taken during a capture belongs to the graph: ``torch.cuda.graph`` has a
-    pool for it, and for others the driver records that memory is taken and given back. CuPy's pool would give it to the next who asks.
+    Every replay of a CUDA graph writes to the same scratch. So memory that is allocated during a capture belongs to the graph: ``torch.cuda.graph``
+    has a pool for it, and otherwise the driver captures the allocation and the release. CuPy's pool would reuse the memory for later allocations.
 
     When emulating, ``owner`` is a NumPy array of uint32 words.
     """

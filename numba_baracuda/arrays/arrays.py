@@ -33,7 +33,7 @@ _warned = False
 
 
 def _after_fork() -> None:
-    """In the child: one that cannot use the device its parent used hears so at its first array."""
+    """Runs in a forked child. A child that cannot use its parent's device then gets the error at its first array."""
     global _emulating
     if _emulating is False:
         _emulating = None
@@ -43,7 +43,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def emulating() -> bool:
-    """Whether ops run in the CPU emulator: ``NUMBA_BARACUDA_EMULATE=1``, or no CUDA device. Decided at the first question."""
+    """Whether ops run in the CPU emulator: ``NUMBA_BARACUDA_EMULATE=1``, or no CUDA device. The first call decides."""
     global _emulating
     if _emulating is None:
         _emulating = os.environ.get("NUMBA_BARACUDA_EMULATE", "0") not in ("", "0") or driver.device_count() == 0
@@ -80,12 +80,12 @@ def _in_host(at: _At, what: str, cure: str) -> NoReturn:
     _refuse(at, what, "a NumPy array, since ops run in the CPU emulator" if emulating() else f"one in device memory: {cure}")
 
 
-_read_forms: dict[Any, Form] = {}  #: by what a framework says of an array
+_read_forms: dict[Any, Form] = {}  #: what a framework reports of an array -> its form
 _elements: dict[Any, tuple[str, int]] = {}  #: dtype object of any framework -> short name, bytes
 
 
 def _element(dtype: Any, shape: Iterable[int], at: _At) -> tuple[str, int]:
-    spelled = str(dtype).removeprefix("torch.")  # a foreign byte order is spelled ">f4", hence not found
+    spelled = str(dtype).removeprefix("torch.")  # a foreign byte order is spelled ">f4", which is in no table
     found = dtypes.BY_NUMPY_NAME.get(spelled)
     if found is None:
         _refuse(at, spell(spelled, shape), at[2] or "one of " + ", ".join(dtypes.BY_NUMPY_NAME), InvalidProblem)
@@ -100,13 +100,13 @@ def _in_elements(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...] | N
 def _assemble(
     obj: Any, at: _At, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: int, kind: str, readonly: bool = False
 ) -> View:
-    """A view of what a framework says; its strides are in bytes, but torch's in elements."""
+    """The view of an array that its framework describes by these values. ``strides`` are in bytes; those of torch are in elements."""
     key = (shape, strides, dtype, device, kind, readonly)
     return _at_address(obj, at, ptr, _read_forms.get(key) or _form(key, at))
 
 
 def _form(key: tuple[tuple[int, ...], tuple[int, ...], Any, int, str, bool], at: _At) -> Form:
-    """The form of arrays that a framework describes so, which it is remembered by."""
+    """The form of arrays that a framework describes by ``key``, and an entry in the memo."""
     shape, strides, dtype, device, kind, readonly = key
     element, itemsize = _elements.get(dtype) or _element(dtype, shape, at)
     counted = strides if kind == "torch" else _in_elements(strides, itemsize)
@@ -170,7 +170,7 @@ def _numba(obj: Any, at: _At) -> View:
 
 
 def _jax(obj: Any, at: _At) -> View:
-    """Through DLPack, which orders a stream behind the computation of the array; its ``__cuda_array_interface__`` orders nothing.
+    """Through DLPack, which makes a stream wait for the computation of the array; its ``__cuda_array_interface__`` makes nothing wait.
 
     The array must live until the stream has run the op: XLA knows nothing of that stream, and may give the memory of a dropped array to its next
     computation at once.
@@ -198,7 +198,7 @@ def _foreign(obj: Any, at: _At) -> View:
     if typestr[1:] == "V2":
         dtype = getattr(obj, "dtype", None)
         if not str(dtype).endswith("bfloat16"):
-            _refuse(at, f"{what} of typestr {typestr!r}, which does not say bfloat16", "a bfloat16 .dtype beside it, or a CuPy or torch array")
+            _refuse(at, f"{what} of typestr {typestr!r}, which does not say bfloat16", "a bfloat16 .dtype attribute, or a CuPy or torch array")
     view = _assemble(obj, at, ptr or 0, shape, tuple(strides), dtype, driver.pointer_device(ptr or 0), "foreign", bool(readonly))
     view.producer = _producer(interface.get("stream"), what, at)
     return view
@@ -210,7 +210,7 @@ def _producer(stream: Any, what: str, at: _At) -> int | None:
         return None
     if isinstance(stream, numbers.Integral) and not isinstance(stream, bool) and int(stream) > 0:
         return int(stream)
-    wants = "None, 1 for the legacy default stream, 2 for the one of the thread, or a handle"
+    wants = "None, 1 for the legacy default stream, 2 for the per-thread default stream, or a handle"
     _refuse(at, f'{what} whose __cuda_array_interface__ has "stream": {stream!r}', wants, InvalidProblem)
 
 
@@ -249,7 +249,7 @@ _converters: dict[type, _Converter] = {}
 
 
 def _converter(kind: type) -> _Converter:
-    """How arrays of a type are read, found once by the first base that a framework defines."""
+    """The function that reads arrays of a type: the one for the first of its base classes that a framework defines."""
     names = lineage(kind)
     found = next((_BASES[each] for each in names if each in _BASES), _foreign)
     if ("jax", "Tracer") in names:
@@ -262,14 +262,14 @@ def view(obj: Any, op: str, name: str, wants: str = "") -> View:
     """The array given to ``op`` as argument ``name``; ``wants`` says in an error which elements the op takes there.
 
     Copies nothing and waits for nothing; a JAX array must live until the stream has run the op. Raises :class:`InvalidProblem` for what is no array
-    or holds other elements than the package knows, :class:`Unsupported` for memory on the wrong side and strides of broken elements,
-    :class:`MisalignedOperand`.
+    or has an unknown dtype, :class:`Unsupported` for an array in host memory (of the emulator: in device memory) and for strides that are no
+    multiples of the element size, and :class:`MisalignedOperand` for an address that is none.
     """
     return read(obj, (op, name, wants))
 
 
 def read(obj: Any, at: _At) -> View:
-    """:func:`view` for a caller that has op, argument and wish ready as a tuple."""
+    """:func:`view` with ``op``, ``name`` and ``wants`` in one tuple."""
     return (_converters.get(type(obj)) or _converter(type(obj)))(obj, at)
 
 
@@ -281,7 +281,7 @@ _ADDRESSES: dict[str, Callable[[Any], int]] = {
 
 
 def address(made: Any, kind: str) -> int:
-    """Where an array begins that was made for a caller of this kind of arrays: of CuPy where there is no such."""
+    """The address of an array that :func:`.allocation.empty` made for this kind of arrays; kinds that are not in the table get CuPy arrays."""
     read = _ADDRESSES.get(kind)
     return read(made) if read else int(made.data.ptr)
 

@@ -13,7 +13,7 @@ INSTALL_CUPY = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]'
 
 
 def take(obj: Any, at: tuple[str, str, str]) -> tuple[Any, int]:
-    """The same memory as an array of CuPy or torch, and the stream behind which it is ready; ``at`` is for messages."""
+    """The same memory as an array of CuPy or torch, and the stream that its values are ready on; ``at`` is for messages."""
     framework = _importer(at)
     ordinal = obj.__dlpack_device__()[1]
     producer = streams.current(framework, ordinal)
@@ -36,9 +36,9 @@ def _importer(at: tuple[str, str, str]) -> Any:
 
 
 class _On:
-    """An object that has DLPack, exported for a stream of our choice.
+    """An object with ``__dlpack__`` that is exported for a given stream.
 
-    The framework that takes it would name its current stream. While that one is captured it cannot wait for what was queued before the capture.
+    A framework that imports an object names its own current stream, which cannot wait for earlier work while it is captured.
     """
 
     def __init__(self, stream: int, obj: Any) -> None:

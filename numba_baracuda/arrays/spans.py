@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..core.axes import c_strides
 from .views import Form, View
 
-#: most pairs of blocks that are compared before two arrays are taken to touch
+#: pairs of blocks that are compared at most; arrays with more count as overlapping
 _TRIES = 64
 
 
@@ -55,8 +55,8 @@ def blocks(form: Form) -> Blocks:
 def touch(a: Blocks, b: Blocks, distance: int) -> bool:
     """Whether two arrays, the first element of ``b`` ``distance`` bytes behind that of ``a``, have a byte in common.
 
-    Exact for arrays of equal pitches, such as parts of the rows or columns of one array. Where other pitches leave too many blocks to compare, they
-    are taken to touch.
+    Exact for arrays of equal pitches, such as parts of the rows or columns of one array. Where other pitches leave too many blocks to compare, the
+    answer is True.
     """
     pending = [(a.levels, b.levels, distance + b.low - a.low)]
     for _ in range(_TRIES):

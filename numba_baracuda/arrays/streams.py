@@ -53,10 +53,9 @@ NAMING = frozenset(("foreign", "jax", "numba"))
 
 
 def follow(views: Iterable[View], handle: int, device: int) -> None:
-    """Queues a stream behind the streams that produce these arrays, where they are others.
+    """Makes a stream wait for the streams that produce these arrays.
 
-    A stream that is captured follows only streams of the same capture: it cannot wait for what is not captured, and what is queued before a replay
-    is for the caller to order.
+    A stream that is captured can wait only for streams of the same capture. The caller orders a replay behind other work.
     """
     for producer in {view.producer for view in views} - {None, handle}:
         if producer is not None and (not driver.is_capturing(handle, device) or driver.is_capturing(producer, device)):
@@ -70,7 +69,7 @@ _BASES: dict[tuple[str, str], _Current] = {
     ("numba", "DeviceNDArrayBase"): _default,
     ("numpy", "ndarray"): _default,
 }
-_currents: dict[type, _Current] = {}  #: by type of the owner, which for JAX and DLPack is what the array is seen through
+_currents: dict[type, _Current] = {}  #: by type of the owner, which for JAX and DLPack is the CuPy array or torch tensor
 
 
 def _current(owner: type) -> _Current:
@@ -104,13 +103,13 @@ def stream_handle(stream: Any, like: View, where: str = "numba_baracuda") -> int
 
     ``where`` is the op, for messages.
 
-    ``None`` is the current stream of the framework that owns ``like``, so that an op takes its place among that framework's own operations. For Numba
+    ``None`` is the current stream of the framework that owns ``like``, so that an op runs in order with that framework's own operations. For Numba
     that is the default stream, which the driver binding itself makes the per-thread one if so configured; for JAX and DLPack, that of the
     framework the array is seen through; for others, the stream that ``__cuda_array_interface__`` names, else the default stream.
 
-    Arrays of CuPy and torch are ready, as they are for these frameworks' own operations, once their framework's current stream is: an op that is
-    given another ``stream`` does not wait for it. What is read through DLPack, and any array whose ``__cuda_array_interface__`` names a stream, is
-    waited for on the stream that runs the op (:func:`follow`).
+    Values of CuPy and torch arrays are taken to be ready on their framework's current stream: an op that is given another ``stream`` does not wait
+    for that one. The stream of the op does wait for arrays that come through DLPack, and for those whose ``__cuda_array_interface__`` names a stream
+    (:func:`follow`).
     """
     if stream is None:
         return (_currents.get(type(like.owner)) or _current(type(like.owner)))(like)

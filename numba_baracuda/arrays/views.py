@@ -1,4 +1,4 @@
-"""An array as an address and a form: what is left of it once its framework has been asked."""
+"""An array of any framework as an address and a form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lineage(kind: type) -> list[tuple[str, str]]:
 
 
 class Form:
-    """All that a view says but where it starts. Arrays that a framework describes alike have one object, by which their launches are found.
+    """All of a view but its address. Arrays that a framework describes alike share one object, which memos of launches have as their key.
 
     ``strides`` count elements, ``element`` is a short name of :mod:`~numba_baracuda.core.dtypes`, ``device`` a CUDA ordinal or -1 for host memory,
     ``kind`` one of ``numpy numba cupy torch jax foreign``. ``number`` is the value of what was given as a Python number, which has no address.
@@ -37,28 +37,28 @@ class Form:
 
     @property
     def sort(self) -> tuple[Any, ...]:
-        """What a form says besides sizes."""
+        """All of a form but its sizes."""
         return self.element, len(self.shape), self.device, self.kind, self.readonly
 
     @classmethod
     def of(cls, shape: tuple[int, ...], strides: tuple[int, ...], element: str, device: int, kind: str, readonly: bool) -> Form:
-        """The one object for these."""
+        """The one form with these fields."""
         key = (tuple(shape), tuple(strides), element, device, kind, readonly)
         return _forms.get(key) or remember(_forms, key, cls(*key))
 
     @classmethod
     def of_number(cls, value: float) -> Form:
-        """The one object for a Python number; it is on no device."""
-        key = ("number", repr(value))  # tells −0 from 0, and finds NaN again
+        """The one form of a Python number; it is on no device."""
+        key = ("number", repr(value))  # −0 and 0 have two keys, and NaN has one
         return _forms.get(key) or remember(_forms, key, cls((), (), "f64", -1, "numpy", True, value))
 
 
-_forms: dict[Any, Form] = {}  #: by what a form says
+_forms: dict[Any, Form] = {}  #: fields -> the one form that has them
 _MOST = 4096
 
 
 def remember(memo: dict[Any, Any], key: Any, value: Any, most: int = _MOST) -> Any:
-    """Stores in a memo of bounded size, which starts again when it is full."""
+    """Stores in a memo of bounded size, which is emptied when it is full."""
     if len(memo) >= most:
         memo.clear()
     memo[key] = value
@@ -69,8 +69,8 @@ class View:
     """What a kernel needs of an operand: the address of its first element and its :class:`Form`; ``owner`` keeps the memory alive.
 
     ``name`` is the argument it was given as. For JAX arrays and objects that have only DLPack, ``owner`` is the CuPy array or torch tensor through
-    which they are seen. ``producer`` is the stream behind which what the array holds is ready, where the array names one; None says that the current
-    stream of its framework is, or that nothing is to be waited for.
+    which they are read. ``producer`` is the stream that the values are ready on, where the array names one. None stands for the current stream of
+    its framework, or for values that are ready.
     """
 
     __slots__ = ("form", "name", "owner", "producer", "ptr")
@@ -98,7 +98,7 @@ class View:
 
 
 class Bundle:
-    """An argument that brings several operands along: ``view_of(name)`` is each of them."""
+    """An argument that brings several operands: ``view_of(name)`` is the view of one of them."""
 
     def view_of(self, name: str) -> View:
         raise NotImplementedError

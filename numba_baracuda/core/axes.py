@@ -10,12 +10,12 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def power_of_two(number: int) -> int:
-    """The least power of two that is no less."""
+    """The least power of two that is ``number`` or more."""
     return 1 << max(number - 1, 0).bit_length()
 
 
 def fitting(vector: int, steps: Iterable[int]) -> int:
-    """The greatest power of two, ``vector`` at most, that divides all steps; so is ``vector`` one."""
+    """The greatest power of two that divides all steps and is ``vector`` at most; ``vector`` is a power of two."""
     steps = list(steps)
     while any(step % vector for step in steps):
         vector //= 2
@@ -31,7 +31,10 @@ def c_strides(shape: tuple[int, ...], itemsize: int = 1) -> tuple[int, ...]:
 
 
 def merge_axes(shape: Sequence[int], *strides: Sequence[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Neighbouring axes that every operand walks as one become one; axes of extent 1 vanish. At least one axis is left."""
+    """The shape and each operand's strides with neighbouring axes merged where every operand walks them as one, and without axes of extent 1.
+
+    At least one axis is left.
+    """
     extents: list[int] = []
     kept: list[list[int]] = []
     for k, extent in enumerate(shape):

@@ -1,4 +1,4 @@
-"""Between which integers the results of arithmetic lie."""
+"""Bounds of the integers that arithmetic makes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Bounds = tuple[float, float]  #: the least and the greatest, perhaps infinite
 
 
 def bounds(function: Callable[..., Any], a: Bounds, b: Bounds = (0, 0), *more: Bounds) -> Bounds:
-    """Of the integer that an operator makes of others, where they are easily told."""
+    """The bounds of an operator's integer result, by the bounds of its operands; infinite where no simple rule gives them."""
     (low, high), (least, most) = a, b
     if function is operator.add:
         return low + least, high + most

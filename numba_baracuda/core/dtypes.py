@@ -59,7 +59,7 @@ class Element:
 
     @property
     def vector(self) -> int:
-        """Elements in one 16-byte access."""
+        """Elements in 16 bytes, the widest vectorized load or store."""
         return 16 // self.itemsize
 
     @property

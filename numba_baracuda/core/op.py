@@ -19,18 +19,19 @@ MAX_RANK = 8
 
 @dataclass(frozen=True)
 class Operand:
-    """An argument of an op. ``axes`` names its extents, fields of the descriptor; the last may stand for several axes whose product it is.
+    """An argument of an op.
 
-    A single one may be a whole shape.
+    ``axes`` names the fields of the descriptor that are its extents. The last may be the product of several axes' extents; a single field may be a
+    whole shape.
     """
 
     name: str
     axes: tuple[str, ...]
     index: bool = False  #: holds ids or positions, not values
     output: bool = False
-    #: its own, where it is neither that of the values nor that of the ids; several, separated by blanks, where it may be any of them
+    #: short name of its dtype, where that is neither the values' nor the ids'; several, separated by blanks, where it may be any of them
     element: str = ""
-    part_of: str = ""  #: the argument that brings it along
+    part_of: str = ""  #: the bundle that brings it
     optional: bool = False  #: may be left out
     updated: bool = False  #: an output that is read as well
     number: bool = False  #: may be given as a Python number
@@ -88,8 +89,8 @@ class Matrix:
 class Gemm:
     """``c = alpha · a' b' + beta · c`` by cuBLAS, where a' is a, or its transpose; b' likewise.
 
-    The matrices are of floats, a and b of the same; sums are kept in the accumulator's type of theirs. ``alpha`` and ``beta`` are numbers, or both
-    name slots that begin with one. ``workspace`` names the slot that cuBLAS may use.
+    The matrices hold floats, a and b of one dtype; sums are kept in the accumulator's type of that. ``alpha`` and ``beta`` are numbers, or both name
+    slots whose first element is the number. ``workspace`` names the slot that cuBLAS may use.
     """
 
     a: Matrix
@@ -132,7 +133,7 @@ class Sort:
 
 @dataclass(frozen=True)
 class Verify:
-    """Reads a slot of int64 back, which waits for the stream, and raises what ``judge`` raises."""
+    """Copies a slot of int64 to the host, which waits for the stream, and calls ``judge`` with its numbers; that may raise."""
 
     slot: str
     judge: Callable[[Sequence[int]], None]
@@ -156,7 +157,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an operand lies: shape, strides in elements, and its address modulo 16; what it holds, where there is a choice, and a number's value."""
+    """An operand's shape, strides in elements, address modulo 16, dtype where there is a choice, and value if it was given as a Python number."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -186,7 +187,7 @@ def typical_layouts(shapes: dict[str, tuple[int, ...]]) -> Iterator[dict[str, La
 
 @dataclass(frozen=True)
 class Target:
-    """What a recipe may know of the device. ``ordinal`` is its number; −1 where nothing runs on one, as in the emulator."""
+    """The facts about a device that recipes may use. ``ordinal`` is its CUDA ordinal, −1 in the emulator and where nothing runs."""
 
     capability: tuple[int, int]
     multiprocessors: int
@@ -199,15 +200,16 @@ class Target:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
-#: how kernels that only the emulator runs are tiled: few blocks and a small cache, so that small problems already use several of each
+#: the device that recipes see in the emulator: its few multiprocessors and small cache make small problems take several blocks and tiles
 EMULATED = Target((9, 0), 1, 1 << 12, emulated=True)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run an op. ``recipe(op, descriptor, layouts, target)`` is pure; ``refuses`` says why a descriptor is not for it, or None.
+    """One way to run an op.
 
-    Where it is ``outdone``, a variant further down the list is faster, and it is taken only if that one may not be.
+    ``recipe(op, descriptor, layouts, target)`` is a pure function. ``refuses(op, descriptor)`` is the reason why the variant cannot serve a
+    descriptor, or None. Where ``outdone(op, descriptor)``, a later variant of the list is faster, and this one is tried after all others.
     """
 
     name: str
@@ -233,7 +235,7 @@ class Op:
     elements: tuple[str, ...]
     indices: tuple[str, ...] = ()
     backward: str | None = None
-    traits: dict[str, Any] = field(default_factory=dict, hash=False)  #: what the family's recipes want to know of the row
+    traits: dict[str, Any] = field(default_factory=dict, hash=False)  #: what the family's code reads of the row
     samples: Callable[[Op], Iterable[tuple[Any, dict[str, Layout]]]] = lambda op: ()  #: problems that together use every kernel of the op
     checked_first: tuple[str, ...] = ()  #: operands whose shapes are checked before those of the others
 

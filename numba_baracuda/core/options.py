@@ -1,4 +1,4 @@
-"""Options of ops: each in its one form, or an error that names op and option; and keys by which what was made for them is found again."""
+"""Options of ops: checks that return an option in its one form or raise an error with op and option, and keys for memos."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _BEYOND = 1 << 63  #: the first whole number that int64 does not hold
 
 
 def key_of(*given: Any) -> tuple[Any, ...]:
-    """A key that options share only if they are of the same types and bits: True, 1 and 1.0 are three, −0.0 and 0.0 two, and NaN is found again."""
+    """A key that options share only if they are of the same types and bits: True, 1 and 1.0 are three, −0.0 and 0.0 two, and NaN is one."""
     kinds = tuple(map(type, given))
     return kinds, given if _PLAIN.issuperset(kinds) else tuple(map(_bits, given))
 
 
 def _bits(given: Any) -> Any:
-    """What stands for an option in a key; what has no hash is found by what it holds, or never."""
+    """An option in a key: lists and arrays by their items; an object without a hash equals none."""
     if type(given) is float:
         return repr(given)
     if isinstance(given, list | tuple):
@@ -47,15 +47,15 @@ class Described:
     """What descriptors, frozen dataclasses, have in common: they are equal where their fields are of the same types and bits."""
 
     op_name: Any
-    family = ""  #: of the ops that they describe
-    extents: tuple[str, ...] = ()  #: fields that are extents of what no operand may have
+    family = ""  #: the family of their ops
+    extents: tuple[str, ...] = ()  #: further fields that are extents, although no operand has them
 
     def find_op(self) -> Op:
-        """The op of problems that are described so."""
+        """The op that the problem is for."""
         return registry.find(self.op_name, self.family)
 
     def part(self, op: Op, given: Any, name: str) -> Any:
-        """The view of an operand that a bundle brings along; where a family knows no bundles, an error."""
+        """The view of an operand that a bundle brings; a family without bundles raises."""
         raise InvalidProblem(f"{op.name}: {name} is of type {type(given).__name__}, wants an array")
 
     @functools.cached_property
@@ -70,9 +70,9 @@ class Described:
 
 
 def refusal(where: str, name: str, given: Any, wants: str) -> InvalidProblem:
-    """The error for an option; what was given is cut short where it is long."""
-    told = f"of type {type(given).__name__}" if getattr(given, "shape", ()) else repr(given)
-    return InvalidProblem(f"{where}: {name} is {told if len(told) <= 100 else told[:97] + '...'}, wants {wants}")
+    """The error for an option; the text of a long value is cut short."""
+    text = f"of type {type(given).__name__}" if getattr(given, "shape", ()) else repr(given)
+    return InvalidProblem(f"{where}: {name} is {text if len(text) <= 100 else text[:97] + '...'}, wants {wants}")
 
 
 def flag(where: str, name: str, given: Any, wants: str = "True or False") -> bool:
@@ -115,15 +115,15 @@ def _float(given: Any) -> float | None:
 
 
 def correction(where: str, given: Any) -> float:
-    """What a caller wants taken from counts; of no count is anything left by more than 2⁶⁴."""
+    """The number that is subtracted from counts, 2⁶⁴ at most: every count is less than that."""
     found = _float(given)
     if found is None or not 0 <= found < math.inf:
         raise refusal(where, "correction", given, "a finite number, 0 or more")
     return min(found, 2.0**64) + 0.0  # −0 is 0
 
 
-def held(where: str, name: str, given: Any, element: str, wants: str) -> float:
-    """A number that an element holds: an int for elements that are integers; of others, infinities and NaN are numbers, too."""
+def representable(where: str, name: str, given: Any, element: str, wants: str) -> float:
+    """A number that an element type can represent: an int for integer types; for floats, infinities and NaN are numbers, too."""
     kind, found = BY_NAME[element], _float(given)
     if found is None:
         raise refusal(where, name, given, wants)
@@ -141,7 +141,7 @@ def choice(where: str, name: str, given: Any, among: Sequence[str]) -> str:
 
 
 def shape(where: str, name: str, given: Any) -> tuple[int, ...]:
-    """Extents, of any sign: which of them an op takes is said later."""
+    """Extents as a tuple, of any sign: the op checks that later."""
     several = given.tolist() if isinstance(given, np.ndarray) else given
     if not isinstance(several, Sequence) or isinstance(several, str | bytes | bytearray):
         raise refusal(where, name, given, "a tuple of whole numbers")
@@ -152,7 +152,7 @@ def shape(where: str, name: str, given: Any) -> tuple[int, ...]:
 
 
 def axis(where: str, given: Any, rank: int) -> int:
-    """An axis, counted from the front; an array without axes in host memory is a number, too."""
+    """An axis, counted from the front; a 0-d array in host memory counts as a number."""
     within = f"a number from {-rank} to {rank - 1} for {rank} axes" if rank else "an array of at least one axis"
     return _axis(where, given, given, rank, "a whole number", within)
 

@@ -6,7 +6,7 @@ of a problem. Fields that mean the same have the same name in every family, afte
 ``threads_per_block``; ``items_per_thread``, the rows or vectors that a thread has in flight at a time; ``vector_bytes``, the bytes of the widest load
 or store; ``min_blocks_per_multiprocessor``, the resident blocks that the compiler must leave registers for, 0 where it decides;
 ``grid_blocks_per_multiprocessor``, the blocks for each multiprocessor that a grid should have; ``shared_bytes_per_block``;
-``contiguous_bytes``, the bytes of a row that a block accesses side by side.
+``contiguous_bytes``, the contiguous bytes of a row that a block loads or stores together.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def of_family(family: str) -> dict[str, type[Policy]]:
 
 @contextlib.contextmanager
 def replaced(policy: type[Policy], **values: Any) -> Iterator[None]:
-    """Recipes get these values inside the block. Plans that exist keep theirs: :func:`numba_baracuda.plans.tuning.using` makes them anew."""
+    """Recipes get these values inside the block. Plans that exist keep theirs; :func:`numba_baracuda.plans.tuning.using` drops them."""
     for name, value in values.items():
         _check(policy, name, value)
     before = _replaced.get(policy)
@@ -93,7 +93,7 @@ def replaced(policy: type[Policy], **values: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading() -> Iterator[dict[type[Policy], Policy]]:
-    """The policies that are read inside the block, as they were last."""
+    """Policy class → policy, for those that are read inside the block; the last one read stays."""
     found: dict[type[Policy], Policy] = {}
     _read.append(found)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Writer:
-    """The source of a trace's function. What is used once is written where it is used."""
+    """The source of a trace's function. An expression that is used once is inlined."""
 
     def __init__(self, inputs: Sequence[tuple[Any, ...]]) -> None:
         self._lines = [f"def replay({', '.join(f'g{k}' for k in range(len(inputs)))}):"]
@@ -28,7 +28,7 @@ class Writer:
                 self.count(given.operands)
 
     def text(self, given: Any) -> str:
-        """An expression, after the lines that it takes."""
+        """The text of an expression; adds the lines that must come before it."""
         if isinstance(given, tuple):
             return f"({''.join(f'{self.text(each)}, ' for each in given)})"
         if not hasattr(given, "operands"):
@@ -46,7 +46,7 @@ class Writer:
         self._conditions.append(condition)
 
     def between(self, size: Any, low: float, high: float) -> None:
-        """The guard that a size lies there."""
+        """Adds the guard that a size lies from ``low`` to ``high``."""
         text = self.text(size)
         if low == high:
             self.guard(f"{text} == {low}")

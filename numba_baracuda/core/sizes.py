@@ -1,7 +1,7 @@
-"""Numbers that record how they came about, so that the arithmetic of one problem's sizes can be replayed for others.
+"""Numbers that record their arithmetic, so that the arithmetic of one problem's sizes can be replayed for others.
 
 A :class:`Trace` makes :class:`Size` objects of given sizes. Recipes compute with these as with integers. Arithmetic adds an expression to the trace.
-A comparison is decided by the sizes at hand, and adds a *guard*: the condition under which it would be decided so again. What needs a plain integer,
+A comparison is decided by the sizes at hand, and adds a *guard*: the condition under which it is decided alike. What needs a plain integer,
 such as an index or a constant of a kernel, pins the size: the guard is then equality. :meth:`Trace.compile` makes a Python function of other sizes,
 which returns the same results for them, or None where a guard fails.
 """
@@ -21,18 +21,18 @@ _INFINITY = math.inf
 
 
 class Traced:
-    """A number with its place in a trace. It lies from ``low`` to ``high``, as far as guards and arithmetic tell."""
+    """A number of a trace. Guards and arithmetic bound it by ``low`` and ``high``."""
 
     __slots__ = ("high", "low", "operands", "same", "symbol", "trace", "value")
-    __hash__: Any = None  #: it would be found again by what has another trace, or none
+    __hash__: Any = None  #: a memo would return it to a caller with another trace, or none
 
     def __init__(self, trace: Trace, symbol: str, operands: tuple[Any, ...], value: Any, within: Bounds = (-_INFINITY, _INFINITY)) -> None:
         self.trace, self.symbol, self.operands, self.value = trace, symbol, operands, value
         self.low, self.high = within
-        self.same: Traced | None = None  #: one that a guard says is equal
+        self.same: Traced | None = None  #: another that a guard compares as equal
 
     def plain(self) -> Any:
-        """The value itself, which pins it."""
+        """The value as a plain number, which pins it."""
         self.trace.equal(self, self.value)
         return self.value
 
@@ -121,12 +121,12 @@ for _symbol, _function in _OPERATORS.items():
 
 
 def integer(given: Any) -> Any:
-    """``int(given)``, but a size stays one."""
+    """``int(given)``; a size stays a size."""
     return given if isinstance(given, Size) else int(given)
 
 
 def plain(given: Any) -> Any:
-    """The number itself; that of a trace is pinned."""
+    """A plain number; one of a trace is pinned."""
     return given.plain() if isinstance(given, Traced) else given
 
 
@@ -141,20 +141,20 @@ class Trace:
 
     def __init__(self) -> None:
         self._inputs: list[tuple[Size, ...]] = []
-        self._known: dict[Any, Traced] = {}  #: every expression once
+        self._known: dict[Any, Traced] = {}  #: expression -> its number
         self._decided: dict[Any, bool] = {}
         self._asked: dict[int, tuple[Traced, Bounds]] = {}  #: bounds that guards ask for
         self._guards: list[tuple[str, Any, Any]] = []
         self._functions: list[Callable[..., Any]] = []
 
     def sizes(self, values: Sequence[int], low: float = -_INFINITY) -> tuple[Any, ...]:
-        """Sizes, the compiled function's next argument; callers see to it that all are ``low`` or more."""
+        """Sizes, the compiled function's next argument; the caller knows that all are ``low`` or more."""
         made = tuple([Size(self, f"s{len(self._inputs)}_{k}", (), value, (low, _INFINITY)) for k, value in enumerate(values)])
         self._inputs.append(made)
         return made
 
     def node(self, text: str, function: Callable[..., Any], *given: Any) -> Any:
-        """The number that ``function`` makes of others; a plain one where all of them are pinned."""
+        """The result of ``function``, as a number of the trace, or a plain one where all arguments are pinned."""
         operands = tuple(map(_canonical, given))
         if not any(isinstance(each, Traced) for each in operands):
             return function(*operands)
@@ -172,14 +172,14 @@ class Trace:
         return _canonical(found)
 
     def call(self, function: Callable[..., int], given: tuple[Any, ...]) -> Any:
-        """An opaque function's result."""
+        """The result of a function that replays call."""
         if function not in self._functions:
             self._functions.append(function)
         blanks = ", ".join("{}" for _ in given)
         return self.node(f"f{self._functions.index(function)}({blanks})", function, *given)
 
     def equal(self, a: Any, b: Any) -> bool:
-        """Whether two numbers are equal, from now on guarded."""
+        """Whether two numbers are equal; adds a guard."""
         a, b = _canonical(a), _canonical(b)
         if a is b or not isinstance(a, Traced):
             return a is b or (self.equal(b, a) if isinstance(b, Traced) else a == b)
@@ -200,7 +200,7 @@ class Trace:
         return bool(a.value == b)
 
     def less(self, a: Any, b: Any) -> bool:
-        """Whether a number is less than another, from now on guarded."""
+        """Whether a number is less than another; adds a guard."""
         a, b = _canonical(a), _canonical(b)
         (a_low, a_high), (b_low, b_high) = _range(a), _range(b)
         if a is b or a_low >= b_high or a_low == _INFINITY or b_high == -_INFINITY:
@@ -253,7 +253,7 @@ class Trace:
 
 
 def _canonical(given: Any) -> Any:
-    """The number that stands for all that are equal to it, which is a plain one once pinned."""
+    """The representative of all numbers that guards compare as equal; a plain number once pinned."""
     if not isinstance(given, Traced):
         return given
     while given.same is not None:
@@ -266,7 +266,7 @@ def _canonical_all(given: Any) -> Any:
 
 
 def _range(given: Any) -> Bounds:
-    """Between which a number lies."""
+    """The bounds of a number."""
     return (given.low, given.high) if isinstance(given, Traced) else (given, given)
 
 

@@ -1,4 +1,4 @@
-"""A kernel as data: enough to find it in the cache and to launch it without importing numba, and to build it when it is not there."""
+"""A kernel as data: enough to find its machine code in the cache and launch it without importing numba, or else to compile it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def arrange(
 ) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Arguments by name in the order of a kernel's parameters: the names of what pointers point to, and the scalars.
 
-    ``elements`` are the element types of the arrays that a pointer may point to; where one is "", any pointer will do.
+    ``elements`` are the element types of the arrays by name; one of "" fits any pointer.
     """
     check_names(kernel, parameters, arguments)
     for each in parameters:
@@ -94,7 +94,7 @@ def arrange(
 
 
 def _check(kernel: str, parameter: Parameter, given: Any, elements: Mapping[str, str]) -> None:
-    """Raises unless an argument is of its parameter's kind: an array of its elements, a number, or so many numbers."""
+    """Raises unless an argument fits its parameter: an array of the element type, a number, or a tuple of so many numbers."""
     element = elements.get(given) if isinstance(given, str) else None
     if parameter.pointer:
         seen = f"i{8 * BY_NAME[element].itemsize}" if element and isinstance(given, Bits) else _SEEN_AS.get(element or "", element)

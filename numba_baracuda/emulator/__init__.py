@@ -1,1 +1,1 @@
-"""Kernels without a GPU: their Python source is lowered to Python that runs one lane, and lanes take turns under a race detector."""
+"""Kernels without a GPU: their Python source is lowered to Python that runs one lane, and a scheduler runs lanes in turn under a race detector."""

@@ -145,7 +145,7 @@ def _cas(lane: Lane, site: str, array: Pointer, index: int, expected: Any, value
 
 @means(len)
 def _length(array: Pointer) -> int:
-    """Elements of a 1-D array: an operand's own, or those that a shared or local array was made with."""
+    """The number of elements of a 1-D array: an operand, or a shared or local array."""
     memory = array.memory
     return memory.owner.size if memory.owner is not None else (len(memory.state) - memory.state.count(OUTSIDE)) // array.size
 
@@ -165,7 +165,7 @@ _of_bits(cuda.clz, lambda value, bits: bits - value.bit_length())
 
 
 def _total(function: Callable[[float], float], overflow: float) -> Callable[[float], float]:
-    """A function of :mod:`math` that answers NaN and infinity instead of raising."""
+    """A function of :mod:`math` that returns NaN or infinity instead of raising."""
 
     def total(x: float) -> float:
         try:
@@ -188,7 +188,7 @@ means(math.isinf)(math.isinf)
 
 
 def _of_floats(stub: Any) -> None:
-    """``max`` or ``min`` of two floats, as the instruction has it: a NaN operand is ignored, and −0 < +0."""
+    """``max`` or ``min`` of two floats, as the PTX instruction computes it: a NaN operand is ignored, and −0 < +0."""
 
     @means_by_type(stub)
     def meaning(signature: Any) -> Callable[[float, float], float]:

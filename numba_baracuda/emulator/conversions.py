@@ -29,7 +29,7 @@ UNARY = {operator.neg: "-", operator.pos: "+", operator.invert: "~", operator.no
 
 
 class UnknownConstruct(Unsupported):
-    """The emulator does not know what this means on a GPU, so it refuses."""
+    """The emulator does not know what a construct means on a GPU."""
 
 
 def code_of(ty: Any) -> str:
@@ -122,7 +122,7 @@ def _exact(fn: Any, sources: Sequence[Any], result: Any) -> bool:
 
 
 def binary(fn: Any, texts: Sequence[str], sources: Sequence[Any], signature: Any, site: str) -> str:
-    """``fn`` of two values of types ``sources`` as numba's ``signature`` has it; the text has the signature's return type."""
+    """``fn`` of two values of types ``sources``, typed as in numba's ``signature``; the text has the signature's return type."""
     result = signature.return_type
     operands = [convert(text, source, ty) for text, source, ty in zip(texts, sources, signature.args, strict=True)]
     kinds = {family(ty) for ty in signature.args}

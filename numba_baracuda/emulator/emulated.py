@@ -33,7 +33,7 @@ def mode(chosen: Mode) -> Iterator[None]:
 
 
 class _Arranged(NamedTuple):
-    """A launch by the order of its kernel's parameters."""
+    """A launch with its arguments in the order of the kernel's parameters."""
 
     kernel: jit.Kernel
     pointers: tuple[str, ...]
@@ -61,9 +61,9 @@ class Emulated:
                 memories[operand.name][0].expect_written(self.op.name)
 
     def memories(self, owners: Sequence[Any], workspace: View | None, written: bool = False) -> dict[str, tuple[Memory, int]]:
-        """Operands, which are these arrays, and slots by name, as memory and an offset in bytes.
+        """Operands and slots by name, as memory and an offset in bytes; ``owners`` are the arrays of the operands.
 
-        ``written`` says that outputs and slots hold something already.
+        ``written`` says that outputs and slots have values already.
         """
         memories: dict[str, tuple[Memory, int]] = {}
         for operand, owner in zip(self.op.operands, owners, strict=True):
@@ -99,7 +99,7 @@ class Emulated:
         memories[step.sorted_values][0].write(memories[step.sorted_values][0].owner)
 
     def _gemm(self, step: Gemm, memories: dict[str, tuple[Memory, int]]) -> None:
-        """In the accumulator's type, and rounded once, as cuBLAS does."""
+        """The product in the accumulator's type, rounded once, as cuBLAS computes it."""
         wide = numpy_dtype(BY_NAME[step.a.element].accumulator)
 
         def read(matrix: Matrix) -> Any:

@@ -25,16 +25,16 @@ from .memory import Memory, Pointer
 
 __all__ = ["Deadlock", "DivergentBarrier", "Lane", "Launch", "Mode", "pointer", "pointer_into", "run"]
 
-#: lanes that for this many turns each neither change memory, nor read what they have not read before, nor meet, nor end, spin for ever
+#: a deadlock: for this many turns of each lane no lane changed memory, read a value that was new to it, met others, or ended
 PATIENCE = 2000
 
 
 class Deadlock(RuntimeError):
-    """No lane can go on, or all that can only spin."""
+    """No lane can continue, or all that can only spin."""
 
 
 class Mode(NamedTuple):
-    """How a launch is run; ``seed`` None is the fast mode."""
+    """How a launch is run; with a ``seed`` of None in fast mode."""
 
     seed: int | None = None
     resident: int = 4  #: blocks that run at a time
@@ -89,7 +89,7 @@ class Launch:
                 lane.ended()
                 if lane.block.live == 0:
                     blocks.remove(lane.block)
-                    lane.block.lanes.clear()  # so that they are freed at once, and not by the garbage collector
+                    lane.block.lanes.clear()  # frees the lanes at once, which else the garbage collector does
                     start()
             if self.idle_turns > PATIENCE * (len(ready) + 1):
                 raise Deadlock(f"{len(ready)} lanes only spin, {lane} at {program.site_of(walk_stack(lane.gr_frame))}")

@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
     @property
     def acts(self) -> bool:
-        """Whether evaluating it does more than give a value: whatever takes the lane, and iterators."""
+        """Whether evaluating it has side effects: calls that take the lane, and iterators."""
         return "(lane," in self.text or "(lane)" in self.text or "next(" in self.text
 
     def __str__(self) -> str:
@@ -43,9 +43,9 @@ def _names(text: str) -> list[str]:
 
 
 def join_lines(blocks: dict[int, Block]) -> None:
-    """Writes a value that is used once where it is used.
+    """Inlines a value that is used once.
 
-    A value that acts may only move into the next statement. One that does not may move down its block until something it reads is assigned anew.
+    A value that acts may move into the next statement only. One that does not may move down its block until a name that it reads is assigned again.
     """
     texts = [text for block in blocks.values() for text in (*(line.text for line in block.lines), block.end)]
     uses = Counter(name for text in texts for name in _names(text))
@@ -63,9 +63,9 @@ def join_lines(blocks: dict[int, Block]) -> None:
             movable = uses[line.target] == definitions[line.target] == 1 and len(line.text) < LONGEST
             still = movable and not line.acts and not any(waiting[name].acts for name in read if name in waiting)
             if not still:
-                write([name for name, held in waiting.items() if held.acts and name not in read])
+                write([name for name, each in waiting.items() if each.acts and name not in read])
             joined = _NAMES.sub(lambda m, waiting=waiting: waiting.pop(m[1]).text if m[1] in waiting else m[0], line.text)  # type: ignore[misc]
-            write([name for name, held in waiting.items() if last or line.target in _names(held.text)])
+            write([name for name, each in waiting.items() if last or line.target in _names(each.text)])
             new = Line(line.target, joined, line.site)
             if last:
                 block.end = joined
@@ -79,7 +79,7 @@ def join_lines(blocks: dict[int, Block]) -> None:
 
 
 def arrange(name: str, parameters: list[str], blocks: dict[int, Block], first: int) -> str:
-    """The source of a function that starts at block ``first``. Blocks entered from one place only are written there."""
+    """The source of a function that starts at block ``first``. A block with one predecessor is inlined there."""
     entered = Counter(target for block in blocks.values() for target in block.targets)
     joins = sorted({label for label, count in entered.items() if count > 1} | ({first} & set(entered)))
     order = {label: k for k, label in enumerate(joins, 1)}
@@ -94,7 +94,7 @@ def arrange(name: str, parameters: list[str], blocks: dict[int, Block], first: i
         ]  # fmt: skip
 
     def loop(label: int, pad: str) -> list[str]:
-        """A block that comes back to itself stays in a loop of its own."""
+        """A block that jumps back to itself becomes a loop of its own."""
         body = write(label, pad + "    ", label)
         if label in joins and any(line.strip() == "continue" for line in body):
             return [f"{pad}while True:", *body]

@@ -23,7 +23,7 @@ NAN: float = struct.unpack("d", struct.pack("Q", 0x7FFFFFFFFFFFFFFF))[0]
 
 @functools.cache
 def _f16_values() -> list[float]:
-    """The value of every float16 pattern; a NaN keeps its bits, which no conversion in hardware promises."""
+    """The value of every float16 pattern; a NaN keeps its bits, which conversions in hardware need not."""
     patterns = np.arange(1 << 16, dtype=np.uint16)
     values = patterns.view(np.float16).astype(np.float64)
     wide = patterns.astype(np.uint64)

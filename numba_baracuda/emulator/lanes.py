@@ -1,4 +1,4 @@
-"""One lane of an emulated launch, and where it meets others: warps, blocks, barriers and warp collectives."""
+"""The lanes of an emulated launch, their warps and blocks, and the barriers and collectives at which they wait for each other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Meeting:
 
 
 class Warp:
-    """Up to 32 lanes of a block; masks have a bit for each."""
+    """Up to 32 lanes of a block; a mask has a bit for each lane."""
 
     def __init__(self, size: int) -> None:
         self.present, self.ended = (1 << size) - 1, 0
@@ -60,7 +60,7 @@ class Block:
         self.live = size
 
     def meetings(self) -> list[Meeting]:
-        """Those that wait for somebody."""
+        """The collectives that lanes wait at."""
         return [*([self.barrier] if self.barrier else []), *(meeting for warp in self.warps for meeting in warp.waiting.values())]
 
 
@@ -75,7 +75,7 @@ class Lane(greenlet):  # type: ignore[misc]
         self.checked = block.launch.mode.checked
         self.turns = 1
         self.answer: Any = None
-        self.copies: list[list[Any]] = [[]]  #: groups of copies to shared memory that are on their way; the last is still open
+        self.copies: list[list[Any]] = [[]]  #: groups of asynchronous copies to shared memory; the last is not committed yet
         if self.checked:
             self.clock = races.Clock(index, block.launch.origin)
 
@@ -89,7 +89,7 @@ class Lane(greenlet):  # type: ignore[misc]
             raise ScalarFault(f"{program.site_of(reversed(list(walk_tb(fault.__traceback__))))}: {fault} ({self})") from fault
 
     def pause(self) -> None:
-        """Lets another lane go first; in fast mode, where the last in the list goes next, all of them."""
+        """Lets another lane run first; in fast mode, where the last of the list runs next, all of them."""
         self.launch.ready.insert(len(self.launch.ready) if self.checked else 0, self)
         self.launch.hub.switch()
 
@@ -108,7 +108,7 @@ class Lane(greenlet):  # type: ignore[misc]
             self.launch.idle_turns = 0
 
     def shared(self, site: str, count: int, code: str, alignment: int) -> Pointer:
-        """The block's array of this place in the code; all arrays of size 0 are the one dynamic array."""
+        """The block's array that is declared at this place in the source; all arrays of size 0 are the one dynamic array."""
         size = calcsize(code)
         if count == 0:
             site, name, count, alignment = "dynamic", "dynamic shared memory", self.launch.dynamic_shared // size, 16
@@ -119,7 +119,7 @@ class Lane(greenlet):  # type: ignore[misc]
             made = self.block.memory[site] = Memory.fresh(name, count, code, alignment=alignment)
         memory, first = made
         if size < memory.cell:
-            # the detector starts anew; kernels make all their views of dynamic memory before they use one
+            # the detector forgets earlier accesses; kernels declare all views of dynamic memory before they use one
             memory.cell, memory.shadow = size, {}
         return Pointer(memory, code, first)
 
@@ -202,7 +202,7 @@ class Lane(greenlet):  # type: ignore[misc]
         return self.warp_meet(site, what, mask, (value, source if 0 <= source < 32 else self.laneid), answer)
 
     def ended(self) -> None:
-        """Called by the hub: nobody may be waiting for this lane."""
+        """Called by the hub when the lane ends; an error if another lane waits for it."""
         block = self.block
         block.live -= 1
         self.launch.idle_turns = 0

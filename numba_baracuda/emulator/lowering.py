@@ -1,8 +1,8 @@
 """Typed numba IR to Python source: what the emulator runs.
 
 Numba itself parses the kernel, prunes its dead branches and infers its types; this module writes each typed statement down as Python on plain
-numbers, with every cast that numba would make. So integers wrap, float32 rounds and promotion is numba's by construction, and a construct that is
-not listed here is an :class:`UnknownConstruct`, never a guess.
+numbers, with every cast that numba makes. So integers wrap, float32 rounds, and types are promoted as numba promotes them. A construct that is not
+listed here is an :class:`UnknownConstruct`, never a guess.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Lowering:
         return convert(self._builtin(function, arguments, signature, site), signature.return_type, ty)
 
     def _builtin(self, function: Any, arguments: Sequence[str], signature: Any, site: str) -> str:
-        """A call of a function that is no kernel code; the text has the signature's return type."""
+        """A call of a registered function; the text has the signature's return type."""
         kinds, result = [family(t) for t in signature.args], signature.return_type
         listed = ", ".join(arguments)
         if function is range:
@@ -237,7 +237,7 @@ class Lowering:
         return fit(text, result) if family(result) in ("int", "float") else text
 
     def _allocate(self, function: Any, expr: Any, signature: Any, site: str) -> str:
-        """``cuda.shared.array`` and ``cuda.local.array``: one allocation for each place in the code, as in PTX."""
+        """``cuda.shared.array`` and ``cuda.local.array``: one allocation for each place in the source, as in PTX."""
         space = {"shared": "shared", "local": "local"}.get(function.__qualname__.partition(".")[0])
         given, array = dict(expr.kws), signature.return_type
         if space is None or not isinstance(array, types.Array) or array.ndim != 1 or set(given) - {"alignment", "shape", "dtype"}:

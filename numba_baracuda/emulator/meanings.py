@@ -7,7 +7,7 @@ from typing import Any
 
 #: stubs of ``numba.cuda``, functions of :mod:`math` and intrinsics of the device library -> (Python function, takes lane and site)
 CALLS: dict[Any, tuple[Callable[..., Any], bool]] = {}
-#: intrinsics whose meaning depends on types: numba's signature of the call -> what CALLS would hold
+#: intrinsics whose meaning depends on types: stub -> function of numba's signature that returns an entry as in CALLS
 TYPED: dict[Any, Callable[[Any], tuple[Callable[..., Any], bool]]] = {}
 #: values that are no numbers, such as ``cuda.threadIdx``, and their attributes ``(cuda.threadIdx, "x")`` -> expression on ``lane``
 VALUES: dict[Any, str] = {}
@@ -25,7 +25,7 @@ def means(*stubs: Any, lane: bool = False) -> Callable[[Callable[..., Any]], Cal
 
 
 def means_by_type(*stubs: Any, lane: bool = False) -> Callable[[Callable[[Any], Callable[..., Any]]], Callable[[Any], Callable[..., Any]]]:
-    """Registers what makes the meaning of stubs from numba's signature of a call; ``lane`` as in :func:`means`."""
+    """Registers a function that returns the meaning of stubs for numba's signature of a call; ``lane`` as in :func:`means`."""
 
     def register(make: Callable[[Any], Callable[..., Any]]) -> Callable[[Any], Callable[..., Any]]:
         for stub in stubs:

@@ -1,7 +1,7 @@
-"""Memory as the emulator sees it: byte-exact, bounded, aligned, poisoned until written, and watched for races.
+"""The emulator's memory: byte-exact, with checks of bounds, alignment, reads before writes, and races.
 
 A :class:`Memory` is one allocation (an operand, a workspace, a shared array of one block, a local array of one lane); a :class:`Pointer` is a typed
-place in it. In checked mode every access goes through :meth:`Lane.touch`, which preempts the lane and asks the race detector.
+address in it. In checked mode every access goes through :meth:`Lane.touch`, which preempts the lane and asks the race detector.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNIFORM = {size: tuple(int.from_bytes(bytes([state]) * size, "little") for state
 
 
 class MemoryFault(RuntimeError):
-    """An access that a GPU would not forgive, or would forgive silently."""
+    """An access that is an error on a GPU, or that a GPU would not report."""
 
 
 class _HalfItems:
@@ -56,14 +56,14 @@ class Memory:
         self.name, self.data, self.state = name, data, state
         self.private = private  #: seen by one lane only: no preemption, no races
         self.readonly = readonly
-        self.cell = cell  #: bytes that the race detector tells apart
+        self.cell = cell  #: bytes of the cells that the race detector distinguishes
         self.shadow: dict[int, races.Cell] = {}
         self.views: dict[str, tuple[Any, memoryview]] = {}
         self.owner: Any = None
 
     @classmethod
     def fresh(cls, name: str, count: int, code: str, *, alignment: int = 16, private: bool = False) -> tuple[Memory, int]:
-        """Poisoned memory for ``count`` items of one type, and its first item: no better aligned than was asked for."""
+        """Poisoned memory for ``count`` items of one type, and the index of the first, which is aligned to ``alignment`` bytes and no more."""
         size = struct.calcsize(code)
         before, nbytes = alignment % 16, count * size
         padded = -(-(before + nbytes) // 16) * 16
@@ -92,12 +92,12 @@ class Memory:
         return memory, first - base
 
     def set_bytes(self, byte: int) -> None:
-        """What an asynchronous memset of all of it does."""
+        """An asynchronous memset of the whole allocation."""
         self.data[:] = bytes([byte]) * len(self.data)
         self.state[:] = self.state.replace(b"\1", b"\2")
 
     def write(self, values: Any) -> None:
-        """What a library writes: all of it, from the host."""
+        """A library call's write to the whole allocation."""
         self.owner[...] = values
         self.state[:] = self.state.replace(b"\1", b"\2")
 
@@ -116,14 +116,14 @@ class Memory:
         return (values.view(dtype)[..., 0] if values.size else np.empty((matrix.rows, matrix.columns), dtype)), marks
 
     def read_matrix(self, first: int, matrix: Matrix) -> Any:
-        """What a library reads; a fault if an element was never written."""
+        """A library call's read of a matrix; a fault if an element was never written."""
         values, marks = self._matrix(first, matrix)
         if (marks != WRITTEN).any():
             raise MemoryFault(f"{self.name}: a matrix was read before it was written")
         return values
 
     def write_matrix(self, first: int, matrix: Matrix, product: Any) -> None:
-        """What a library writes."""
+        """A library call's write of a matrix."""
         values, marks = self._matrix(first, matrix)
         if self.readonly:
             raise MemoryFault(f"{self.name} is an input and was written")
@@ -137,7 +137,7 @@ class Memory:
             raise MemoryFault(f"{whose}: {self.state.count(POISON)} bytes of {self.name} were never written, the first at byte {missing}")
 
     def view(self, code: str) -> tuple[Any, memoryview]:
-        """The bytes, and what is known of them, as items of one type."""
+        """The bytes, and their states, as items of one type."""
         if code not in self.views:
             items = _HalfItems(self.data) if code == "e" else self.data.cast(code)  # type: ignore[call-overload]
             self.views[code] = items, memoryview(self.state).cast(MARKS[struct.calcsize(code)])  # type: ignore[call-overload]
@@ -163,11 +163,11 @@ class Pointer:
     def cast(self, code: str) -> Pointer:
         where, rest = divmod(self.base * self.size, struct.calcsize(code))
         if rest:
-            raise MemoryFault(f"{self.memory.name}: byte {self.base * self.size} is no place for a {struct.calcsize(code)}-byte element")
+            raise MemoryFault(f"{self.memory.name}: byte {self.base * self.size} is not aligned for a {struct.calcsize(code)}-byte element")
         return Pointer(self.memory, code, where)
 
     def _reach(self, lane: Lane, index: int, count: int, site: str, kind: int) -> int:
-        """Checks an access of ``count`` elements and returns its first element in ``items``."""
+        """Checks an access of ``count`` elements and returns the index of its first element in ``items``."""
         k = self.base + index
         if not 0 <= k <= self.limit - count:
             raise MemoryFault(f"{site}: {self.memory.name}[{index}] is out of bounds")
@@ -195,7 +195,7 @@ class Pointer:
         return k
 
     def expect_aligned(self, index: int, count: int, site: str) -> None:
-        """A vector access starts at a multiple of its length; memory itself starts at a multiple of 16 bytes."""
+        """A vectorized load or store starts at a multiple of its length; memory itself starts at a multiple of 16 bytes."""
         if (self.base + index) % count:
             raise MemoryFault(f"{site}: {self.memory.name}[{index}] is not aligned to its {count * self.size}-byte access")
 
@@ -216,19 +216,19 @@ class Pointer:
         self.items[k] = value
 
     def expect_global(self, site: str) -> Pointer:
-        """Itself; a fault if an instruction that can only reach global memory is given another one's address."""
+        """The pointer itself; a fault if it is not to global memory, which an instruction requires."""
         if self.memory.owner is None:
             raise MemoryFault(f"{site}: {self.memory.name} is not in global memory, which is all that this instruction reaches")
         return self
 
     def expect_shared(self, site: str) -> Pointer:
-        """Itself; a fault if an instruction that can only reach shared memory is given another one's address."""
+        """The pointer itself; a fault if it is not to shared memory, which an instruction requires."""
         if self.memory.owner is not None or self.memory.private:
             raise MemoryFault(f"{site}: {self.memory.name} is not in shared memory, which is all that this instruction reaches")
         return self
 
     def give_away(self, lane: Lane, index: int, count: int, site: str) -> None:
-        """Poisons elements that are about to be written: they may be read again when they have been."""
+        """Poisons elements that an asynchronous copy will write: until then a read is a fault."""
         first = self._reach(lane, index, count, site, races.WRITE) * self.size
         self.memory.state[first : first + count * self.size] = bytes([POISON]) * (count * self.size)
 

@@ -18,7 +18,7 @@ _scope: dict[str, Any] = {name: getattr(scalars, name) for name in scalars.__all
 _lowered: dict[Any, tuple[str, Any]] = {}
 _numbers = itertools.count()
 _lock = threading.RLock()
-# A fork waits until no thread is inside, as in the child nobody would ever leave; numba's own lock is only taken within.
+# A fork waits for the lock: in the child, nobody would release one that another thread has. Numba's own lock is only taken inside this one.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
@@ -35,7 +35,7 @@ def lower(function: Callable[..., Any], argument_types: tuple[Any, ...]) -> tupl
 
 
 def write(name: str, typed: Any) -> None:
-    """Makes typed IR the function of this name, which others call by it."""
+    """Compiles typed IR to a Python function of this name, which generated source calls."""
     made = lowering.Lowering(typed, lambda dispatcher, types: lower(dispatcher.py_func, types), name)
     text = made.source(name)
     filename = f"<emulated {name}>"

@@ -1,8 +1,8 @@
 """Race detection by vector clocks over the lanes of a launch.
 
-Two accesses to one cell race when at least one writes, not both are atomic, and no edge orders them. Edges come from ``syncthreads`` and
-``syncwarp`` (every participant with every other), from release to acquire of one word, and from the pattern fence, atomic, atomic, fence. A shuffle
-or a vote makes lanes wait for each other but is no edge, as CUDA promises no order of memory for it; nor is a relaxed atomic without a fence.
+Two accesses to one cell race when at least one writes, not both are atomic, and no happens-before edge orders them. Edges come from ``syncthreads``
+and ``syncwarp`` (every participant with every other), from release to acquire of one word, and from the pattern fence, atomic, atomic, fence. A
+shuffle or a vote makes lanes wait for each other but is no edge, as CUDA promises no order of memory for it; nor is a relaxed atomic without a fence.
 After Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection" (PLDI 2009), with read and write sets kept a lane.
 """
 
@@ -36,14 +36,14 @@ class Cell:
 
 
 def merge(a: Clocks | None, b: Clocks | None) -> Clocks | None:
-    """The least clock that knows what both know."""
+    """The elementwise maximum of two clocks."""
     if a is None or a is b:
         return b
     return a if b is None else np.maximum(a, b)
 
 
 class Clock:
-    """What one lane knows of all others. ``seen`` is shared between lanes and never changed in place; ``own`` is the lane's current time."""
+    """A lane's vector clock. ``seen`` [lanes] is shared between lanes and never changed in place; ``own`` is the lane's current time."""
 
     __slots__ = ("fenced", "index", "own", "pending", "seen")
 
@@ -54,7 +54,7 @@ class Clock:
         self.pending: Clocks | None = None  #: what relaxed atomics have read, known from the next fence on
 
     def snapshot(self) -> Clocks:
-        """All that happened before now; time moves on."""
+        """The clock of all that happened before now; the lane's time advances."""
         now = self.seen.copy()
         now[self.index] = self.own
         self.own += 1
@@ -67,7 +67,7 @@ class Clock:
 
 
 def join(clocks: list[Clock]) -> None:
-    """A barrier: everyone knows what anyone knew."""
+    """A barrier: each lane gets the maximum of all clocks."""
     distinct = {id(clock.seen): clock.seen for clock in clocks}
     everything = np.maximum.reduce(list(distinct.values()))
     everything[[clock.index for clock in clocks]] = [clock.own for clock in clocks]
@@ -86,7 +86,7 @@ def _unordered(clock: Clock, others: dict[int, tuple[int, str, bool]], atomic: b
 def check(lane: Lane, name: str, cell: Cell, site: str, kind: int) -> bool:
     """Reports a race of this access with an earlier one, then remembers it.
 
-    False if the access brings nothing new by itself: the lane has read the cell since it was last written, or updates it by an atomic.
+    False if the access makes no progress by itself: the lane has read the cell since it was last written, or updates it by an atomic.
     """
     clock, atomic = lane.clock, bool(kind & ATOMIC)
     if kind & ATOMIC:
@@ -109,7 +109,10 @@ def check(lane: Lane, name: str, cell: Cell, site: str, kind: int) -> bool:
 
 
 def _synchronise(clock: Clock, cell: Cell, kind: int) -> None:
-    """Edges through an atomic word: what it publishes is taken up now (acquire) or at the next fence, and the lane's own past is published."""
+    """Edges through an atomic word.
+
+    A read merges the published clock into the lane's, now (acquire) or at the next fence. A write publishes the lane's clock.
+    """
     if kind & READ:
         if kind & ACQUIRE:
             clock.seen = merge(clock.seen, cell.published)  # type: ignore[assignment]

@@ -26,7 +26,7 @@ def wrap(value: int, bits: int, signed: bool = True) -> int:
 def f32(value: float) -> float:
     """Rounds to float32.
 
-    Sums, products, quotients and roots of float32 numbers, made in double, come out as if rounded once: double has more than 2·24 + 1 bits.
+    A sum, product, quotient or root of float32 numbers that is computed in double is then rounded as if once: double has more than 2·24 + 1 bits.
     """
     _single[0] = value
     return _single[0]
@@ -50,7 +50,7 @@ def int_to_float(value: int, bits: int) -> float:
 
 
 def float_to_int(value: float, bits: int, signed: bool) -> int:
-    """Truncates; what does not fit is undefined in LLVM and therefore a fault."""
+    """Truncates; a value that does not fit is undefined in LLVM and therefore a fault."""
     if math.isfinite(value):
         whole = int(value)
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)

@@ -1,4 +1,4 @@
-"""The functional form of the family: arrays become views, views a descriptor, and its plan is run."""
+"""The functions that users call: they make views of arrays, a descriptor of the views, and run its plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _calls: dict[Any, plan.Plan] = memo()
 
 
 class FusedLinearCrossEntropyResult(NamedTuple):
-    """What :func:`fused_linear_cross_entropy` returns where more than the loss was asked for; what was not is None."""
+    """What :func:`fused_linear_cross_entropy` returns where a caller asks for more than the loss; other fields are None."""
 
     loss: Any
     grad_input: Any = None
@@ -35,7 +35,7 @@ class FusedLinearCrossEntropyResult(NamedTuple):
 
 
 def _read(given: Any, op: str, name: str) -> View:
-    """An array; of no axes, it is seen as one of one element."""
+    """The view of an array; a 0-d array is seen as one of shape [1]."""
     view = arrays.read(given, (op, name, ""))
     if view.shape:
         return view
@@ -74,10 +74,10 @@ def fused_linear_cross_entropy(
     stream: Any = None,
     workspace: Any = None,
 ) -> Any:
-    """loss[i] = log Σⱼ exp z[i, j] − z[i, target[i]] with z = input · weightᵀ + bias, and in the same go its gradients.
+    """loss[i] = log Σⱼ exp z[i, j] − z[i, target[i]] with z = input · weightᵀ + bias, and its gradients.
 
     ``input`` [BT, H], ``weight`` [V, H] and ``bias`` [V] are of one dtype: float16, bfloat16, float32 or float64; ``target`` [BT] is int64 or int32.
-    Rows of input and weight may lie apart, their elements lie side by side. No more than ``chunk`` rows of logits exist at a time.
+    Rows of ``input`` and ``weight`` may have any stride, their elements are contiguous. No more than ``chunk`` rows of logits exist at a time.
 
     ``reduction``: "mean" over the targets that are not ``ignore_index``, "sum", or "none", a loss for each row. A row whose target is ignored, or is
     no class, is left out: its loss and gradient are 0, and it adds nothing to ``grad_weight``, whatever its input holds. Where all rows are left
@@ -89,33 +89,32 @@ def fused_linear_cross_entropy(
     ``class_weight`` and ``dy``, and in products with a ``weight`` that is not finite. lse is NaN with a NaN, else +∞ with a +∞, and −∞ where all
     logits are.
 
-    Options, in this order: z becomes ``logit_scale`` · z, then c tanh(z / c) with the ``softcap`` c. With ``label_smoothing`` a, the loss is (1 − a)
-    of the above plus a / V · Σⱼ (lse − zⱼ), lse = log Σⱼ exp zⱼ. With ``class_weight`` w [V], what class j contributes to it is multiplied by wⱼ, and
-    the mean divides by Σ w[target]. With ``lse_square_scale`` s, s · lse² is added, averaged over the count of targets. ``row_weight`` [BT]
-    multiplies all of a row's loss. Weights are float32, float64 for float64. Where Σ w[target] is 0, the mean is that of s · lse² alone. Both c and
-    1 / c must be in the range of float32 (float64).
+    Options apply in this order: z becomes ``logit_scale`` · z, then c tanh(z / c) with the ``softcap`` c. With ``label_smoothing`` a, the loss is (1
+    − a) of the above plus a / V · Σⱼ (lse − zⱼ), lse = log Σⱼ exp zⱼ. With ``class_weight`` w [V], the terms of class j are multiplied by wⱼ, and the
+    mean divides by Σ w[target]. With ``lse_square_scale`` s, s · lse² is added, averaged over the count of targets. ``row_weight`` [BT] multiplies
+    all of a row's loss. Weights are float32, float64 for float64. Where Σ w[target] is 0, the mean is that of s · lse² alone. Both c and 1 / c must
+    be in the range of float32 (float64).
 
     Gradients are of the loss times ``dy``: a number or an array of one element, for "none" also one for each row (None is 1). ``grad_input`` [BT, H],
-    ``grad_weight`` [V, H] and ``grad_bias`` [V] are arrays to be overwritten, or True for new ones; what is None costs nothing. With
+    ``grad_weight`` [V, H] and ``grad_bias`` [V] are arrays to be overwritten, or True for new ones; None leaves the gradient out. With
     ``accumulate_grad_weight`` the gradient is added to what grad_weight holds; it is rounded after every chunk but with ``grad_weight_accum="f32"``,
     which takes scratch of four bytes an element.
 
-    ``skip_ignored`` does nothing for rows whose target is ignored: others are gathered, which pays where many are. How many there are is asked of the
-    device, so the call waits for it, cannot be captured, and takes no ``workspace``; all else stays as it is.
+    ``skip_ignored`` leaves rows with an ignored target out of the products: the others are gathered, which is faster where many are ignored. The host
+    reads their count from the device, so the call waits, cannot be captured, and takes no ``workspace``. The results are the same.
 
-    ``chunk``: "auto", the fastest number of rows known for which scratch fits ``max_workspace_bytes``, or logits fit 512 MiB where that is None;
-    "lean", the same for half of it; "liger", :func:`pick_chunk_size`; or a number.
+    ``chunk``: "auto", the fastest number of rows known whose scratch fits ``max_workspace_bytes``, or whose logits fit 512 MiB where that is None;
+    "lean" halves this limit; "liger", :func:`pick_chunk_size`; or a number.
 
-    Returns the loss, float32 (float64 for float64), without axes for "mean" and "sum"; ``out=`` may also be of the input's dtype, or of one element.
-    Where new gradients or one of these is asked for, a :class:`FusedLinearCrossEntropyResult`: ``return_lse`` [BT], 0 where the target is ignored or
-    no class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the
-    greatest; ``return_predicted`` [BT] int64, the first class of the greatest logit, or the first that is NaN, −1 where the target is ignored or no
-    class.
+    Returns the loss, float32 (float64 for float64), 0-d for "mean" and "sum"; ``out=`` may also be of the input's dtype, or of one element. With new
+    gradients or one of the following, returns a :class:`FusedLinearCrossEntropyResult`: ``return_lse`` [BT], 0 where the target is ignored or no
+    class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the greatest;
+    ``return_predicted`` [BT] int64, the first class of the greatest logit, or the first that is NaN, −1 where the target is ignored or no class.
 
     Sums are kept in float32 (float64), logits and their gradient rounded to the input's dtype. Every run gives the same bits. Nothing waits for the
-    device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. Products are cuBLAS', which the
-    extras bring. After Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training" (2024), and Milakov and Gimelshein, "Online normalizer
-    calculation for softmax" (2018).
+    device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. cuBLAS, which the extras install,
+    computes the products. After Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training" (2024), and Milakov and Gimelshein, "Online
+    normalizer calculation for softmax" (2018).
 
     Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes and layouts, and where
     cuBLAS is not found.
@@ -162,7 +161,7 @@ def fused_linear_cross_entropy(
         if workspace is not None:
             raise Unsupported(f"{_NAME}: workspace is given with skip_ignored=True, whose scratch depends on the targets; wants one of them")
         views = _operands(made, x, w, inputs | results)
-        made.bound(views)  # what is wrong with them is said before anything is done
+        made.bound(views)  # errors come before the first write
 
         def run(inputs: dict[str, Any], results: dict[str, Any]) -> None:
             counted_x = _read(inputs["input"], _NAME, "input")
@@ -191,7 +190,7 @@ def _plan_of(x: View, w: View, options: tuple[Any, ...], flags: dict[str, Any]) 
 
 
 def _operand(given: Any, made: plan.Plan, name: str) -> View:
-    """An array, or a number where the operand may be one."""
+    """The view of an array, or of a number where the operand may be one."""
     return made.read_operand(given, name) if isinstance(given, numbers.Real) and not isinstance(given, bool) else _read(given, made.op.name, name)
 
 
@@ -206,9 +205,9 @@ def fused_linear_cross_entropy_backward(
 ) -> None:
     """grad = dy_scalar · grad, in place, for the gradients of :func:`fused_linear_cross_entropy` that are given; one rounding.
 
-    ``dy_scalar`` is a number, or an array of one element on the gradients' device, of their dtype or the dtype of their loss; nobody reads it but the
-    device. ``grad_input`` [BT, H], ``grad_weight`` [V, H], ``grad_bias`` [V]: float16, bfloat16, float32 or float64, strided in any way. The number 1
-    launches nothing. NaN, infinities and 0 multiply as IEEE arithmetic has it; a second call multiplies again. ``stream=`` takes a stream or its
+    ``dy_scalar`` is a number, or an array of one element on the gradients' device, of their dtype or the dtype of their loss; only the device reads
+    the array. ``grad_input`` [BT, H], ``grad_weight`` [V, H], ``grad_bias`` [V]: float16, bfloat16, float32 or float64, of any strides. The number 1
+    launches nothing. NaN, infinities and 0 follow IEEE arithmetic; a second call multiplies again. ``stream=`` takes a stream or its
     handle; ``workspace=`` is not needed. Raises ``InvalidProblem`` for arrays that contradict each other, ``Unsupported`` for other dtypes.
     """
     op = f"{_NAME}_backward"

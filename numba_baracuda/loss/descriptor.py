@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem
 from ..core.op import Layout, Op, contiguous
-from ..core.options import Described, check_element, flag, held, number, refusal, whole
+from ..core.options import Described, check_element, flag, number, refusal, representable, whole
 from ..core.policy import tuned
 from ..core.vocabulary import LossKind, LossReduction
 from .chunking import logits_row_stride, pick_chunk_size, rows_of_chunk
@@ -63,17 +63,17 @@ class _Layer(Described):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """The shape of what there is for each row."""
+        """The shape of operands with one element for each row."""
         return (self.bt,)
 
     @property
     def class_shape(self) -> tuple[int, ...]:
-        """The shape of what there is for each class."""
+        """The shape of operands with one element for each class."""
         return (self.v,)
 
     @property
     def out_shape(self) -> tuple[int, ...]:
-        """The shape of a loss of all rows, and of its gradient."""
+        """The shape of a mean or sum, and of its gradient."""
         return (1,)
 
     def check(self, op: Op) -> None:
@@ -90,7 +90,7 @@ class _Layer(Described):
         return replace(op, operands=tuple(replace(operand, element=kinds.get(operand.element, operand.element)) for operand in op.operands))
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """All operands but those in whose place there is scratch, which needs the largest workspace."""
+        """The layouts with the largest workspace: without the operands that replace scratch."""
         everything = {operand.name: contiguous(getattr(self, operand.axes[0])) for operand in op.operands}
         yield {name: layout for name, layout in everything.items() if name not in ("lse", "predicted", "grad_input")}
 
@@ -99,9 +99,9 @@ class _Layer(Described):
 class FusedLinearCrossEntropyDescriptor(_Layer):
     """The cross entropy of a linear layer: ``bt`` rows of ``h`` numbers, ``v`` classes.
 
-    ``reduction`` is a :class:`LossReduction`, its name or number. ``chunk`` says how many rows of logits are held at a time: ``"auto"``, the fastest
-    known number whose logits take at most ``max_workspace_bytes`` with all other scratch, or 512 MiB by themselves where that is None; ``"lean"``,
-    the same for half of that; ``"liger"``, :func:`~numba_baracuda.loss.pick_chunk_size`; or a number. The other fields are keywords of
+    ``reduction`` is a :class:`LossReduction`, its name or number. ``chunk`` is the number of rows of logits that exist at a time: ``"auto"``, the
+    fastest known number whose logits and other scratch fit ``max_workspace_bytes``, or whose logits fit 512 MiB where that is None; ``"lean"`` halves
+    this limit; ``"liger"``, :func:`~numba_baracuda.loss.pick_chunk_size`; or a number. The other fields are keywords of
     :func:`~numba_baracuda.fused_linear_cross_entropy`.
     """
 
@@ -141,11 +141,11 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         return replace(self, reduction=reduction)
 
     def with_ignore_index(self, ignore_index: int) -> FusedLinearCrossEntropyDescriptor:
-        """The same problem with another target that is left out."""
+        """The same problem with another target value that is ignored."""
         return replace(self, ignore_index=ignore_index)
 
     def within(self, nbytes: int) -> FusedLinearCrossEntropyDescriptor:
-        """The same problem with a workspace of at most so many bytes, unless it says itself how many."""
+        """The same problem with ``max_workspace_bytes`` of so many bytes, unless it has a number."""
         return self if self.max_workspace_bytes is not None else replace(self, max_workspace_bytes=nbytes)
 
     @property
@@ -160,7 +160,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
 
     @functools.cached_property
     def chunk_size(self) -> int:
-        """Rows of logits that are held at a time."""
+        """Rows of logits that exist at a time."""
         if isinstance(self.chunk, int):
             return max(1, min(self.chunk, self.bt))
         if self.chunk == "liger":
@@ -178,12 +178,12 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
 
     @property
     def row_scratch_bytes(self) -> int:
-        """At most so many bytes for each row of a chunk: its logits, and a copy of its input."""
+        """The most bytes for each row of a chunk: its logits, and a copy of its input."""
         return (logits_row_stride(self.v) + self.h) * BY_NAME[self.element].itemsize
 
     @property
     def other_scratch_bytes(self) -> int:
-        """At most so many bytes beside chunks: cuBLAS' own, five numbers and a class for each row, and sums of gradients that are kept apart."""
+        """The most bytes of other scratch: cuBLAS's, five numbers and a class for each row, and separate sums of gradients."""
         size, classes = BY_NAME[self.accumulator].itemsize, self.v * (1 + self.h * (self.grad_weight_accum != self.element))
         return tuned(Chunks()).workspace_bytes + (5 * size + 8) * self.bt + size * classes + 512
 
@@ -197,7 +197,7 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         if self.lse_square_scale < 0:
             raise refusal(op.name, "lse_square_scale", self.lse_square_scale, "a number of 0 or more")
         for name in ("lse_square_scale", "logit_scale"):
-            held(op.name, name, getattr(self, name), self.accumulator, "a number")
+            representable(op.name, name, getattr(self, name), self.accumulator, "a number")
         most = BY_NAME[self.accumulator].limits[1]
         if self.softcap is not None and not 1 / most <= self.softcap <= most:
             wants = f"a number above 0 that {self.accumulator} holds and whose inverse it holds: {1 / most:.2g} to {most:.2g}"
@@ -215,6 +215,6 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
 
 @dataclass(frozen=True, eq=False)
 class FusedLinearCrossEntropyBackwardDescriptor(_Layer):
-    """Gradients that are to be multiplied by the upstream gradient of a loss: of ``bt`` rows, ``h`` numbers each, and ``v`` classes."""
+    """The product of gradients with the upstream gradient of a loss: of ``bt`` rows of ``h`` numbers, and ``v`` classes."""
 
     op_name = f"{_NAME}_backward"

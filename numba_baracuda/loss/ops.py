@@ -1,4 +1,4 @@
-"""THE TABLE of the loss family."""
+"""The table of the loss family: an op is a row."""
 
 from __future__ import annotations
 

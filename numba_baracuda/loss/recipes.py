@@ -35,8 +35,8 @@ def _row_stride(op: Op, name: str, layout: Layout) -> int:
     """Elements from one row of an operand to the next. cuBLAS wants rows in ascending order, each contiguous."""
     (rows, columns), (row, column) = layout.shape, layout.strides
     if rows and ((columns > 1 and column != 1) or (rows > 1 and row < columns)):
-        wants = "rows that follow one another, their elements side by side"
-        raise Unsupported(f"{op.name}: {name} has strides {list(layout.strides)}, wants {wants}; a contiguous copy has them so")
+        wants = "rows in ascending order, each contiguous"
+        raise Unsupported(f"{op.name}: {name} has strides {list(layout.strides)}, wants {wants}; make a contiguous copy")
     return row if rows > 1 else columns
 
 
@@ -67,9 +67,7 @@ class _Forward:
         for name in ("bias", "class_weight", "grad_bias"):
             layout = self.layouts.get(name)
             if layout is not None and layout.shape[0] > 1 and layout.strides[0] != 1:
-                raise Unsupported(
-                    f"{self.op.name}: {name} has stride {layout.strides[0]}, wants elements side by side; a contiguous copy has them so"
-                )
+                raise Unsupported(f"{self.op.name}: {name} has stride {layout.strides[0]}, wants contiguous elements; make a contiguous copy")
 
     @property
     def slots(self) -> tuple[Slot, ...]:

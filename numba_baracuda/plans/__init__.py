@@ -1,1 +1,1 @@
-"""From a descriptor to launches: the choice of a variant, the checks of operands, and the functions made of it."""
+"""From a descriptor to launches: chooses a variant, checks operands, and makes the public functions."""

@@ -1,4 +1,4 @@
-"""Operands against a plan: the checks of their shapes, dtypes and addresses, and of the workspace."""
+"""Checks of operands against a plan: shapes, dtypes, addresses, and the workspace."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, MisalignedOperand, Unsupported, WorkspaceTooSmall
 from ..core.op import MAX_RANK, Op, Operand
 
-#: elements of 8 bytes that 64 bits count the bytes of, and threads in as many blocks of 256 as a launch can have
+#: elements of 8 bytes whose bytes fit 64 bits, and threads of the largest launch with blocks of 256
 _MOST_ELEMENTS, _MOST_THREADS = 1 << 60, 1 << 39
 
 
 def check(op: Op, descriptor: Any, views: Sequence[View]) -> None:
-    """Shapes in the order of the op, then dtypes, then what may be written."""
+    """Raises for wrong shapes, in the order of the op, then for dtypes, then for outputs that cannot be written."""
     given = dict(zip(op.operands, views, strict=True))
     check_shapes(op, descriptor, [(operand, given[operand]) for operand in op.looked_at()])
     for operand, view in zip(op.operands, views, strict=True):
@@ -41,7 +41,7 @@ def check_shapes(op: Op, descriptor: Any, given: Sequence[tuple[Operand, View]])
 
 
 def check_extents(op: Op, descriptor: Any) -> None:
-    """Raises for extents that are more than a launch has threads, and operands whose bytes are more than 64 bits count."""
+    """Raises for extents above the threads of a launch, and for operands whose bytes exceed 64 bits."""
     for operand in op.operands:
         extents = {axis: getattr(descriptor, axis) for axis in (*operand.axes, *descriptor.extents)}
         for axis, each in extents.items():
@@ -53,7 +53,7 @@ def check_extents(op: Op, descriptor: Any) -> None:
 
 
 def _distinct_addresses(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether no two elements share an address, as far as nested strides tell; interlocking ones, which no slicing makes, are refused."""
+    """Whether no two elements share an address, for nested strides; interleaved ones, which slicing cannot make, count as overlapping."""
     reach = 0
     for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(strides, shape, strict=True) if extent > 1):
         if stride <= reach:
@@ -82,7 +82,7 @@ def _check_shape(op: Op, descriptor: Any, operand: Operand, shape: tuple[int, ..
 
 
 def check_workspace(name: str, workspace: View, first: View, needed: int) -> None:
-    """Raises unless memory that a caller gave may be the workspace of an op on ``first``'s device."""
+    """Raises unless a caller's memory can be the workspace of an op on ``first``'s device."""
     arrays.check_one_device(name, [first, workspace])
     size = spans.nbytes(workspace)
     if size < needed:

@@ -1,4 +1,4 @@
-"""A call with everything settled, for loops and graphs."""
+"""Calls of a plan with fixed operands, for loops and graphs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .frames import Bound
 
 
 class BoundCall:
-    """A plan with its operands: ``call()`` queues the steps, ``call(stream)`` on another stream than ``Plan.bind``, which makes it, was given.
+    """A plan with its operands: ``call()`` queues the steps on the stream of ``Plan.bind``, which makes it, ``call(stream)`` on another.
 
-    The arrays are those that it was made with; what they hold may change from call to call.
+    Every call uses the same arrays, with their current values.
     """
 
     def __init__(self, bound: Bound, views: Sequence[View], stream: Any, workspace: View | None) -> None:

@@ -1,4 +1,4 @@
-"""The calls of functions: what was settled for the sizes of one call serves the next, and replays settle it for new sizes of the same class."""
+"""The calls of functions: a memo has the launches for known sizes, and replays compute those for new sizes of the same class."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .frames import Bound, Frame
 from .memos import memo
 from .preference import PlanPreference
 
-Problem = tuple[Any, PlanPreference]  #: a descriptor, and what is asked of the choice of kernels
-Results = tuple[tuple[tuple[int, ...], str], ...]  #: shape and element of each array that is made
+Problem = tuple[Any, PlanPreference]  #: a descriptor, and the caller's preference
+Results = tuple[tuple[tuple[int, ...], str], ...]  #: shape and element type of each new output
 _NOTHING: Results = ()
 #: calls of a class, without a program that serves them, after which one is traced; most programs of a class, and such calls when it has as many
 PATIENCE, MOST_PROGRAMS, MOST_PATIENCE = 2, 256, 64
@@ -27,14 +27,14 @@ _SOMEWHERE = 1 << 12  #: an address of no array
 
 
 class Program:
-    """A frame, and the function of sizes that makes bounds of it where its guards hold."""
+    """A frame, and the function that computes the sizes of a :class:`Bound` where its guards hold."""
 
     def __init__(self, frame: Frame, replay: Callable[..., Any]) -> None:
         self.frame, self.replay, self.served = frame, replay, 0
 
 
 class CallClass:
-    """Calls that differ in nothing but sizes, which their programs replay; the one that served most comes first."""
+    """Calls that differ only in sizes, with their programs, the most used first."""
 
     def __init__(self) -> None:
         self.programs: list[Program] = []
@@ -57,7 +57,7 @@ class CallClass:
         return None
 
     def learn(self, trace: Callable[[], Program]) -> None:
-        """After a call that no program served: traces one if there have been several."""
+        """Traces a program after several calls that no program served."""
         self.missed += 1
         patience = PATIENCE if len(self.programs) < MOST_PROGRAMS else MOST_PATIENCE
         if self.missed < patience or self.untraceable or not self.lock.acquire(blocking=False):
@@ -65,7 +65,7 @@ class CallClass:
         try:
             self.programs = [trace(), *self.programs[: MOST_PROGRAMS - 1]]
             self.missed = 0
-        except Exception as error:  # the call has been served by its plan; so are those that follow
+        except Exception as error:  # a plan has served the call, and will serve later ones
             self.untraceable = error
         finally:
             self.lock.release()
@@ -76,11 +76,11 @@ _MOST_CLASSES = 1024
 
 
 class Calls:
-    """The calls of one op's function. What tells it from others are functions of its family, which serve calls and traces alike.
+    """The calls of one op's function, by functions of its family that serve calls and traces alike.
 
-    ``describe(views, sizes, context)`` makes the problem that inputs pose, ``results(descriptor, views, context)`` says what to make for the outputs,
-    and ``operands(descriptor, views, context)`` are all operands as the op sees them. ``sizes`` are whole numbers that are given beside the arrays,
-    and ``context`` is all else, of which a call's ``key`` tells what matters.
+    ``describe(views, sizes, context)`` returns the problem of the inputs, ``results(descriptor, views, context)`` the shapes and element types of new
+    outputs, and ``operands(descriptor, views, context)`` all operands in the op's order. ``sizes`` are integer arguments that are sizes, and
+    ``context`` is all else; a call's ``key`` stands for its context in memos.
     """
 
     def __init__(
@@ -93,12 +93,12 @@ class Calls:
     def __call__(
         self, inputs: list[View], sizes: tuple[int, ...], key: Any, context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
     ) -> tuple[Any, ...]:
-        """Runs the op on inputs and writes ``outs``, or new arrays where these are None; the outputs."""
+        """Runs the op on inputs and writes ``outs``, or new arrays where these are None; returns the outputs."""
         views = inputs
         if outs is not None:
             try:
                 views = inputs + [arrays.read(out, label) for out, label in zip(outs, self._labels, strict=False)]
-            except BaracudaError:  # something else may be wrong that is to be said first
+            except BaracudaError:  # the plan may raise another error first
                 return self._exactly(None, inputs, sizes, context, outs, stream, workspace)
         pointers = [view.ptr for view in views]
         flags = -1 if outs is None else len(outs), workspace is None, *[pointer & 15 for pointer in pointers]
@@ -138,7 +138,7 @@ class Calls:
     def _exactly(
         self, exact: Any, inputs: list[View], sizes: tuple[int, ...], context: Any, outs: tuple[Any, ...] | None, stream: Any, workspace: Any
     ) -> tuple[Any, ...]:  # fmt: skip
-        """The same by a plan for these very sizes, which says what is wrong with them. It is remembered by ``exact``, if that is given."""
+        """Runs a call by a plan for exactly these sizes, which raises all errors. ``exact``, if given, is the key of the memo."""
         first, results = inputs[0], _NOTHING
         descriptor, preference = self.describe(inputs, sizes, context)
         made = plan.select(descriptor, preference, device=first.device)
@@ -159,7 +159,7 @@ class Calls:
         return outs
 
     def _trace(self, views: list[View], inputs: int, sizes: tuple[int, ...], context: Any, room: bool) -> Program:
-        """The program of calls that are decided as this one is. New outputs begin at multiples of 16."""
+        """The program of calls whose comparisons are decided alike. New outputs begin at multiples of 16 bytes."""
         trace = Trace()
         numbers, seen = trace.sizes(sizes), [_traced(trace, view) for view in views]
         descriptor, preference = self.describe(seen[:inputs], numbers, context)
@@ -174,7 +174,7 @@ class Calls:
         if any(isinstance(step, Gemm) or (isinstance(step, Verify) and not step.sizeless) for step in bound.frame.steps):
             raise Unsupported(f"{self.name}: a check or a product is made for the sizes of one problem")
         wanted = max(made.workspace_size, bound.workspace) if room else 0
-        reach = bound.reach if room or not results else ()  # new memory touches no other
+        reach = bound.reach if room or not results else ()  # new memory overlaps no other
         return Program(bound.frame, trace.compile((bound.sizes, bound.offsets, bound.counts, bound.workspace, reach, results, wanted)))
 
 

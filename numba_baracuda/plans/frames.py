@@ -1,4 +1,4 @@
-"""What a recipe launches apart from its sizes, a frame; and a frame with the sizes of one problem, which lacks but addresses and a stream."""
+"""A frame, the launches of a recipe without their sizes; and a :class:`Bound`, a frame with the sizes of one problem."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from .memos import memo
 if TYPE_CHECKING:
     from ..emulator.emulated import Emulated
 
-_bounds: dict[Any, Bound] = memo()  #: of every family, by what is called and the exact layouts of its operands
+_bounds: dict[Any, Bound] = memo()  #: of every family, by op, options and the exact layouts of operands
 _met: dict[int, None] = memo()
 #: a step as a function of stream, addresses and its sizes
 _Act = Callable[[int, list[int], tuple[Any, ...]], None]
 
 
 def found(key: Any) -> Bound | None:
-    """What was settled for a call and its layouts, if it is remembered."""
+    """The :class:`Bound` of a call and its layouts, if the memo has it."""
     return _bounds.get(key)
 
 
 def keep(key: Any, bound: Bound) -> Bound:
-    """Remembers what was settled."""
+    """Adds a :class:`Bound` to the memo."""
     remember(_bounds, key, bound)
     return bound
 
 
 def keep_again(key: Any, bound: Bound) -> None:
-    """Remembers what is settled for the second time: sizes that are met once leave a number behind, and no work for the garbage collector."""
+    """Adds a :class:`Bound` when its key comes for the second time: sizes that come once leave only a number, and no garbage."""
     mark = hash(key)
     if mark in _met:
         keep(key, bound)
@@ -49,7 +49,7 @@ def keep_again(key: Any, bound: Bound) -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A launch apart from its sizes: its pointer parameters are given what the names of operands or slots say."""
+    """A launch without its sizes; pointer parameters have the names of operands or slots."""
 
     spec: KernelSpec
     threads: int
@@ -61,7 +61,7 @@ class Kernel:
         return " ".join(each.type for each in self.parameters)
 
     def with_sizes(self, blocks: int, shared: int, words: Sequence[Any]) -> Launch:
-        """The step of a recipe that has these sizes."""
+        """The launch with these sizes."""
         left, arguments = iter(words), dict[str, Any](self.pointers)
         for each in self.parameters:
             if not each.pointer:
@@ -71,13 +71,13 @@ class Kernel:
 
 
 class Frame:
-    """The steps of a recipe apart from their sizes. Its kernels are compiled and loaded, and know which of the addresses they take."""
+    """The steps of a recipe without their sizes. Its kernels are compiled and loaded, each with the indices of its addresses."""
 
     def __init__(self, op: Op, slots: Sequence[Slot], views: Sequence[View], target: Target, device: int) -> None:
         self.op, self.target, self.device = op, target, device
         self.slots = [(slot.name, slot.element) for slot in slots]
         given = {operand.name: view.element if view.form.number is None else "" for operand, view in zip(op.operands, views, strict=True)}
-        #: element types of what a launch may point to; "" for a number that was given for an array, and for ``NULL``
+        #: element types of operands and slots by name; "" for a number instead of an array, and for ``NULL``
         self.elements = given | dict(self.slots) | {NULL: ""}
         self.index_of = {name: k for k, name in enumerate(self.elements)}
         self.held = [k for k, view in enumerate(views) if not view.form.empty and view.form.number is None]
@@ -88,7 +88,7 @@ class Frame:
         self.acts: list[_Act] = []
 
     def take(self, recipe: Recipe) -> tuple[tuple[Any, ...], ...]:
-        """Takes over the steps of a recipe; the sizes of each."""
+        """Takes over the steps of a recipe; returns the sizes of each."""
         slots = {slot.name: slot for slot in recipe.slots}
         apart = [self._apart(step, slots) for step in recipe.steps if not self._idle(step)]
         self.steps = [step for step, _ in apart]
@@ -97,7 +97,7 @@ class Frame:
         return tuple(sizes for _, sizes in apart)
 
     def _idle(self, step: Any) -> bool:
-        """Whether a step launches nothing, so that its kernel need not be there."""
+        """Whether a step launches nothing, and so needs no kernel."""
         if not isinstance(step, Launch) or self.target.emulated:
             return False
         blocks = step.config[0]
@@ -106,7 +106,7 @@ class Frame:
         return not blocks
 
     def _apart(self, step: Any, slots: dict[str, Slot]) -> tuple[Any, tuple[Any, ...]]:
-        """A step, and its sizes: the numbers that recipes make of extents and strides."""
+        """A step and its sizes: the numbers that recipes compute from extents and strides."""
         if isinstance(step, Launch):
             blocks, threads, shared = step.config
             spec = _plain_spec(step.spec)
@@ -134,7 +134,7 @@ class Frame:
         return launch.load(cache.cubin(spec, self.target.arch))
 
     def _act(self, step: Any, sizes: tuple[Any, ...]) -> _Act:
-        """A step as a function of stream, addresses and sizes; products of matrices are made for these sizes alone."""
+        """A step as a function of stream, addresses and sizes; matrix products are prepared for these sizes only."""
         index_of, device = self.index_of, self.device
         if isinstance(step, Kernel):
             queue, pick = self._launch(step).queue, self._pick(step)
@@ -192,20 +192,20 @@ class Frame:
 
 
 def _plain_spec(spec: KernelSpec) -> KernelSpec:
-    """A spec whose constants are no sizes of a trace any more: they are pinned."""
+    """The spec with plain numbers as constants; sizes of a trace are pinned."""
     constants = tuple((name, plain(each)) for name, each in spec.constants)
     return replace(spec, constants=constants, max_threads=plain(spec.max_threads), min_blocks=plain(spec.min_blocks))
 
 
 def _picker(indices: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
-    """Those of the addresses, in order."""
+    """A function that returns the addresses with these indices."""
     if len(indices) > 1:
         return operator.itemgetter(*indices)
     return lambda pointers: tuple([pointers[index] for index in indices])
 
 
 class Bound:
-    """A frame with the sizes of one problem: what is left are addresses and a stream.
+    """A frame with the sizes of one problem; only addresses and a stream are missing.
 
     ``sizes`` are those of each step, ``offsets`` and ``counts`` those of each slot in the workspace, and ``reach`` the lowest byte of each operand
     and the one behind the highest, counted from its first element. ``results`` are shape and element of each array that a function makes for its
@@ -263,7 +263,7 @@ class Bound:
             for act, sizes in zip(frame.acts, self.sizes, strict=True):
                 act(stream, pointers, sizes)
         finally:
-            workspace = None  # a traceback would keep scratch beyond the capture that has to give it back
+            workspace = None  # a traceback would keep scratch alive after the capture, which must free it
 
     def ready(self, pointers: list[int], workspace: View | None) -> list[Callable[[int], None]]:
         """The steps as functions of the stream; none in the emulator."""
@@ -283,7 +283,7 @@ class Bound:
             self.emulated()(owners, workspace)
 
     def emulated(self) -> Emulated:
-        """The steps as the emulator runs them."""
+        """The steps for the emulator."""
         from ..emulator.emulated import Emulated
 
         return Emulated(self.frame.op, self.recipe, self.frame.elements)

@@ -20,7 +20,7 @@ from .frames import Bound
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One kernel of a plan: ``kernel[grid, block, stream, shared](*arguments)`` launches it through numba; calling this object does just that.
+    """One kernel of a plan: ``kernel[grid, block, stream, shared](*arguments)`` launches it by numba, and so does a call of this object.
 
     ``grid`` is in blocks, ``block`` in threads, ``shared`` in bytes of dynamic shared memory. ``kernel.parameters`` names the arguments. An array is
     given as a 1-D C-contiguous array from its first element to its last; numbers have the type that the kernel declares.
@@ -47,7 +47,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """A step of a plan that is no kernel of this package: ``what`` it does, and a call that does it on a stream, given as a handle."""
+    """A step of a plan that is no kernel of this package: ``what`` describes it; a call with a stream's handle runs it."""
 
     what: str
     run: Callable[[int], None]
@@ -68,7 +68,7 @@ class _Flat:
 
 
 def _elements(view: View) -> int:
-    """From the first element in memory to the last."""
+    """The number of elements from the first in memory to the last."""
     block = spans.blocks(view.form)
     if block.low < 0:
         raise Unsupported(
@@ -78,7 +78,7 @@ def _elements(view: View) -> int:
 
 
 def _flat(view: View, declared: Any) -> Any:
-    """A view's memory as a 1-D array of the type that a kernel declares of its elements."""
+    """A view's memory as a 1-D array of the element type that a kernel declares."""
     dtype = np.dtype(str(declared))
     if view.kind == "numpy":
         array = np.lib.stride_tricks.as_strided(view.owner, (_elements(view),), (view.form.itemsize,), writeable=not view.readonly)
@@ -111,7 +111,7 @@ def _slots(slots: Sequence[Slot], workspace: View | None, like: View) -> dict[st
 
 
 def launches(bound: Bound, views: Sequence[View], stream: int) -> list[KernelLaunch | LibraryStep]:
-    """The steps of a recipe for these operands, in order, with scratch of their own, which is taken on ``stream``."""
+    """The steps of a recipe for these operands, in order, with scratch of their own, which is allocated on ``stream``."""
     recipe, like = bound.recipe, views[0]
     workspace = allocation.scratch(like, bound.workspace, stream) if bound.workspace else None
     nothing = _slots([Slot(NULL, "u8", 16)], allocation.scratch(like, 16, stream), like)

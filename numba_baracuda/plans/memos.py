@@ -1,4 +1,4 @@
-"""What calls keep of one another: dictionaries that are emptied together."""
+"""Memos of plans and calls: dictionaries that are emptied together."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _memos: list[dict[Any, Any]] = []
 
 
 def memo() -> dict[Any, Any]:
-    """An empty dictionary of what was settled, by what settled it, until :func:`forget`."""
+    """An empty dictionary that :func:`forget` empties again."""
     _memos.append({})
     return _memos[-1]
 
 
 def forget() -> None:
-    """Empties all memos: what :func:`~.plan.select` and the functions of ops keep."""
+    """Empties all memos: those of :func:`~.plan.select` and of the functions of ops."""
     for each in _memos:
         each.clear()

@@ -1,4 +1,4 @@
-"""Plans: a descriptor checked once, a variant chosen, its kernels bound to layouts as they come, and then one launch after the other."""
+"""Plans: check a descriptor once, choose a variant, make its launches for each new layout, and run them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def target_of(device: int) -> Target:
 class Plan:
     """An op for problems of one descriptor, on devices of one architecture. Made by :func:`select`, safe to run from any thread.
 
-    A copy is the plan itself; a pickled one is selected again where it is loaded.
+    A copy is the plan itself; loading a pickled plan selects it again.
     """
 
     def __init__(self, op: Op, descriptor: Any, variant: Variant, target: Target, selected_by: tuple[Any, ...] | None = None) -> None:
@@ -58,8 +58,8 @@ class Plan:
     select: Callable[..., Plan]
 
     def __getattr__(self, name: str) -> Any:
-        """What the plans of this op tell besides, of their descriptor."""
-        op = self.__dict__.get("op")  # which a plan that is being made or copied does not have yet
+        """Further attributes of this op's plans, which the descriptor has."""
+        op = self.__dict__.get("op")  # a plan that is being made or copied has no op yet
         if op is not None and name in op.traits.get("plan_attributes", ()):
             return getattr(self.descriptor, name)
         raise AttributeError(f"a plan has no attribute {name!r}" + (f" for {op.name}" if op else ""))
@@ -81,12 +81,12 @@ class Plan:
 
     @functools.cached_property
     def workspace_size(self) -> int:
-        """Bytes that ``run`` needs at most, whatever the strides."""
+        """The most bytes that ``run`` needs, for any strides."""
         return _most_workspace(self.op, self.descriptor, self.variant, self.target)
 
     @property
     def precision_guarantee(self) -> PrecisionGuarantee:
-        """Which type the sums are kept in, and whether every run gives the same bits."""
+        """The accumulator's type, and whether every run gives the same bits."""
         element = BY_NAME[self.descriptor.element_name]
         stable = self.variant.deterministic
         accumulator = getattr(self.descriptor, "accumulator", element.accumulator)
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def sku(self) -> KernelSku:
-        """What runs, by name."""
+        """The name of what runs."""
         arch = ArchSku.EMULATOR if self.target.emulated else ArchSku.of(self.target.capability)
         element, index = self.descriptor.element_name, self.descriptor.index_name
         aux, variant = BY_NAME[index].kind if index else None, self.variant
@@ -102,14 +102,14 @@ class Plan:
         return KernelSku(self.op.category, int(self.op.kind), BY_NAME[element].kind, aux, arch, BackendKind.BESPOKE, name, self.precision_guarantee)
 
     def can_implement(self, **operands: Any) -> None:
-        """Raises what ``run`` would raise of these operands; reads and writes nothing on the device."""
+        """Raises what ``run`` would raise for these operands; reads and writes nothing on the device."""
         self.bound(self.views(operands))
 
     def bind(self, stream: Any = None, workspace: Any = None, **operands: Any) -> BoundCall:
-        """``run`` with these operands, ready to be called time and again: a call costs the host no more than its launches.
+        """A call of ``run`` with these operands, which costs the host no more than its launches.
 
-        Calls take what the arrays hold by then. ``stream`` and ``workspace`` are as for ``run``; scratch that the package takes is kept for all
-        calls, which must therefore follow one another.
+        Calls read the current values of the arrays. ``stream`` and ``workspace`` are as for ``run``; calls share scratch that the package allocates,
+        so they must not overlap in time.
         """
         from .bound import BoundCall
 
@@ -121,13 +121,13 @@ class Plan:
         """Queues the op on ``stream``, by default the current one of the framework that owns the first operand.
 
         JAX knows nothing of that stream: its arrays must live until the stream has run the op, as must any array on a stream foreign to its
-        framework. ``workspace`` is any device array of at least ``workspace_size`` bytes, 16-byte aligned; None lets the package take what it
-        needs in stream order. While ``stream`` is captured, that is memory of the graph: of its pool under ``torch.cuda.graph``, else memory that
-        the graph itself takes and gives back whenever it is launched.
+        framework. ``workspace`` is any device array of at least ``workspace_size`` bytes, 16-byte aligned; with None the package allocates
+        it in stream order. While ``stream`` is captured, that memory belongs to the graph: under ``torch.cuda.graph`` it is in the graph's pool, else
+        every launch of the graph allocates and frees it.
 
         The stream waits for arrays that come through DLPack, JAX's among them, and for those whose ``__cuda_array_interface__`` names a stream.
         Arrays of CuPy and torch must be ready on their framework's current stream; with another ``stream``, order it behind that one. A captured
-        stream waits for nothing outside of its capture.
+        stream does not wait for streams outside of its capture.
         """
         self.execute(self.views(operands), stream, workspace)
 
@@ -135,14 +135,14 @@ class Plan:
         """The steps of ``run`` for these operands, for a program that launches the kernels itself; call them in order to run the op.
 
         A :class:`KernelLaunch` has kernel, grid, block, shared bytes and arguments in order; a :class:`LibraryStep` is a sort, a product or a memory
-        set. The steps hold the operands and scratch of their own, which is taken on ``stream``."""
+        set. The steps hold the operands and scratch of their own, which is allocated on ``stream``."""
         from .launches import launches
 
         views = self.views(operands)
         return launches(self.bound(views), views, streams.stream_handle(stream, views[0], self.op.name))
 
     def views(self, operands: dict[str, Any]) -> list[View]:
-        """The operands in the op's order, seen as addresses."""
+        """The operands in the op's order, as views."""
         wanted, labelled = self._arguments, self._labelled
         if self._optional:
             labelled = [each for each in labelled if each[0] not in self._optional or operands.get(each[0]) is not None]
@@ -157,9 +157,9 @@ class Plan:
         return [self._read(each, name, at) for each, name, at in given]
 
     def missing(self, given: dict[str, View], made: str = "") -> str:
-        """The argument that is missing first of all, but for one that will be ``made``.
+        """The first missing argument, except one that will be ``made``.
 
-        Raises instead what is wrong with the shapes of operands that are looked at before it.
+        Raises instead for a wrong shape of an operand that is checked before it.
         """
         order = self.op.looked_at()
         lacking = next(operand for operand in order if not operand.optional and operand.name not in (*given, made))
@@ -168,11 +168,11 @@ class Plan:
         return lacking.part_of or lacking.name
 
     def read_operand(self, given: Any, name: str) -> View:
-        """What was given for one operand."""
+        """The view of one operand."""
         return self._read(given, name, (self.op.name, name, ""))
 
     def _read(self, given: Any, name: str, at: tuple[str, str, str]) -> View:
-        """An array; what a bundle brings along, where one was given or should have been; or a number, where the operand may be one."""
+        """The view of an array, of an operand that a bundle brings, or of a number where the operand may be one."""
         if name in self._parts or (name in self._ids and isinstance(given, Bundle)):
             return self.descriptor.part(self.op, given, name)  # type: ignore[no-any-return]
         if name in self._numbers and isinstance(given, numbers.Real) and not isinstance(given, bool):
@@ -181,7 +181,7 @@ class Plan:
         return arrays.read(given, at)
 
     def bound(self, views: list[View], pointers: list[int] | None = None) -> Bound:
-        """The launches for operands of these layouts, made at the first call for them. ``pointers`` are the views' addresses, if they are at hand."""
+        """The launches for operands of these layouts, made at the first call for them. ``pointers`` are the views' addresses, if known."""
         pointers = pointers or [view.ptr for view in views]
         key: Any = (self, *[view.form for view in views], *[pointer & 15 for pointer in pointers])
         if self._optional:
@@ -214,12 +214,12 @@ class Plan:
         bound.run(handle, pointers, views, memory)
 
     def _workspace(self, given: Any, bound: Bound, views: list[View]) -> View:
-        """Memory that a caller gave; other devices than the plan's may want more than it says."""
+        """The caller's workspace; on other devices than the plan's, it may have to be larger than ``workspace_size``."""
         return bound.read_workspace(given, views, max(self.workspace_size, bound.workspace))
 
 
 def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int = 1) -> None:
-    """Queues steps that belong to no public op, on inputs and the outputs behind them; ``name`` is for messages."""
+    """Queues steps that belong to no public op; ``views`` are inputs, then outputs; ``name`` is for messages."""
     operands = tuple(Operand(view.name, (), output=k >= inputs) for k, view in enumerate(views))
     op = Op(name, OpCategory.INDEXING, OpCategory.INDEXING, "", "", operands, (), ())
     device = arrays.check_one_device(name, views)
@@ -230,7 +230,7 @@ _plans: dict[Any, Plan] = memo()
 
 
 def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: int | None = None) -> Plan:
-    """The plan for a descriptor: checks it, and takes the first variant that supports it and that ``preference`` admits, of those not outdone if any.
+    """The plan for a descriptor: the first variant that supports it and that ``preference`` admits; those that are outdone come last.
 
     ``device`` is a CUDA ordinal; by default 0, or the emulator when there is no GPU. The same arguments give the same plan.
     """
@@ -239,7 +239,7 @@ def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: in
     key = (descriptor, preference, device if type(device) is int else whole("select", "device", device))
     try:
         plan = _plans.get(key)
-    except TypeError:  # what has no hash is neither a descriptor nor a preference
+    except TypeError:  # an object without a hash is neither a descriptor nor a preference
         plan = None
     if plan is None:
         plan = remember(_plans, key, choose(descriptor, preference, device))
@@ -252,7 +252,7 @@ def _most_workspace(op: Op, descriptor: Any, variant: Variant, target: Target) -
 
 
 def choose(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
-    """What :func:`select` makes, and remembers, for arguments that it has not seen."""
+    """The plan that :func:`select` makes, and keeps in its memo, for new arguments."""
     selected_by = descriptor, preference, device
     if not isinstance(descriptor, Described):
         raise refusal("select", "descriptor", descriptor, "a descriptor, such as SegmentDescriptor")

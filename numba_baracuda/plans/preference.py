@@ -1,4 +1,4 @@
-"""What a caller asks of the choice of kernels, and what a plan says of the kernels that it chose."""
+"""A caller's preference for the choice of variants, and the SKU and guarantee of the chosen one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..core.vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
 
 @dataclass(frozen=True)
 class PlanPreference:
-    """What a caller wants of the choice of kernels.
+    """A caller's preference for the choice of variants.
 
     ``max_workspace_bytes``: only variants whose workspace fits. ``deterministic``: only variants that give the same bits in every run.
-    ``prefer_backend``: only kernels of this backend. ``allow_sm90a``: whether kernels that run on nothing but compute capability 9.0 may be
-    chosen; there are none so far.
+    ``prefer_backend``: only kernels of this backend. ``allow_sm90a``: whether kernels that run only on compute capability 9.0 may be
+    chosen; there are none.
     """
 
     max_workspace_bytes: int | None = None
@@ -34,7 +34,7 @@ class PlanPreference:
 
 @dataclass(frozen=True)
 class PrecisionGuarantee:
-    """What a plan promises of its numbers; ``roundings`` tells those that are more than the one of each result."""
+    """A plan's guarantee for its numbers; ``roundings`` lists those other than the one of each result."""
 
     math_precision: MathPrecision
     accumulator: ElementKind

@@ -1,4 +1,4 @@
-"""Functions of ops: each has a signature and a docstring of its own, made of its row in the table."""
+"""Functions of ops, each with a signature and a docstring from its row in the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..core.options import key_of
 NEEDED: Any = inspect.Parameter.empty
 #: keywords that every function takes
 CALL: dict[str, Any] = {"out": None, "stream": None, "workspace": None}
-#: keywords that are sizes, which keys leave to the functions
+#: keywords that are sizes, which are no part of keys
 _SIZES = ("input_shape",)
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,9 +24,9 @@ T = TypeVar("T")
 def function_of(
     op: Op, call: Callable[[tuple[Any, ...], dict[str, Any], Any], Any], positional: dict[str, Any], keywords: dict[str, Any], doc: str
 ) -> Callable[..., Any]:
-    """The function of an op with these defaults of arguments by position and of keywords: ``call`` gets all of the former and of the latter.
+    """The function of an op with these defaults of positional arguments and keywords: ``call`` gets all of both.
 
-    It also gets a key that tells the keywords that are the op's own, and no sizes, from others, by type and bits.
+    It also gets a key of the op's own keywords except sizes, by type and bits.
     """
     signature, known, names, most = signature_of(positional, keywords), keywords.keys(), list(positional.items()), len(positional)
     optional = {name: default for name, default in keywords.items() if default is not NEEDED}
@@ -54,7 +54,7 @@ def function_of(
 
 
 def bound(name: str, signature: inspect.Signature, given: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by position and by name as a signature has them, defaults included; or the error that names what is missing or unknown."""
+    """Positional arguments and keywords with defaults filled in; raises for one that is missing or unknown."""
     try:
         found = signature.bind(*given, **options)
     except TypeError as error:
@@ -64,7 +64,7 @@ def bound(name: str, signature: inspect.Signature, given: tuple[Any, ...], optio
 
 
 def guarded(function: Callable[P, T], name: str = "") -> Callable[P, T]:
-    """The same function, but what its signature does not admit raises an error of the package, which is a ``TypeError``, too."""
+    """The function with an error of the package for arguments that do not match its signature; that is a ``TypeError``, too."""
     signature, called = inspect.signature(function), name or function.__name__
 
     @functools.wraps(function)
@@ -79,14 +79,14 @@ def guarded(function: Callable[P, T], name: str = "") -> Callable[P, T]:
 
 
 def signature_of(positional: dict[str, Any], keywords: dict[str, Any]) -> inspect.Signature:
-    """That of a function with these defaults."""
+    """The signature of a function with these defaults."""
     plain, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(name, plain, default=default) for name, default in positional.items()]
     return inspect.Signature([*parameters, *[inspect.Parameter(name, named, default=default) for name, default in keywords.items()]])
 
 
 def dressed(run: Callable[..., Any], op: Op, signature: inspect.Signature, doc: str) -> Callable[..., Any]:
-    """The function itself, by the name of the op."""
+    """The function with the name, module, signature and docstring of the op."""
     run.__signature__ = signature  # type: ignore[attr-defined]
     run.__name__ = run.__qualname__ = op.name
     run.__module__ = f"{__name__.partition('.')[0]}.{op.family}"

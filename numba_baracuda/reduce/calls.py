@@ -17,13 +17,13 @@ from ..plans.preference import PlanPreference
 from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
-_FIELDS = {"dtype": "result"}  #: keywords that descriptors call otherwise
+_FIELDS = {"dtype": "result"}  #: keyword -> field of the descriptor
 _DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 _PREFERENCE = PlanPreference()
 
 
 def _with_ones(view: View, axes: tuple[int, ...]) -> View:
-    """The view with the reduced axes, of extent 1, put in again."""
+    """The view with the reduced axes as axes of extent 1."""
     shape, strides = list(view.shape), list(view.strides)
     for axis in axes:
         shape.insert(axis, 1)
@@ -71,7 +71,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
             named = defaults | settings
             chosen = key_of(*named.values())
             if len(named) > len(defaults):
-                signature.bind(x, axis, **settings)  # raises what names the first that is unknown
+                signature.bind(x, axis, **settings)  # raises for the first unknown keyword
         key = axis if type(axis) is int else key_of(axis), keepdims, chosen
         outs = calls([arrays.read(x, x_label)], (), key, (axis, keepdims, named), None if out is None else (out,), stream, workspace)
         return outs[0]
@@ -80,7 +80,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
-    """``f(dy, x, y, axis=…)`` of a gradient. Where x is not used, ``input_shape`` may be given in its place."""
+    """``f(dy, x, y, axis=…)`` of a gradient. Where x is not used, ``input_shape`` may be given instead."""
     names = [operand.name for operand in op.operands[:-1]]
     labels = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
 
@@ -108,7 +108,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
     calls = Calls(op, ["dx"], describe, results, operands)
 
     def refuse(views: list[View], whole: tuple[int, ...], options: dict[str, Any]) -> NoReturn:
-        """Raises what is wrong with a call that lacks operands."""
+        """Raises the error of a call that lacks operands."""
         out, (descriptor, _) = options["out"], describe(views, whole, options)
         made = plan.select(descriptor, device=views[0].device)
         streams.stream_handle(options["stream"], views[0], op.name)
@@ -148,5 +148,5 @@ over the n elements along ``axis``: one axis, several, or None for all. ``x`` [a
 _BACKWARD = """{formula}
 
 with ``x`` [any shape] the array that was reduced along ``axis``, ``y`` the result and ``dy`` the gradient of the result, both with reduced axes of
-extent 1 or without them. Where x is not used, ``input_shape`` may be given in its place. {notes}
+extent 1 or without them. Where x is not used, ``input_shape`` may be given instead. {notes}
 """ + _REST  # fmt: skip

@@ -108,7 +108,7 @@ class ReduceDescriptor(Described):
         return op
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
-        """Layouts whose greatest workspace is as large as any layout needs."""
+        """Layouts that together need the largest workspace of all layouts."""
         return typical_layouts({operand.name: getattr(self, operand.axes[0]) for operand in op.operands})
 
 

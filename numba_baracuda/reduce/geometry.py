@@ -14,7 +14,7 @@ from .tiling import THREADS, column_lanes, few_rows, row_lanes, short_row, split
 
 @dataclass(frozen=True)
 class Geometry:
-    """``blocks`` for all rows, times ``splits`` of ``chunk`` places; ``lanes`` share out a row, or lie beside each other across rows."""
+    """``blocks`` for all rows, times ``splits`` of ``chunk`` elements; ``lanes`` share a row, or take adjacent columns."""
 
     lanes: int
     blocks: int
@@ -27,15 +27,15 @@ class Geometry:
     def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True) -> Geometry:
         """For a fold: rows that belong to a warp stay whole, others are split if there are few.
 
-        Where elements are folded in order a row belongs to whole warps, unless it is one access of each lane.
+        Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
         """
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
         if not problem.row_contiguous:
             return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors))
         if lanes == THREADS:
             return cls(lanes, blocks, *splits_for(tuned(FoldRows()), blocks, problem.extent, step, multiprocessors))
-        accesses = ceil_div(problem.extent, problem.vector)
-        short = (0, 0) if problem.peeled else short_row(accesses, lanes, steps_of(value, problem.vector))
+        vectors = ceil_div(problem.extent, problem.vector)
+        short = (0, 0) if problem.peeled else short_row(vectors, lanes, steps_of(value, problem.vector))
         if commutes or short[0] == 1:
             return cls(lanes, blocks, 1, problem.extent, *short)
         return cls(32, ceil_div(problem.rows, THREADS // 32), 1, problem.extent)
@@ -50,7 +50,7 @@ class Geometry:
 
     @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
-        """Where nothing is folded: small parts, whose loads and stores mix."""
+        """For a gradient, which folds nothing: small splits, so that loads and stores overlap."""
         lanes, blocks, step = _dealing(problem, multiprocessors, value)
         policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
         chunk = step * policy.batches_per_thread
@@ -62,11 +62,11 @@ class Geometry:
 
 
 def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, int, int]:
-    """(lanes, blocks for all rows, places that a block takes at a time)."""
+    """(lanes, blocks for all rows, elements of a row that a block takes at a time)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
     lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps)
-    columns = problem.rows + (vector - 1) * problem.peeled  #: the first access may begin before the first column
+    columns = problem.rows + (vector - 1) * problem.peeled  #: the first vector may begin before the first column
     return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps

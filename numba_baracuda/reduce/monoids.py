@@ -1,4 +1,4 @@
-"""``reduce_axis``: reductions by a monoid of the caller's."""
+"""``reduce_axis``: reductions by a user's monoid."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _OP = Op(
 
 @functools.lru_cache(1024)
 def _op_of(monoid: str) -> Op:
-    """The op of a monoid that kernels know by this name."""
+    """The op of a monoid by the name that kernels know it by."""
     fold = replace(FOLD, named=lambda op, descriptor, target: f"fold:{monoid}")
     return replace(_OP, variants=(fold,), traits=_OP.traits | {"monoid": monoid})
 
 
 @dataclass(frozen=True, eq=False)
 class ReduceAxisDescriptor(ReduceDescriptor):
-    """A reduction by ``monoid``, which the caller brings; ``result`` is the dtype of the result, by default that of the elements."""
+    """A reduction by a user's ``monoid``; ``result`` is the dtype of the result, by default that of the elements."""
 
     monoid: Monoid | None = None
     kinds: ClassVar[type[Named]] = MonoidKind

@@ -1,4 +1,4 @@
-"""THE TABLE of the reduce family: each row makes an op and its gradient."""
+"""The table of the reduce family: each row is an op and its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How places and rows are dealt to lanes: geometry that kernels and their launches share. Imports no numba."""
+"""How elements and rows are dealt to lanes: geometry that kernels and their launches share. Imports no numba."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ STAGED_STEPS = FoldStagedRows.items_per_thread
 
 
 def steps_of(value: str, vector: int) -> int:
-    """Accesses of so many elements whose loads a lane issues before it uses the first; a power of two."""
+    """Vectors of ``vector`` elements whose loads a lane issues before it uses the first; a power of two."""
     return max(1, min(Block.max_items_per_thread, Block.bytes_in_flight // (vector * BY_NAME[value].itemsize)))
 
 
-def row_lanes(accesses: int, steps: int, rows: int, multiprocessors: int) -> int:
-    """Lanes that share out a row of so many accesses: some of a warp, or a block where a warp would take long and other warps have no rows."""
+def row_lanes(vectors: int, steps: int, rows: int, multiprocessors: int) -> int:
+    """Lanes that share a row of so many vectors: some of a warp, or a block where one warp would take long and there are few rows."""
     policy = tuned(FoldRows())
-    alone = accesses <= 32 * steps or (accesses <= policy.max_warp_vectors and rows >= policy.warp_rows_per_multiprocessor * multiprocessors)
-    return min(32, power_of_two(accesses)) if alone else THREADS
+    alone = vectors <= 32 * steps or (vectors <= policy.max_warp_vectors and rows >= policy.warp_rows_per_multiprocessor * multiprocessors)
+    return min(32, power_of_two(vectors)) if alone else THREADS
 
 
-def short_row(accesses: int, lanes: int, most: int) -> tuple[int, int]:
-    """(accesses of a lane to each row, rows that its group takes at a time), up to ``most``; (0, 0) where a row takes more, or none.
+def short_row(vectors: int, lanes: int, most: int) -> tuple[int, int]:
+    """(vectors of a row for each lane, rows that its group takes at a time), up to ``most`` vectors; (0, 0) where a row has more, or none.
 
     The rows are a power of two.
     """
-    steps = ceil_div(accesses, lanes)
+    steps = ceil_div(vectors, lanes)
     return (steps, power_of_two(most // steps + 1) // 2) if 0 < steps <= most else (0, 0)
 
 
-def few_rows(accesses: int, rows: int, steps: int) -> int:
-    """Accesses of a lane to each row where a warp takes a whole row at once that a block would take otherwise; 0 where it does not.
+def few_rows(vectors: int, rows: int, steps: int) -> int:
+    """Vectors of a row for each lane where a warp takes a whole row at once that a block would take otherwise; 0 where it does not.
 
-    It does where all rows together are no more than a block has in flight.
+    A warp does where a block has all rows in flight together.
     """
-    own, most = ceil_div(accesses, 32), min(tuned(FoldRows()).few_rows_items * steps, Block.max_items_per_thread)
-    return own if steps < own <= most and rows * accesses <= THREADS * steps else 0
+    own, most = ceil_div(vectors, 32), min(tuned(FoldRows()).few_rows_items * steps, Block.max_items_per_thread)
+    return own if steps < own <= most and rows * vectors <= THREADS * steps else 0
 
 
 def staged_lanes(row_bytes: int) -> int:
-    """Lanes that share out a row of so many bytes from shared memory; 0 where a block would keep few rows."""
+    """Lanes that share a row of so many bytes in shared memory; 0 where a block would have few rows there."""
     lanes, policy = 1, tuned(FoldStagedRows())
     while THREADS // lanes * row_bytes > policy.shared_bytes_per_block:
         lanes *= 2
@@ -52,24 +52,24 @@ def staged_lanes(row_bytes: int) -> int:
 
 
 def join_lanes(splits: int) -> int:
-    """Lanes that share out the parts of a row."""
+    """Lanes that share the partials of a row."""
     policy = tuned(CombinePartials())
     return min(policy.max_group_threads, power_of_two(ceil_div(splits, policy.items_per_thread)))
 
 
-def column_lanes(accesses: int, nbytes: int, extent: int, steps: int) -> int:
-    """Lanes beside each other, for rows that are ``accesses`` of ``nbytes`` wide where they are contiguous and columns of ``extent`` places.
+def column_lanes(vectors: int, nbytes: int, extent: int, steps: int) -> int:
+    """Adjacent lanes for rows of ``vectors`` contiguous vectors of ``nbytes``, and columns of ``extent`` elements.
 
-    At least as many as lie beside each other in the bytes of the policy; and so many that each lane has ``steps`` places.
+    They cover the policy's ``contiguous_bytes`` at least, and are so many that each lane has ``steps`` elements of a column.
     """
-    lanes = min(max(32, tuned(FoldColumns()).contiguous_bytes // nbytes), power_of_two(accesses), THREADS)
+    lanes = min(max(32, tuned(FoldColumns()).contiguous_bytes // nbytes), power_of_two(vectors), THREADS)
     while lanes < THREADS and THREADS // lanes * steps > extent:
         lanes *= 2
     return lanes
 
 
 def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: int, multiprocessors: int) -> tuple[int, int]:
-    """(parts of each row, places of a part), a multiple of ``step``: enough for as many blocks as are wanted, as far as rows are long enough."""
+    """(splits of each row, elements of a split), a multiple of ``step``: enough for the policy's grid, as far as rows are long enough."""
     wanted_blocks = multiprocessors * policy.grid_blocks_per_multiprocessor
     wanted = ceil_div(wanted_blocks, max(blocks, 1))
     most = max(1, extent // (policy.min_split_batches * step))

@@ -1,7 +1,7 @@
 """Matrix products by the lower layer of cuBLAS, which needs no framework. CuPy's wrappers refuse a stream that is being captured.
 
-Nothing is held between calls but what describes a product. Its workspace is the caller's, so that a captured product owns no memory and equal calls
-give equal bits.
+Between calls this module keeps descriptors and algorithms, and no device memory. The workspace is the caller's, so that a captured product owns no
+memory and equal calls give equal bits.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 #: cudaDataType_t, and cublasComputeType_t by the accumulator
 _TYPES, _COMPUTE = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}, {"f32": 68, "f64": 70}
 _HALVES, _HOPPER = (2, 14), (9, 0)
-#: attributes of a product, of what is wanted of an algorithm, and of an algorithm
+#: attributes of cublasLtMatmulDesc_t, cublasLtMatmulPreference_t and cublasLtMatmulAlgo_t
 _POINTER_MODE, _TRANSPOSE_A, _TRANSPOSE_B = 2, 3, 4
 _WORKSPACE, _ALIGNMENTS = 1, (5, 6, 7, 8)
 _TILE, _SPLIT = 1, 2
-#: algorithms asked for
+#: algorithms that cuBLAS is asked to propose
 _PROPOSALS = 8
-#: bytes that a workspace begins at a multiple of, and that one has to be larger for it
+#: bytes; a workspace begins at a multiple of them, so it has to be as many bytes larger
 WORKSPACE_ALIGNMENT = 256
 _STATUS = {
     1: "NOT_INITIALIZED",
@@ -43,9 +43,9 @@ _STATUS = {
     14: "INTERNAL_ERROR",
     (_NOT_SUPPORTED := 15): "NOT_SUPPORTED",
 }
-#: cublasLtMatmulTile_t of tiles of which a multiprocessor of a Hopper card has two at a time: 176 x 128 and 128 x 176, then 168, 160, 152, 144, 128
+#: cublasLtMatmulTile_t of tiles of which two are resident on a multiprocessor of a Hopper card: 176 x 128 and 128 x 176, then 168, 160, 152, 144, 128
 _PAIRED = (201, 409, 197, 408, 30, 29, 189, 407, 184, 406, 20)
-#: rounds of tiles of a product, as cuBLAS proposes them first, from which on it is large, and the longest sums for which results are much of its work
+#: a product is large from so many waves of tiles on, by the first proposal; sums are short, and stores much of the work, up to so many terms
 _MANY_ROUNDS, _SHORT_SUMS = 10.0, 4096
 
 
@@ -62,7 +62,7 @@ class _Proposal(ctypes.Structure):
 
 
 class Tiling(NamedTuple):
-    """How an algorithm cuts a product: its tiles, of how many parts each sum is, and how many rounds of tiles fill the card."""
+    """How an algorithm tiles a product: its cublasLtMatmulTile_t, the number of parts that each sum is split into (split-K), and waves of tiles."""
 
     tile: int
     parts: int
@@ -70,10 +70,10 @@ class Tiling(NamedTuple):
 
 
 def choose(found: Sequence[Tiling], inner: int) -> int:
-    """Which of the algorithms that cuBLAS proposes for halves, best first, is taken on a Hopper card for sums of ``inner`` terms.
+    """The index of the algorithm to use, of those that cuBLAS proposes for halves, best first, on a Hopper card for sums of ``inner`` terms.
 
-    It puts large tiles first, which a multiprocessor makes one after the other: nothing is multiplied while a result is read and written. Where sums
-    are short and tiles many, a proposal of which it makes two in turns, one being written while the other is multiplied, takes up to a quarter less.
+    cuBLAS puts large tiles first, of which one is resident on a multiprocessor: nothing is multiplied while its result is read and written. With two
+    smaller tiles, one is written while the other is multiplied. Where sums are short and tiles many, that takes up to a quarter less time.
     """
     if found[0].rounds >= _MANY_ROUNDS and inner <= _SHORT_SUMS:
         paired = [k for k, each in enumerate(found) if each.tile in _PAIRED and each.parts == 1]
@@ -104,7 +104,7 @@ def _check(status: int, what: str) -> None:
 
 @functools.cache
 def _handle(device: int) -> Any:
-    """A device's handle, which holds no settings, so that all threads share it."""
+    """A device's handle. It has no settings, so all threads share it."""
     handle = ctypes.c_void_p()
     with driver.on_device(device), uncaptured():
         _check(_library().cublasLtCreate(ctypes.byref(handle)), "cublasLtCreate")
@@ -112,22 +112,22 @@ def _handle(device: int) -> Any:
 
 
 class _Description:
-    """What describes a matrix, a product, or what is wanted of an algorithm; it ends with this."""
+    """A cuBLAS descriptor of a matrix, a product or a preference, which is destroyed with this object."""
 
     def __init__(self, kind: str, *arguments: int) -> None:
         library, self._kind, self.handle = _library(), kind, ctypes.c_void_p()
         _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(self.handle), *arguments), f"cublasLt{kind}Create")
         weakref.finalize(self, getattr(library, f"cublasLt{kind}Destroy"), self.handle).atexit = False
 
-    def tell(self, attribute: int, value: Any) -> None:
-        """Sets an attribute to a number of ctypes."""
+    def set(self, attribute: int, value: Any) -> None:
+        """Sets an attribute to a ctypes number."""
         name = f"cublasLt{self._kind}SetAttribute"
         _check(getattr(_library(), name)(self.handle, attribute, ctypes.byref(value), ctypes.sizeof(value)), name)
 
 
 @dataclass(frozen=True)
 class _Form:
-    """A matrix as cuBLAS sees it: element type, columns of so many elements, how far they are apart, and what its address is a multiple of."""
+    """A column-major matrix: cudaDataType_t, rows, columns, elements from one column to the next, and bytes that its address is a multiple of."""
 
     kind: int
     rows: int
@@ -138,7 +138,7 @@ class _Form:
 
 @dataclass(frozen=True)
 class _Algorithm:
-    """A product, its matrices, and how it is to be made."""
+    """The descriptors of a product and its matrices, and the algorithm."""
 
     product: _Description
     matrices: tuple[_Description, ...]
@@ -147,19 +147,20 @@ class _Algorithm:
 
 @functools.lru_cache(1024)
 def _algorithm(
-    device: int, capability: tuple[int, int], compute: str, transposed: tuple[bool, bool], forms: tuple[_Form, _Form, _Form], held: bool, room: int
-) -> _Algorithm:
-    """How a product of such matrices is made on a device, with ``room`` bytes of workspace; ``held``: its scalars are on the device."""
+    device: int, capability: tuple[int, int], compute: str, transposed: tuple[bool, bool], forms: tuple[_Form, _Form, _Form],
+    on_device: bool, room: int,
+) -> _Algorithm:  # fmt: skip
+    """The algorithm for a product of such matrices on a device, with ``room`` bytes of workspace; ``on_device``: its scalars are there."""
     library, handle = _library(), _handle(device)
     with driver.on_device(device), uncaptured():
         product = _Description("MatmulDesc", _COMPUTE[compute], _TYPES[compute])
-        for attribute, number in ((_POINTER_MODE, held), (_TRANSPOSE_A, transposed[0]), (_TRANSPOSE_B, transposed[1])):
-            product.tell(attribute, ctypes.c_int32(number))
+        for attribute, number in ((_POINTER_MODE, on_device), (_TRANSPOSE_A, transposed[0]), (_TRANSPOSE_B, transposed[1])):
+            product.set(attribute, ctypes.c_int32(number))
         matrices = tuple(_Description("MatrixLayout", form.kind, form.rows, form.columns, form.stride) for form in forms)
         wanted = _Description("MatmulPreference")
-        wanted.tell(_WORKSPACE, ctypes.c_uint64(room))
+        wanted.set(_WORKSPACE, ctypes.c_uint64(room))
         for attribute, form in zip(_ALIGNMENTS, (*forms, forms[2]), strict=True):
-            wanted.tell(attribute, ctypes.c_uint32(form.alignment))
+            wanted.set(attribute, ctypes.c_uint32(form.alignment))
         found, count = (_Proposal * _PROPOSALS)(), ctypes.c_int()
         descriptors = [each.handle for each in (product, *matrices, matrices[2], wanted)]
         status = library.cublasLtMatmulAlgoGetHeuristic(handle, *descriptors, _PROPOSALS, found, ctypes.byref(count))
@@ -184,13 +185,13 @@ def product(step: Gemm, room: int, device: int, target: Target) -> Callable[...,
     """``queue(stream, a, b, c, workspace[, alpha, beta])`` for addresses, with ``room`` bytes of workspace."""
     several = driver.device_count() > 1
     compute = BY_NAME[step.a.element].accumulator
-    held = isinstance(step.alpha, str)
-    scalars = np.array([0.0, 0.0] if held else [step.alpha, step.beta], numpy_dtype(compute))
+    on_device = isinstance(step.alpha, str)
+    scalars = np.array([0.0, 0.0] if on_device else [step.alpha, step.beta], numpy_dtype(compute))
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
-    # cuBLAS counts by columns, where a matrix of rows is its own transpose: cᵀ = b'ᵀ a'ᵀ
+    # cuBLAS is column-major, and reads a row-major matrix as its transpose: cᵀ = b'ᵀ a'ᵀ
     matrices, transposed, room = (step.b, step.a, step.c), (step.transpose_b, step.transpose_a), room - WORKSPACE_ALIGNMENT
     (b_form, b_first), (a_form, a_first), (c_form, c_first) = map(_described, matrices)
-    found = _algorithm(device, target.capability, compute, transposed, (b_form, a_form, c_form), held, room)
+    found = _algorithm(device, target.capability, compute, transposed, (b_form, a_form, c_form), on_device, room)
     call, handle, algorithm = _library().cublasLtMatmul, _handle(device), ctypes.addressof(found.proposal)
     described, (b_is, a_is, c_is) = found.product.handle, [each.handle for each in found.matrices]
 
@@ -207,12 +208,12 @@ def product(step: Gemm, room: int, device: int, target: Target) -> Callable[...,
 
 
 def aligned(address: int) -> int:
-    """The first address from this one on at which a workspace may begin."""
+    """The first address, this one or above, at which a workspace may begin."""
     return -(-address // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
 
 def _described(matrix: Matrix) -> tuple[_Form, int]:
-    """A matrix, and bytes to its first element."""
+    """A matrix's form, and the bytes from the start of its operand or slot to its first element."""
     first = matrix.offset * BY_NAME[matrix.element].itemsize
     offset = (matrix.address + first) % 16 or 16
     return _Form(_TYPES[matrix.element], matrix.columns, matrix.rows, max(matrix.stride, matrix.columns, 1), offset & -offset), first

@@ -33,7 +33,7 @@ class Forked(KernelLaunchError):
 
 
 def _after_fork() -> None:
-    """In the child: what the driver gave the parent is void."""
+    """Runs in a forked child: the parent's handles and contexts are void there."""
     global _forked
     if _bindings is not None:
         _forked = True
@@ -90,7 +90,7 @@ def device_count() -> int:
 
 @functools.cache
 def handle(device: int) -> Any:
-    """The device as driver calls take it."""
+    """The CUdevice of an ordinal."""
     return check(bindings().cuDeviceGet(device), f"cuDeviceGet({device})")
 
 
@@ -134,7 +134,7 @@ def device_name(device: int = 0) -> str:
 
 
 def pointer_device(pointer: int) -> int:
-    """Ordinal of the device that owns an address; never asks where there is only one."""
+    """Ordinal of the device that owns an address; the driver is not asked where there is only one."""
     if device_count() == 1 or not pointer:
         return 0
     which = bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
@@ -156,14 +156,14 @@ def is_current(device: int) -> bool:
 
 
 def ensure_context(device: int = 0) -> None:
-    """Leave a context of ``device`` current: the one that is, when it belongs to the device, else the primary one, which CuPy and torch use too."""
+    """Makes a context of ``device`` current, unless one is: the primary context, which CuPy and torch use too."""
     if not is_current(device):
         check(bindings().cuCtxSetCurrent(_primary(device)), "cuCtxSetCurrent")
 
 
 @contextmanager
 def on_device(device: int) -> Iterator[None]:
-    """A context of ``device`` is current inside; afterwards the one that was."""
+    """A context of ``device`` is current inside the block; afterwards the one before it is again."""
     if is_current(device):
         yield
         return
@@ -176,7 +176,7 @@ def on_device(device: int) -> Iterator[None]:
 
 
 def _ask(name: str, device: int, *arguments: Any) -> Any:
-    """Call a driver function that works in the current context, and again with a context of ``device`` where there was none."""
+    """Call a driver function that needs a current context; if there is none, call it again with a context of ``device``."""
     call = getattr(bindings(), name)
     if device_count() > 1:
         with on_device(device):
@@ -200,7 +200,7 @@ def alloc_async(nbytes: int, stream: int, device: int = 0) -> int:
 
 
 def free_async(pointer: int, stream: int, device: int = 0) -> None:
-    """Give memory of :func:`alloc_async` back once the work now queued on ``stream`` is done. A forked process gives nothing back: it has nothing."""
+    """Free memory of :func:`alloc_async` once the work now queued on ``stream`` is done. In a forked process, which owns none, do nothing."""
     if pointer and not _forked:
         _ask("cuMemFreeAsync", device, pointer, stream)
 
@@ -220,11 +220,11 @@ def meets_capture(stream: int, device: int = 0) -> bool:
         return True
 
 
-_events: dict[int, list[Any]] = {}  #: by device; those that nobody records at the moment
+_events: dict[int, list[Any]] = {}  #: by device; events that are free for the next use
 
 
 def follow(stream: int, producer: int, device: int = 0) -> None:
-    """What is queued on ``stream`` from now on waits for what is queued on ``producer`` so far."""
+    """Work queued on ``stream`` from now on waits for the work queued on ``producer`` so far."""
     pool = _events.setdefault(device, [])
     try:
         event = pool.pop()
@@ -252,7 +252,7 @@ def read_back(pointer: int, count: int, stream: int, device: int = 0, size: int 
 
 
 def reset() -> None:
-    """Forget the driver and everything learned from it."""
+    """Forget the driver and all that was read from it."""
     global _bindings
     _bindings = None
     _events.clear()

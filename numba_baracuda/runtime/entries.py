@@ -17,13 +17,13 @@ def _seal(body: bytes) -> bytes:
 
 
 def _unseal(raw: bytes, start: bytes) -> bytes | None:
-    """What was sealed behind ``start``; None if a byte of it changed."""
+    """The bytes behind ``start`` and the hash; None if one of them changed."""
     body = raw[:-32]
     return body[len(start) :] if body.startswith(start) and hashlib.sha256(body).digest() == raw[-32:] else None
 
 
 def encode(cubin: Cubin, name: str) -> bytes:
-    """A kernel as an entry of a name."""
+    """A kernel as the bytes of its entry."""
     fields = dataclasses.asdict(cubin)
     image: bytes = fields.pop("image")
     header = json.dumps({"key": name, "bytes": len(image), "cubin": fields}).encode()
@@ -51,7 +51,7 @@ def _start_of_blob(name: str) -> bytes:
 
 
 def encode_blob(content: bytes, name: str) -> bytes:
-    """Bytes as an entry of a name."""
+    """Content as the bytes of its entry."""
     return _seal(_start_of_blob(name) + content)
 
 

@@ -1,8 +1,8 @@
 """The shared libraries of CUDA that ops load, and where each is found.
 
 ``cuda.pathfinder`` finds all of them, also those that numba-cuda, cuda.core, cuda.compute and CuPy load. It takes what the process has loaded,
-whoever brought it; else NVIDIA's wheels, which torch brings, too; conda's packages; what the system's loader finds, such as a toolkit; CUDA_PATH and
-CUDA_HOME. A toolkit comes after the wheels because torch fails to start beside a cuBLAS older than its own.
+whoever loaded it; else NVIDIA's wheels, which torch installs, too; conda's packages; what the system's loader finds, such as a toolkit; CUDA_PATH and
+CUDA_HOME. Wheels come before a toolkit because torch fails to start in a process with a cuBLAS older than its own.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How a kernel declares its parameters: numba types are the annotations of its Python function, once, where it is written.
+"""How a kernel declares its parameters: the annotations of its Python function are numba types.
 
     def fold(input: Ptr[value], output: Ptr[float32], rows: int64, empty: Scalar[state_type], shape: Extents[3]) -> None: ...
 
 An element type is given as a numba type or by its short name, which ``value`` may hold: ``"f32"``. Annotations are read when the function is
-defined, so that they may name what its factory computed: a module of kernels does without ``from __future__ import annotations``. Pointers come
-first.
+defined, and may use variables of the factory: so a module of kernels must not have ``from __future__ import annotations``. Pointers come first.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def types_of(kernel: Callable[..., None]) -> tuple[Any, ...]:
 
 
 def parameters_of(kernel: Callable[..., None]) -> tuple[Parameter, ...]:
-    """The same by name, as cubins keep them."""
+    """Names and types of a kernel's parameters, as a :class:`Cubin` has them."""
     names = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
     found = tuple(Parameter(name, _name_of(ty)) for name, ty in zip(names, types_of(kernel), strict=True))
     late = [each.name for first, each in itertools.pairwise(found) if each.pointer and not first.pointer]

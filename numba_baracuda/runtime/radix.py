@@ -1,7 +1,7 @@
 """Stable radix sorting of (key, value) pairs by some of the bits of the keys.
 
-The sort is that of ``cuda.compute``, which compiles it for one key type, one value type and one architecture in some seconds; what it made is kept
-beside the cubins. The library is imported by the first :func:`sorter`.
+``cuda.compute`` compiles the sort for one key type, one value type and one architecture in some seconds. The disk cache keeps the result with the
+cubins. The first :func:`sorter` imports the library.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _LIBRARIES = ("cuda-cccl", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidi
 
 
 class _Memory:
-    """An address as the library takes it, changed in place from call to call."""
+    """An array for the library, of which each call sets the address."""
 
     __slots__ = ("__cuda_array_interface__", "nbytes")
 
     def __init__(self, itemsize: int) -> None:
-        # Not null even while compiling: the library takes null for values to mean that there are none, and leaves them out of its kernels.
+        # Not null even while compiling: for a null address of values the library compiles a sort of keys alone.
         self.__cuda_array_interface__ = {"shape": (1,), "typestr": f"<u{itemsize}", "data": (256, False), "strides": None, "version": 3}
         self.nbytes = 0
 
 
 class _Stream:
-    """A stream's handle as the library takes it."""
+    """A stream's handle behind the CUDA stream protocol."""
 
     handle = 0
 
@@ -61,7 +61,7 @@ class Sorter:
         self._sizes = functools.lru_cache(4096)(self._size)
 
     def workspace(self, count: int, bits: int, first_bit: int = 0) -> int:
-        """Bytes of scratch, 1 at least, for a sort of ``count`` pairs: the host alone answers, and remembers."""
+        """Bytes of scratch, 1 at least, for a sort of ``count`` pairs. The host computes them and keeps them in a memo."""
         return self._sizes(count, bits, first_bit)
 
     def _size(self, count: int, bits: int, first_bit: int) -> int:
@@ -75,7 +75,7 @@ class Sorter:
         """Queue a sort by bits ``first_bit`` to ``bits - 1``. ``nbytes`` is the size of the workspace, which may start at any address but null."""
         if not workspace:
             raise InvalidProblem("radix sort: workspace is null, wants an address")  # the library would answer with the size it wants
-        # The driver puts a kernel on the card at its first launch, which a thread that captures a stream may only do in relaxed mode.
+        # The driver loads a kernel at its first launch, which a thread that captures a stream may only do in relaxed mode.
         with driver.on_device(self.device), uncaptured(), self._lock:
             self._stream.handle = stream
             self._scratch.nbytes = nbytes
@@ -84,7 +84,7 @@ class Sorter:
             self._call(self._scratch, count, bits, first_bit)
 
     def _call(self, scratch: _Memory | None, count: int, bits: int, first_bit: int) -> int:
-        """Bytes wanted where there is no scratch."""
+        """Sorts; without scratch, returns the bytes of scratch that a sort needs."""
         try:
             nbytes: int = self._sort(temp_storage=scratch, num_items=count, begin_bit=first_bit, end_bit=bits)
         except RuntimeError as error:
@@ -159,13 +159,13 @@ def _name(key_bytes: int, value_bytes: int, capability: tuple[int, int]) -> str:
 
 
 def _library() -> Any:
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             found = importlib.import_module("cuda.compute")
         except (ImportError, RuntimeError) as error:
             raise Unsupported(f"sorting takes cuda.compute, which cannot be imported ({error}): {driver.INSTALL_TOOLKIT}") from error
     if not found._BINDINGS_AVAILABLE:
-        reason = "; ".join(str(warning.message) for warning in told) or "its bindings are not available"
+        reason = "; ".join(str(warning.message) for warning in caught) or "its bindings are not available"
         raise Unsupported(f"sorting takes cuda.compute, which does not work here ({reason}): {driver.INSTALL_TOOLKIT}")
     return found

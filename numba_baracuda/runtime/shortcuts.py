@@ -1,4 +1,4 @@
-"""What numba does again at every use of a function and need not: its answers are kept while this package infers types or compiles, nowhere else."""
+"""Memos of results that numba computes again at every use of a function. They are active only while this package infers types or compiles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def assume(capability: tuple[int, ...], *, inferring: bool = False) -> Iterator[
 
 
 def assumed() -> Any:
-    """The compute capability that this thread compiles for; None where numba's own user compiles."""
+    """The compute capability that this package compiles for in this thread; None outside of :func:`assume`."""
     return getattr(_assumed, "capability", None)
 
 
@@ -42,10 +42,10 @@ def inferring_only() -> bool:
 
 
 def _resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
-    """Numba tries all definitions of an operator or a built-in function."""
+    """A memo of the search through all definitions of an operator or a built-in function."""
     builtin = isinstance(function, types.Function) or not isinstance(function, types.Type)
     if not (assumed() and builtin and not keywords and all(isinstance(given, types.Type) for given in arguments)):
-        return _real_resolve(function, arguments, keywords)  # an index that is known may be given as a value
+        return _real_resolve(function, arguments, keywords)  # numba may pass a constant index as a value
     key = function, tuple(arguments), inferring_only()
     found = _resolved.get(key)
     if found is None:
@@ -54,7 +54,7 @@ def _resolve_function_type(function: Any, arguments: Any, keywords: Any) -> Any:
 
 
 class _KeptFlow(Flow):  # type: ignore[misc]
-    """Numba traces the bytecode of every closure, which is the same for all closures of one function."""
+    """A memo of the flow analysis of bytecode, which is the same for all closures of one function."""
 
     def run(self) -> None:
         code = self._bytecode.func_id.code
@@ -67,7 +67,7 @@ class _KeptFlow(Flow):  # type: ignore[misc]
 
 
 def _process(self: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
-    """Numba recomputes after each of several passes which variables live in which block; the emulator does not ask."""
+    """Leaves out the variables' lifetimes, which numba recomputes after several passes, where the emulator infers types: it does not need them."""
     if not inferring_only() or emit_dels or self.func_ir.is_generator:
         _real_process(self, emit_dels, extend_lifetimes)
         return

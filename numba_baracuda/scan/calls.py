@@ -32,7 +32,7 @@ def _index(op: Op, options: dict[str, Any]) -> str:
 
 
 def _calls(op: Op, made: Any, outputs: list[str]) -> Calls:
-    """The calls of an op whose problems are described as ``made``."""
+    """The calls of an op, with descriptors by ``made``."""
 
     def describe(views: list[View], sizes: tuple[int, ...], context: tuple[Any, dict[str, Any]]) -> Problem:
         axis, options = context
@@ -54,7 +54,7 @@ def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescripto
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
         x, axis = arguments
         view, out, both = arrays.read(x, x_name), options["out"], options.get("return_indices", False)
-        both = isinstance(both, bool | np.bool_) and bool(both)  # what is neither is refused
+        both = isinstance(both, bool | np.bool_) and bool(both)  # the signature refuses other values
         outs = None if out is None else tuple(out) if both and isinstance(out, tuple | list) else (out,)
         key = axis if type(axis) is int else key_of(axis), chosen
         found = calls([view], (), key, (axis, options), outs, options["stream"], options["workspace"])
@@ -66,7 +66,7 @@ def forward_function(op: Op, made: Callable[..., ScanDescriptor] = ScanDescripto
 
 
 def backward_function(op: Op) -> Callable[..., Any]:
-    """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that it wants."""
+    """``f(dy, x, y, axis=-1)`` of a gradient, with the operands that the op has."""
     names, calls = [(op.name, operand.name, "") for operand in op.operands[:-1]], _calls(op, ScanBackwardDescriptor, [op.operands[-1].name])
 
     def call(arguments: tuple[Any, ...], options: dict[str, Any], chosen: Any) -> Any:
@@ -84,15 +84,15 @@ def _doc(op: Op, text: str) -> str:
 
 
 _REST = """Halves are accumulated in float32 and rounded once. Any operand may be a strided view of up to 8 axes. Values: {values}. Shapes and strides
-fix the order of every fold; with ``deterministic=False``, blocks that share a long row or column combine their tiles in the order in which these
-are done. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
+fix the order of every fold; with ``deterministic=False``, blocks that share a long row or column combine the aggregates of tiles in the order in
+which they are ready. ``out=`` takes the result, ``stream=`` a stream or its handle, ``workspace=`` device bytes; calls never wait.
 
 Raises ``InvalidProblem`` for operands that contradict each other, ``Unsupported`` for dtypes that the op does not have and for more than 8 axes.
 """
 _FORWARD = """{formula}
 
-over the elements j ≤ i along ``axis``, with ``reverse=True`` over j ≥ i. ``exclusive=True`` leaves element i out, and ``initial`` stands before the
-first element. ``x`` [any shape]; the result has its shape. {notes}
+over the elements j ≤ i along ``axis``, with ``reverse=True`` over j ≥ i. ``exclusive=True`` leaves element i out, and ``initial`` is the value
+before the first element. ``x`` [any shape]; the result has its shape. {notes}
 
 """ + _REST  # fmt: skip
 _BACKWARD = """{formula}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import MAX_RANK, Layout, Op, Operand, typical_layouts
-from ..core.options import Described, axis, check_element, flag, held, shape
+from ..core.options import Described, axis, check_element, flag, representable, shape
 from ..core.vocabulary import Named, ScanKind
 
 _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
@@ -18,7 +18,7 @@ _NAMES = {ScanKind.LOG_CUMSUM_EXP: "logcumsumexp"}
 BEGINNING = {
     ScanKind.CUMSUM: 0.0, ScanKind.CUMPROD: 1.0, ScanKind.CUMMAX: -math.inf, ScanKind.CUMMIN: math.inf, ScanKind.LOG_CUMSUM_EXP: -math.inf,
 }  # fmt: skip
-#: kinds whose results are elements, which have indices; dtypes of indices, and of sums and products of integers
+#: kinds whose results are elements, which have indices; and the dtypes of indices, and of sums and products of integers
 INDEXED_KINDS, INDEX_ELEMENTS = (ScanKind.CUMMAX, ScanKind.CUMMIN), ("i64", "i32")
 INDICES = Operand("indices", ("input_shape",), index=True, output=True)
 #: kinds whose results of integers and truth values may be wider, and the dtypes of these results by element, the first by default
@@ -41,9 +41,9 @@ def results_of(kind: Any, value: str) -> tuple[str, ...]:
 class ScanDescriptor(Described):
     """A scan: ``kind`` is a :class:`ScanKind`, its name or number; ``scan_axis`` the axis along which it runs, with ``reverse`` from its end.
 
-    ``exclusive`` leaves each element out of its own result; ``initial`` stands before the first element. With ``index``, "i64" or "i32", cummax and
-    cummin have a second result, ``indices`` [the input's shape]. ``result`` is the dtype of the result where there is a choice: cumsum and cumprod of
-    integers and truth values have int64 by default, and of int32 and bool may have int32.
+    ``exclusive`` leaves each element out of its own result; ``initial`` is the value before the first element. With ``index``, "i64" or "i32", cummax
+    and cummin have a second result, ``indices`` [the input's shape]. ``result`` is the dtype of the result where there is a choice: cumsum and
+    cumprod of integers and truth values have int64 by default, and of int32 and bool may have int32.
     """
 
     kind: ScanKind | str | int
@@ -117,7 +117,7 @@ class ScanDescriptor(Described):
             got, value = BY_NAME[self.result].numpy_name, BY_NAME[self.element].numpy_name
             raise Unsupported(f"{op.name}: dtype is {got}, wants {wants} for a scan of {value}")
         if self.initial is not None:
-            held(op.name, "initial", self.initial, self.result, "a number or None")
+            representable(op.name, "initial", self.initial, self.result, "a number or None")
         if self.index and (self.kind not in INDEXED_KINDS or self.index not in INDEX_ELEMENTS):
             wants = f"wants one of {', '.join(INDEX_ELEMENTS)}" if self.kind in INDEXED_KINDS else "wants none: its results are not elements"
             raise Unsupported(f"{op.name}: index is {self.index}, {wants}")

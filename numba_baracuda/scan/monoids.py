@@ -1,4 +1,4 @@
-"""``scan_axis``: scans by a monoid of the caller's."""
+"""``scan_axis``: scans by a user's monoid."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OP = Op(
 
 @functools.lru_cache(1024)
 def _op_of(monoid: str) -> Op:
-    """The op of a monoid that kernels know by this name."""
+    """The op of a monoid by the name that kernels know it by."""
     scan = FORWARD[-1]
     named: Any = scan.named
     scan = replace(scan, named=lambda op, descriptor, target: f"{named(op, descriptor, target)}:{monoid}")
@@ -36,7 +36,7 @@ def _op_of(monoid: str) -> Op:
 
 @dataclass(frozen=True, eq=False)
 class ScanAxisDescriptor(ScanDescriptor):
-    """A scan by ``monoid``, which the caller brings; ``result`` is the dtype of the result, by default that of the elements."""
+    """A scan by a user's ``monoid``; ``result`` is the dtype of the result, by default that of the elements."""
 
     monoid: Monoid | None = None
     kinds: ClassVar[type[Named]] = MonoidKind
@@ -47,7 +47,7 @@ class ScanAxisDescriptor(ScanDescriptor):
 
     @property
     def beginning(self) -> float:
-        """What kernels are given for the monoid's identity, which they know."""
+        """0: kernels have the monoid's identity, and do not use this number."""
         return 0
 
     def find_op(self) -> Op:

@@ -34,7 +34,7 @@ FORWARD, BACKWARD = _variants("scan"), _variants("scan_back")
 
 @dataclass(frozen=True)
 class Row:
-    """What tells one scan from another."""
+    """One scan: its formula, dtypes and gradient."""
 
     kind: str
     formula: str
@@ -51,7 +51,7 @@ _WINNERS = (
 )
 _INDICES = (
     " ``return_indices=True`` returns a pair; its second array holds the winners' indices along the axis as ``index_dtype``, −1 where ``initial`` "
-    "wins or no element has come."
+    "wins or no element precedes."
 )
 _WHOLE = (
     ' Integers and truth values give int64; int32 and bool give int32 with ``dtype="int32"``. {0} out of range wrap around, modulo 2⁶⁴ or 2³². '

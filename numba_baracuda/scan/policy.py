@@ -1,8 +1,8 @@
 """The tuning policies of the scan family.
 
-All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). Tiles and thresholds are the same on every architecture, since nobody has
-measured others. ``min_blocks_per_multiprocessor`` is what compiled for sm_90 without a spill and was fastest there; from sm_100 on, whose compilers
-take more registers, long rows get one block fewer.
+All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). Tiles and thresholds are the same on every architecture, since no
+other was measured. ``min_blocks_per_multiprocessor`` is the fastest value that compiles for sm_90 without a spill; from sm_100 on, where kernels take
+more registers, long rows get one block fewer.
 
 There are four classes of scans: ``"single"``, whose states are one number; ``"several"``, of several numbers; ``"runs"``, sums over the runs of equal
 winners; ``"affine"``, whose states are affine maps.
@@ -17,73 +17,73 @@ from ..core.policy import THREADS, Policy, chosen, fixed, tuned
 
 #: threads of a block that scans a tile of a long row or of long columns in the emulator, so that small problems have several tiles
 EMULATED_THREADS = 64
-#: bytes of an access that a kernel may be built for
-ACCESSES = (2, 4, 8, 16)
+#: bytes of a vectorized load or store that a kernel may be compiled for
+VECTOR_BYTES = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class Elements(Policy):
-    """What all kernels of the family have in common."""
+    """Numbers that all kernels of the family share."""
 
-    vector_bytes: int = chosen(16, *ACCESSES)  #: of the widest access along rows
-    result_vector_bytes: int = chosen(32, 4, 8, 16, 32)  #: of the results that such an access gives, in several accesses where they are more than 16
-    max_items_per_thread: int = 16  #: vectors of a tile
-    max_elements_per_thread: int = fixed(64)  #: elements of a tile: a thread marks them in a word of so many bits
-    shared_bytes_per_thread: int = 256  #: of its part of a tile, all operands together
-    min_peeled_bytes: int = 1 << 10  #: of a row above which its ends are taken one by one, so that what lies between goes by vectors
-    line_bytes: int = fixed(128)  #: that memory is read by at most, where a tile had better begin
+    vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of the widest vectorized load or store along rows
+    result_vector_bytes: int = chosen(32, 4, 8, 16, 32)  #: bytes of the results of one vector at most, in several stores where they are more than 16
+    max_items_per_thread: int = 16  #: the most vectors of a tile for each thread
+    max_elements_per_thread: int = fixed(64)  #: the most elements of a tile for each thread, which has a bit mask of as many bits
+    shared_bytes_per_thread: int = 256  #: bytes of a thread's part of a tile, all operands together
+    min_peeled_bytes: int = 1 << 10  #: longer misaligned rows are peeled: vectors for their aligned middle, single elements at both ends
+    line_bytes: int = fixed(128)  #: bytes of a cache line; tiles begin at a multiple of them
 
 
 @dataclass(frozen=True)
 class ScanRows(Policy):
     """``scan_rows``: some threads of a warp, or a block, scan a row."""
 
-    threads_per_block: int = chosen(256, *THREADS)  #: at most where a block scans a row
-    bytes_per_thread: int = 128  #: of each operand that a thread has of a tile
+    threads_per_block: int = chosen(256, *THREADS)  #: the most threads where a block scans a row
+    bytes_per_thread: int = 128  #: bytes of each operand's tile for each thread
     min_blocks_per_multiprocessor: int = 0
-    adjacent_threads: int = 8  #: threads that access a row side by side, if there are as many vectors, before a thread takes several
+    adjacent_threads: int = 8  #: adjacent threads on a row, one vector each, before a thread takes several
 
 
 @dataclass(frozen=True)
 class ScanLongRows(Policy):
-    """``scan_long_rows``: blocks share out the tiles of a row, and get the prefixes of their tiles by decoupled look-back."""
+    """``scan_long_rows``: blocks share the tiles of a row, and get the prefixes of their tiles by decoupled look-back."""
 
     threads_per_block: int = chosen(256, *THREADS)
     bytes_per_thread: int = 128
     min_blocks_per_multiprocessor: int = 4
-    fewer_blocks: int = 0  #: fewer resident blocks than registers and shared memory hold
-    shared_bytes_per_multiprocessor: int = 224 << 10  #: of all resident blocks
-    busy_rows_per_multiprocessor: int = 4  #: rows for each multiprocessor that keep it busy, so that none is shared out
-    min_tiles: int = 2  #: a row of no more tiles is not shared out
-    group_tiles: int = 32  #: tiles of a row that are joined at once, where their order is fixed
-    prefetched_tiles_per_multiprocessor: int = 1  #: tiles for each multiprocessor that a block calls up ahead of its own
+    fewer_blocks: int = 0  #: subtracted from the resident blocks
+    shared_bytes_per_multiprocessor: int = 224 << 10  #: bytes of all resident blocks together
+    busy_rows_per_multiprocessor: int = 4  #: with so many rows for each multiprocessor, no row is shared by blocks
+    min_tiles: int = 2  #: blocks share a row of more tiles than this
+    group_tiles: int = 32  #: tiles of a row whose aggregates are combined at once, in fixed order
+    prefetched_tiles_per_multiprocessor: int = 1  #: how far ahead a block prefetches to L2, in tiles for each multiprocessor
 
 
 @dataclass(frozen=True)
 class ScanColumns(Policy):
-    """``scan_columns``: a block walks down columns, some of its threads side by side."""
+    """``scan_columns``: a block walks down columns; adjacent threads take adjacent vectors of a row."""
 
     threads_per_block: int = chosen(256, *THREADS)
     bytes_per_thread: int = 128
-    vector_bytes: int = chosen(16, *ACCESSES)  #: of the widest access across rows, in ``scan_long_columns`` as well
-    contiguous_bytes: int = 256  #: that a block accesses side by side across rows
+    vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of the widest load or store across rows, in ``scan_long_columns`` as well
+    contiguous_bytes: int = 256  #: contiguous bytes of a row that a block loads or stores together
     min_blocks_per_multiprocessor: int = 0
 
 
 @dataclass(frozen=True)
 class ScanLongColumns(Policy):
-    """``scan_long_columns``: blocks share out columns tile by tile."""
+    """``scan_long_columns``: blocks share the tiles of columns, and get their prefixes by decoupled look-back."""
 
     threads_per_block: int = chosen(256, *THREADS)
     bytes_per_thread: int = 128
     contiguous_bytes: int = 128
     min_blocks_per_multiprocessor: int = 4
-    cached: bool = True  #: whether what a block reads twice is kept in the level 1 cache
-    max_row_bytes_per_multiprocessor: int = 128  #: bytes of a row, for each multiprocessor, up to which columns are shared out to blocks
-    min_tiles: int = 2  #: columns of no more tiles are not shared out
-    bytes_per_status_byte: int = 100  #: bytes of a tile for each byte of its status, at least
-    concurrent_tiles: int = 64  #: tiles of all strips that pass while a group of one's hears from that before
-    min_group_tiles: int = 8  #: tiles of a strip that are joined at once, where their order is fixed
+    cached: bool = True  #: whether a tile that is read twice is cached in L1
+    max_row_bytes_per_multiprocessor: int = 128  #: blocks share columns of rows of up to so many bytes for each multiprocessor
+    min_tiles: int = 2  #: blocks share columns of more tiles than this
+    bytes_per_status_byte: int = 100  #: least bytes of a tile for each byte of its status
+    concurrent_tiles: int = 64  #: tiles of all strips that run while one group of tiles waits for the prefix of the group before it
+    min_group_tiles: int = 8  #: tiles of a strip whose aggregates are combined at once, in fixed order
     max_group_tiles: int = 64
 
 
@@ -99,10 +99,10 @@ _LONG_ROWS = {
     "runs": ScanLongRows(min_blocks_per_multiprocessor=3),
     "affine": ScanLongRows(bytes_per_thread=64, min_blocks_per_multiprocessor=4),
 }
-#: most resident blocks of long rows: where tiles are joined as they come, of elements of 8 bytes, and of elements that are accessed one by one,
-#: which takes more registers
+#: most resident blocks of long rows: with aggregates combined in order of arrival, for elements of 8 bytes, and for elements that are loaded one by
+#: one, which takes more registers
 _UNORDERED_BLOCKS, _DOUBLE_BLOCKS, _ELEMENT_BLOCKS = 4, 3, 2
-#: of elements of 4 bytes; those of 8 bytes leave the resident blocks to the compiler
+#: for elements of 4 bytes; for those of 8 bytes the compiler decides on the resident blocks
 _COLUMNS = {
     "single": ScanColumns(),
     "several": ScanColumns(bytes_per_thread=64, contiguous_bytes=128, min_blocks_per_multiprocessor=4),
@@ -115,7 +115,7 @@ _HALF_COLUMNS = {
     "runs": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
     "affine": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
 }
-#: of elements of 4 bytes; of those of 8 bytes ``_DOUBLE_STRIPS`` blocks are resident
+#: for elements of 4 bytes; for those of 8 bytes ``_DOUBLE_STRIPS`` blocks are resident
 _LONG_COLUMNS = {
     "single": ScanLongColumns(bytes_per_thread=128, contiguous_bytes=64, min_blocks_per_multiprocessor=3),
     "several": ScanLongColumns(bytes_per_thread=64),
@@ -123,7 +123,7 @@ _LONG_COLUMNS = {
     "affine": ScanLongColumns(bytes_per_thread=32),
 }
 _DOUBLE_STRIPS = 2
-#: by users' monoids, of which nobody knows how many registers they take: few resident blocks, or as many as the compiler likes
+#: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
 for _usual in ("single", "several"):
     _name = f"foreign_{_usual}"
     _ROWS[_name] = _ROWS[_usual]
@@ -134,16 +134,16 @@ for _usual in ("single", "several"):
 
 
 def scan_rows(states: str, size: int, vector: int) -> ScanRows:
-    """The policy for a class of scans of elements of ``size`` bytes, ``vector`` of them an access.
+    """The policy for a class of scans of elements of ``size`` bytes, in vectors of ``vector``.
 
-    Where they are not of 4 bytes, or are accessed one by one, the compiler decides on the resident blocks.
+    For elements that have not 4 bytes or are loaded one by one, the compiler decides on the resident blocks.
     """
     policy = _ROWS[states]
     return tuned(policy if size == 4 and vector > 1 else replace(policy, min_blocks_per_multiprocessor=0))
 
 
 def scan_long_rows(states: str, size: int, vector: int, ordered: bool, target: Target) -> ScanLongRows:
-    """The policy for a class of scans of elements of ``size`` bytes, ``vector`` of them an access; tiles are joined in order or as they come."""
+    """The policy for a class of scans of elements of ``size`` bytes, in vectors of ``vector``; aggregates are combined in order or as they come."""
     policy = _LONG_ROWS[states]
     limits = ((not ordered, _UNORDERED_BLOCKS), (size == 8, _DOUBLE_BLOCKS), (vector == 1, _ELEMENT_BLOCKS))
     blocks = min([policy.min_blocks_per_multiprocessor, *[most for applies, most in limits if applies]])

@@ -13,8 +13,8 @@ from ..core.policy import tuned
 from .policy import Elements
 
 Strides = tuple[int, ...]
-#: bytes of the widest access that there is
-_ACCESS = 16
+#: bytes of the widest vectorized load or store
+_VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Problem:
 
     ``shape`` and ``kept`` are the extents of the kept axes, and their strides in each operand; ``axis_strides`` is the stride of the scanned axis in
     each operand, and ``extent`` its elements. ``along`` says that the scanned axis has the smallest stride. ``vector`` is the number of elements of
-    the widest access that fits all operands: up to ``along_bytes`` of the first operand along rows, or ``across`` bytes across them. What is wider
-    than 16 bytes for another operand takes several accesses there. Where such an access only fits the middle of each row, rows are ``peeled``, and
-    ``misalignment`` is the number of elements from the last aligned address to that of the first operand, as far as addresses tell.
+    the widest load or store that is aligned in all operands: up to ``along_bytes`` of the first operand along rows, or ``across`` bytes across them.
+    A vector of more than 16 bytes of another operand takes several loads or stores. Where vectors are aligned only in the middle of each row, rows
+    are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16.
     """
 
     shape: Strides
@@ -47,7 +47,7 @@ class Problem:
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
     @classmethod
-    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = _ACCESS) -> Problem:
+    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = _VECTOR_BYTES) -> Problem:
         first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
@@ -60,7 +60,7 @@ class Problem:
             return plain
         widest = aligned = max(1, (along_bytes if along else across) // sizes[0])
         for each, size in zip(operands, sizes, strict=True):
-            while aligned > 1 and each.address % min(_ACCESS, aligned * size):
+            while aligned > 1 and each.address % min(_VECTOR_BYTES, aligned * size):
                 aligned //= 2
         steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
         others = steps if along else [*axis_strides, *(step for step in steps if step != 1)]
@@ -69,7 +69,7 @@ class Problem:
         alike = all(
             (each.address // size - misalignment) % width == 0
             and all((step - other) % width == 0 for step, other in zip(strides, kept[0], strict=True))
-            for each, size, width, strides in zip(operands, sizes, [min(widest, _ACCESS // size) for size in sizes], kept, strict=True)
+            for each, size, width, strides in zip(operands, sizes, [min(widest, _VECTOR_BYTES // size) for size in sizes], kept, strict=True)
         )
         if along and vector < widest and alike and extent * sizes[0] > tuned(Elements()).min_peeled_bytes:
             return cls(shape, kept, axis_strides, extent, along, widest, True, misalignment)

@@ -81,8 +81,8 @@ class _Scan:
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
         problem, plan = self.problem, policy.scan_long_columns(self.states, self.size, self.target)
-        nbytes, accesses = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
-        lanes = tiling.column_lanes(accesses, nbytes, plan.contiguous_bytes)
+        nbytes, vectors = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
+        lanes = tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes)
         steps, threads = tiling.steps_of(plan.bytes_per_thread, problem.vector, self.size), plan.threads_per_block
         batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size)
         strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)

@@ -1,4 +1,4 @@
-"""The functional form of the family: views of the arrays, a descriptor of the views, and a run of its plan."""
+"""The functions that users call: they make views of arrays, a descriptor of the views, and run its plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..plans.calls import Calls, Problem, Results
 from ..plans.preference import PlanPreference
 from .descriptor import OrderedIds, SegmentDescriptor, needs_segments, part_names
 
-#: keywords, and the fields of descriptors that they are
+#: keyword -> field of the descriptor
 _FIELDS = {"empty": "empty", "correction": "correction", "ties": "ties", "dtype": "result"}
 _DEFAULTS = {"correction": 1, "ties": "first", "dtype": None}
 
@@ -34,7 +34,7 @@ def _rows(view: View, op: Op) -> tuple[int, int]:
 
 
 def _number_of_segments(op: Op, given: Any, index: OrderedIds | None) -> Any:
-    """The number that the caller gave, or that of the index; the two may not differ."""
+    """The number that the caller gives, or that of the index; they must be equal."""
     if given is not None and type(given) is not int:
         given = whole(op.name, "num_segments", given, 0)
     if index is None:
@@ -48,7 +48,7 @@ Describe = Callable[..., SegmentDescriptor]
 
 
 def _describe(op: Op, describe: Describe, views: Sequence[View], segments: int | None, form: str, options: dict[str, Any]) -> SegmentDescriptor:
-    """The problem of the inputs, the last of which are the ids; an index has this form."""
+    """The problem of the inputs, the last of which are the ids; ``form`` is the descriptor form of an index, or ""."""
     first, ids = views[0], views[-1]
     extent, columns = _rows(first, op)
     counted = [view for operand, view in zip(op.operands, views, strict=False) if operand.axes[0] == "num_inputs"]

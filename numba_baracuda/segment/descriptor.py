@@ -13,7 +13,7 @@ from ..core.axes import c_strides
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import Layout, Op, Operand
-from ..core.options import Described, check_element, choice, correction, flag, held, whole
+from ..core.options import Described, check_element, choice, correction, flag, representable, whole
 from ..core.vocabulary import Named
 
 _EXTENTS = ("num_inputs", "embedding_dim", "num_segments")
@@ -22,7 +22,7 @@ Refusal = Callable[[Op, Any], "str | None"]
 
 
 class OrderedIds(Bundle):
-    """What descriptors know of a :class:`SegmentIndex`: its segments, and whether its ids came ``"sorted"`` or are ``"permuted"``."""
+    """The part of a :class:`SegmentIndex` that descriptors use: its number of segments, and whether its ids are ``"sorted"`` or ``"permuted"``."""
 
     num_segments: int
     descriptor_form: str
@@ -32,10 +32,10 @@ class OrderedIds(Bundle):
 class SegmentDescriptor(Described):
     """A segment problem: ``num_inputs`` rows of ``embedding_dim`` elements, ids below ``num_segments``.
 
-    ``op_name`` is the name in ``OPS``, or the ``SegmentKind``; ``element`` and ``index`` are the dtypes of values and ids, by name or kind.
-    ``empty`` is the value of empty segments: None for the op's own, a number, or ``"identity"``. ``check_ids`` makes every run wait for a check of
-    the ids. ``indexed`` says that ids come as a :class:`SegmentIndex`: its ``descriptor_form``, ``"sorted"`` or ``"permuted"``. ``ties`` is the
-    rule of gradients of max and min, ``correction`` what var and std take from the count. ``bounded=False`` puts every id of 0 or more in range, for
+    ``op_name`` is the name in ``OPS``, or the ``SegmentKind``; ``element`` and ``index`` are the dtypes of values and ids, by name or kind. ``empty``
+    is the value of empty segments: None for the op's own, a number, or ``"identity"``. ``check_ids`` makes every run wait for a check of the ids.
+    ``indexed`` is the ``descriptor_form`` of a :class:`SegmentIndex`, ``"sorted"`` or ``"permuted"``, or "" for an array of ids. ``ties`` is the rule
+    of gradients of max and min, ``correction`` what var and std subtract from the count. ``bounded=False`` puts every id of 0 or more in range, for
     gradients that have no row for each segment; ``num_segments`` is then ``num_inputs``, as there are no more. ``result`` is the dtype of the result
     where there is a choice (argmax and argmin: int64 or int32).
     """
@@ -103,7 +103,7 @@ class SegmentDescriptor(Described):
         return self.embedding_dim * BY_NAME[self.element].itemsize
 
     def monoid(self, op: Op) -> KernelMonoid:
-        """What the op folds by."""
+        """The monoid of the op."""
         return monoid_of(op.traits["narrow"].get(self.element, op.traits["monoid"]))
 
     def result_of(self, op: Op) -> str:
@@ -111,14 +111,14 @@ class SegmentDescriptor(Described):
         return self.result or (*op.traits["results"], self.element)[0]
 
     def identity(self, op: Op) -> float:
-        """What the fold of no rows is, within the element's range where that is one of integers."""
+        """The fold of no rows; of integers, within the element's range."""
         found, (least, greatest) = self.monoid(op).identity[0], BY_NAME[self.element].limits
         if not BY_NAME[self.element].whole:
             return found
         return least if found == -math.inf else greatest if found == math.inf else int(found)
 
     def empty_value(self, op: Op) -> float:
-        """What an empty segment gets."""
+        """The result of an empty segment."""
         if self.empty == "identity":
             return self.identity(op)
         least, greatest = BY_NAME[self.element].limits
@@ -154,10 +154,10 @@ class SegmentDescriptor(Described):
             types = f"{self.element} and {self.result_of(op)} tell apart"
             raise Unsupported(f"{op.name}: num_inputs is {self.num_inputs}, wants fewer than {most}, the rows that {types}")
         if self.empty is not None and not (isinstance(self.empty, str) and self.empty == "identity" and not results):
-            held(op.name, "empty", self.empty, self.result_of(op), "a number or None" if results else "a number, 'identity' or None")
+            representable(op.name, "empty", self.empty, self.result_of(op), "a number or None" if results else "a number, 'identity' or None")
 
     def specialise(self, op: Op) -> Op:
-        """The op with the dtype of its result, where that is another, and with what an index brings along among its operands."""
+        """The op with the dtype of its result, and with the operands that an index brings."""
         if op.traits["results"]:
             op = replace(op, operands=(*op.operands[:-1], replace(op.operands[-1], element=self.result_of(op))))
         if not self.indexed:
@@ -170,7 +170,7 @@ class SegmentDescriptor(Described):
         return replace(op, operands=(*op.operands[:-1], *parts, op.operands[-1]))
 
     def part(self, op: Op, given: Any, name: str) -> View:
-        """What an index brings along, if it is the one that the descriptor names; where that names none, the ids."""
+        """An operand of the index that the descriptor names; the ids where it names none."""
         if not isinstance(given, OrderedIds):
             raise InvalidProblem(f"{op.name}: segment_ids is of type {type(given).__name__}, wants a SegmentIndex, as the descriptor says")
         if self.indexed and (given.descriptor_form, given.num_segments) != (self.indexed, self.num_segments):
@@ -185,7 +185,7 @@ class SegmentDescriptor(Described):
 
 
 def part_names(op: Op, indexed: str) -> list[str]:
-    """The operands that an index of this form brings along for an op."""
+    """The operands that an index of this form brings for an op."""
     if not indexed:
         return []
     counts = ["counts"] if op.traits["backward"] and op.traits["monoid"] == "mean" else []

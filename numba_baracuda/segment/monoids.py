@@ -1,4 +1,4 @@
-"""``segment_reduce``: segment reductions by a monoid of the caller's."""
+"""``segment_reduce``: segment reductions by a user's monoid."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _UNSORTED = (SORTED, replace(BINS, refuses=unless_any_order(_in_order_only, many
 
 @functools.lru_cache(1024)
 def _op_of(monoid: str, ordered: bool) -> Op:
-    """The op of a monoid that kernels know by this name, over sorted ids or any."""
+    """The op of a monoid by the name that kernels know it by, over sorted ids or any."""
     variants = (SORTED, PERMUTED) if ordered else _UNSORTED
     return replace(_OP, variants=tuple(_named(each, monoid) for each in variants), traits=_TRAITS | {"monoid": monoid, "ordered": ordered})
 
 
 def _named(variant: Variant, monoid: str) -> Variant:
-    """A variant whose name says what it folds by."""
+    """The variant, with the monoid in its name."""
     return replace(variant, named=lambda op, descriptor, target: f"{variant.name}:{monoid}")
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentReduceDescriptor(SegmentDescriptor):
-    """A segment reduction by a monoid which the caller brings, ``fold_by``; unless ``is_sorted``, ids are in any order.
+    """A segment reduction by the user's monoid ``fold_by``; unless ``is_sorted``, ids are in any order.
 
-    ``empty`` is a number, or None for what ``finish`` makes of the identity.
+    ``empty`` is a number, or None for ``finish(identity)``.
     """
 
     op_name: str = _OP.name
@@ -80,7 +80,7 @@ class SegmentReduceDescriptor(SegmentDescriptor):
         return adopted(_OP.name, self.fold_by, self.element)
 
     def empty_value(self, op: Op) -> float:
-        """What an empty segment gets."""
+        """The result of an empty segment."""
         if self.empty is not None:
             return super().empty_value(op)
         from ..kernels import given
@@ -122,7 +122,7 @@ def segment_reduce(
     float32, float64, int32, int64, the result of the same dtype; ids: int32, int64, or a ``SegmentIndex``, with which ``num_segments`` may be None
     and nothing is sorted again. Ids ascend, or with ``is_sorted=False`` are in any order; those outside [0, num_segments) are dropped.
 
-    Empty segments get what ``finish`` makes of the identity, with a count of 0, or ``empty=``, a number. ``out=`` takes the result, ``stream=`` a
+    Empty segments get ``finish`` of the identity, with a count of 0, or ``empty=``, a number. ``out=`` takes the result, ``stream=`` a
     stream or its handle, ``workspace=`` device bytes. ``check_ids=True`` waits for the device and raises ``InvalidProblem`` at the first id out of
     range or, of sorted ids, the first descent; other calls never wait. Every run gives the same bits.
 

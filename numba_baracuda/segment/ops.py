@@ -42,7 +42,7 @@ BROADCAST = Variant("broadcast", True, recipes.broadcast, recipes.too_many)
 
 @dataclass(frozen=True)
 class Row:
-    """What tells one fold from another: its formula, that of its gradient, and the operands of the gradient besides ids; "" and () without one."""
+    """One fold: its formula, its gradient's, and the operands of the gradient besides ids; "" and () without a gradient."""
 
     name: str
     kinds: tuple[int, ...]  #: numbers in ``SegmentKind``: of the sorted op, its gradient if it has one, and the same of the unsorted op
@@ -55,9 +55,9 @@ class Row:
     elements: tuple[str, ...] = FLOATS
     forward: tuple[Operand, ...] = (INPUT, IDS, OUTPUT)
     monoid: str = ""  #: where it is not the name
-    narrow: tuple[tuple[str, str], ...] = ()  #: elements whose monoid is another, and its name
+    narrow: tuple[tuple[str, str], ...] = ()  #: (element, monoid) where an element type has a monoid of its own
     results: tuple[str, ...] = ()  #: dtypes of a result that is no element, the first by default
-    backward: Variant = BROADCAST  #: of the gradient
+    backward: Variant = BROADCAST  #: the variant of the gradient
     keywords: tuple[str, ...] = ()
     backward_keywords: tuple[str, ...] = ()
 
@@ -65,11 +65,12 @@ class Row:
 _IEEE = "NaN and infinities follow IEEE arithmetic."
 _ORDERED = "NaN wins and −0 < +0, whatever the order of the rows; infinities are values."
 _CORRECTED = (
-    "``correction`` (1 by default), any number of 0 or more, is taken from the count; where nothing is left, the result is 0, and so is the gradient."
+    "``correction`` (1 by default), any number of 0 or more, is subtracted from the count; where that leaves no positive count, the result and the "
+    "gradient are 0."
 )
 _FIRST = (
-    "Rows count from 0 in the input, whatever the order of the ids. Of equal elements the first counts; NaN is the {0}. Integers are compared as "
-    "they are. ``dtype`` is int64 or int32."
+    "Rows count from 0 in the input, whatever the order of the ids. Of equal elements it is the first; NaN is the {0}. Integers are compared "
+    "exactly. ``dtype`` is int64 or int32."
 )
 _WINNER = (
     'The gradient goes to the first row that holds the {0}, to every such row with ``ties="all"``, in equal parts with ``"even"``; where that is '
@@ -127,7 +128,7 @@ TABLE = (
         "log_softmax", (40, 41, 42, 43), "output[n] = input[n] − log Σ exp input[m]", "d_input[n] = d_output[n] − exp(output[n]) · Σ d_output[m]",
         (D_ROWS, ROWS),
         "Rows whose id is out of range get 0. NaN propagates; with any +∞, or of nothing but −∞, all rows of the segment are NaN; other rows of −∞ "
-        "stay −∞, and their gradient is d_output. The greatest element is taken off first, so that a large offset costs no digits.",
+        "stay −∞, and their gradient is d_output. The greatest element is subtracted first, so that a large offset costs no digits.",
         (0, 0), forward=(INPUT, IDS, ROWS_OUTPUT),
     ),
     Row(
@@ -142,7 +143,7 @@ TABLE = (
 
 
 def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
-    """Problems that meet every kernel: one column in long and short segments, narrow, odd and wide rows, two trailing axes that do not merge; other
+    """Problems that use every kernel: one column in long and short segments, narrow, odd and wide rows, two trailing axes that do not merge; other
     types at two widths.
     """
 
@@ -185,8 +186,8 @@ def _notes(row: Row, ordered: bool, backward: bool) -> str:
     empty = row.empty[0 if ordered else 1]
     name = {"least": "the least finite value", "greatest": "the greatest finite value", "-inf": "−∞"}.get(str(empty), empty)
     blank = "" if backward or ROWS_OUTPUT in row.forward else f"Empty segments get {name}, or ``empty=``. "
-    kept = "" if row.results else "Halves are kept in float32 and rounded once. "
-    return f"{row.rules} {blank}{kept}{f'{NONFINITE_GRADIENTS} Rows whose id is out of range get 0. ' if backward else ''}{order}"
+    halves = "" if row.results else "Halves are accumulated in float32 and rounded once. "
+    return f"{row.rules} {blank}{halves}{f'{NONFINITE_GRADIENTS} Rows whose id is out of range get 0. ' if backward else ''}{order}"
 
 
 def _names(row: Row) -> list[str]:
@@ -216,7 +217,7 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
     elif ordered:
         variants = (SORTED, PERMUTED)
     else:
-        pairs = () if monoid_of(monoid).uses_positions else (PAIRS,)  # rows that move lose their positions
+        pairs = () if monoid_of(monoid).uses_positions else (PAIRS,)  # a sort of rows loses their positions
         variants = (SORTED, BINS, *row.atomic, RANGES, *pairs, PERMUTED)
     forward = row.forward
     if row.results:

@@ -1,4 +1,4 @@
-"""How lanes share out rows and columns: geometry that kernels and their launches share. Imports no Numba."""
+"""How lanes share rows and columns: geometry that kernels and their launches share. Imports no Numba."""
 
 from __future__ import annotations
 

@@ -106,6 +106,26 @@ def test_kernels_say_what_their_parameters_are(family: str) -> None:
     assert {name: missing for name, said, names in found if (missing := [each for each in names if f"``{each}``" not in said])} == {}
 
 
+#: words that have a plainer one in CUDA, CUB, NumPy and PyTorch
+PLAINER = {
+    "brings along": "brings",
+    "ids or places": "ids or indices",
+    "share out": "share",
+    "settled at the door": "cast on load",
+    "elements side by side": "contiguous elements",
+    "wide accesses": "vectorized loads and stores",
+    "tiles are joined": "aggregates of tiles are combined",
+}
+
+
+@pytest.mark.parametrize("word", PLAINER)
+def test_the_plainer_word_is_used(word: str) -> None:
+    root = PACKAGE.parent
+    texts = {path: path.read_text() for path in (*PACKAGE.rglob("*.py"), *(root / "docs").glob("*.md"), root / "README.md", root / "CONTRIBUTING.md")}
+    assert len(texts) > 100
+    assert not [path for path, text in texts.items() if word in " ".join(text.split())], f"say: {PLAINER[word]}"
+
+
 def test_the_architecture_names_what_there_is() -> None:
     """Files and rooms by their paths, and no word that the code does not use."""
     text = (PACKAGE.parent / "docs" / "architecture.md").read_text()

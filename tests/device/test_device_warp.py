@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sass
-from collectives import ARGMAX, CASES, Case, Reference, emulated, on_device, one_result, places
+from collectives import ARGMAX, CASES, Case, Reference, emulated, load_store_of, on_device, one_result
 from device_cases import ARCHITECTURES
 from numba import cuda
 from numba.cuda import types
@@ -43,7 +43,7 @@ def scan_kernel(name: str, lanes: int, exclusive: bool, threads: int = 64) -> An
 def segmented_kernel(name: str, threads: int = 64) -> Any:
     case = CASES[name]
     collective = device.segmented_warp_scan(case.monoid, case.kind)
-    load, store = places(case.kinds, threads)
+    load, store = load_store_of(case.kinds, threads)
 
     def kernel(x, y, heads):
         i = cuda.threadIdx.x

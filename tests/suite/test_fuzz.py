@@ -86,7 +86,7 @@ def test_a_planted_bug_is_found_and_repeated(
     assert isinstance(error, AssertionError) and "elements are wrong" in str(error)
     least, other = fuzz.shrink(case, error)
     assert least.options == {} and least.layouts == {} and np.prod(least.shape) < 24
-    text = fuzz.told(least, other, "again")
+    text = fuzz.report(least, other, "again")
     assert "repeat: again" in text and f"run({least!r})" in text and "input = np.array(" in text
     assert eval(repr(least), vars(fuzz_families) | vars(fuzz_arrays) | {"nan": np.nan, "inf": np.inf}) == least
 

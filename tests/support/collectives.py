@@ -57,8 +57,8 @@ LOGSUMEXP = Monoid("logsumexp", (-math.inf, 0), combine=_log_add)
 
 
 class Case(NamedTuple):
-    """States of one monoid. ``check`` says what a collective must equal: a fold from the left, where any order gives the same bits; the fold in the
-    documented order; or a fold in float64, closely, where a GPU may fuse a product and a sum or has another ``exp``."""
+    """States of one monoid. ``check`` is the reference of a collective: a fold from the left, where any order gives the same bits; the fold in the
+    documented order; or a fold in float64 with a tolerance, where a GPU may fuse a product and a sum or has another ``exp``."""
 
     monoid: Monoid
     kind: Any
@@ -71,7 +71,7 @@ class Case(NamedTuple):
 
     @property
     def carrier(self) -> Any:
-        """The dtype of arrays that hold any of the scalars exactly."""
+        """A dtype that represents all of the scalars exactly."""
         return np.dtype("float64" if any(isinstance(kind, types.Float) for kind in self.kinds) else "int64")
 
     def states(self, count: int, seed: int = 0) -> Any:
@@ -130,7 +130,7 @@ class Reference:
         return functools.reduce(self.combine, states)
 
     def tree(self, states: Sequence[Any]) -> Any:
-        """Neighbours in pairs, then pairs of pairs."""
+        """The fold as a balanced tree over neighbours."""
         if self.case.check != "its order":
             return self.left(states)
         while len(states) > 1:
@@ -162,8 +162,8 @@ def _integers_of(states: Sequence[tuple[Any, ...]]) -> Any:
     return np.array(wrapped, np.int64).T
 
 
-def places(kinds: tuple[Any, ...], count: int) -> tuple[Any, Any]:
-    """``load(x, at)`` and ``store(y, at, state)`` of states that lie as [scalars, count]."""
+def load_store_of(kinds: tuple[Any, ...], count: int) -> tuple[Any, Any]:
+    """``load(x, at)`` and ``store(y, at, state)`` of states in arrays [scalars, count]."""
     first, second, third, fourth = (*kinds, *kinds[:1] * 3)[:4]
     width = len(kinds)
     if width == 1:
@@ -192,7 +192,7 @@ def places(kinds: tuple[Any, ...], count: int) -> tuple[Any, Any]:
 
 def one_result(collective: Any, kinds: tuple[Any, ...], threads: int, rounds: int = 1) -> Any:
     """A kernel for one block that calls the collective on ``rounds`` states a thread."""
-    load, store = places(kinds, rounds * threads)
+    load, store = load_store_of(kinds, rounds * threads)
 
     def kernel(x, y):
         for r in range(rounds):
@@ -203,8 +203,8 @@ def one_result(collective: Any, kinds: tuple[Any, ...], threads: int, rounds: in
 
 
 def two_results(collective: Any, kinds: tuple[Any, ...], threads: int, rounds: int = 1) -> Any:
-    """The same for a collective that returns a pair; the second results lie behind all of the first."""
-    load, store = places(kinds, rounds * threads)
+    """The same for a collective that returns a pair; all first results come before the second ones."""
+    load, store = load_store_of(kinds, rounds * threads)
     behind = len(kinds) * rounds * threads
 
     def kernel(x, y):
@@ -218,7 +218,7 @@ def two_results(collective: Any, kinds: tuple[Any, ...], threads: int, rounds: i
 
 
 def emulated(kernel: Any, threads: int, x: Any, rows: int, seed: int | None, *more: Any) -> Any:
-    """What a kernel makes of states, as an array [rows, states], in the emulator."""
+    """A kernel's results for states, as an array [rows, states], in the emulator."""
     y = np.zeros(rows * x.shape[1], x.dtype)
     device.emulate(kernel, seed=seed)[1, threads](x.reshape(-1), y, *more)
     return y.reshape(rows, -1)

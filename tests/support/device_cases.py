@@ -1,4 +1,4 @@
-"""One kernel, everywhere: in the emulator, on a GPU where there is one, and compiled. Shared by the tests of the device library."""
+"""Helpers of the device library's tests: one kernel in the emulator, on a GPU where there is one, and compiled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Emulated:
         emulator.run(kernel, typed(arrays), grid, block, arrays, mode=self.mode)
 
     def some(self, values: Any, step: int = 61) -> Any:
-        """All values, but few of them where a lane can be preempted anywhere."""
+        """All values, or every ``step``-th where a lane can be preempted at every access."""
         return np.ascontiguousarray(values[::step]) if self.mode.checked else values
 
 
@@ -51,7 +51,7 @@ def _dispatcher(kernel: Callable[..., None]) -> Any:
 class OnDevice:
     """Runs kernels through numba's own dispatcher on CuPy arrays, and copies the results back."""
 
-    compiles = True  #: which takes some tenths of a second for every kernel
+    compiles = True  #: each kernel takes some tenths of a second
 
     def __call__(self, kernel: Callable[..., None], grid: int, block: int, *arrays: Any) -> None:
         cupy = pytest.importorskip("cupy")
@@ -70,7 +70,7 @@ emulated = pytest.mark.parametrize("run", EMULATED)
 
 
 class Case(NamedTuple):
-    """A kernel to compile, and what its SASS for sm_90 has and has not, as patterns; float64 arithmetic only with ``double``."""
+    """A kernel to compile, and patterns that its SASS for sm_90 must and must not match; float64 arithmetic only with ``double``."""
 
     kernel: Callable[..., None]
     argument_types: tuple[Any, ...]
@@ -80,7 +80,7 @@ class Case(NamedTuple):
 
 
 def codes_of(cases: Sequence[Case], arch: str = "sm_90") -> list[str]:
-    """The SASS of kernels that must not spill, nor compute in float64 unless told to."""
+    """The SASS of kernels, which must not spill, nor compute in float64 without ``double``."""
     cubins = [jit.assemble(case.kernel, case.argument_types, arch) for case in cases]
     texts = sass.disassemble_all(cubins, arch)
     for case, cubin, text in zip(cases, cubins, texts, strict=True):
@@ -91,12 +91,12 @@ def codes_of(cases: Sequence[Case], arch: str = "sm_90") -> list[str]:
 
 
 def code_of(kernel: Callable[..., None], argument_types: tuple[Any, ...], arch: str = "sm_90") -> str:
-    """That of one kernel."""
+    """The SASS of one kernel."""
     return codes_of([Case(kernel, argument_types)], arch)[0]
 
 
 def check_everywhere(*cases: Case) -> None:
-    """Each compiles cleanly for every architecture, and the SASS for sm_90 is as it says."""
+    """Each case compiles without faults for every architecture, and its SASS for sm_90 matches its patterns."""
     for arch in ARCHITECTURES:
         texts = codes_of(cases, arch)
         if arch == "sm_90":

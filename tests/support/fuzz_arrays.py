@@ -1,4 +1,4 @@
-"""Arrays for the fuzzer: values of several profiles, laid out in memory in any way that slicing can make."""
+"""Arrays for the fuzzer: values of several profiles, in every layout that slicing can make."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
 def sprinkled(rng: np.random.Generator, values: Array, profile: str, factors: bool = False) -> Array:
-    """``values`` with what a profile puts among them; ``factors`` keeps sizes, as what is multiplied wants."""
+    """``values`` with the special values of a profile among them; with ``factors`` absolute values stay, since products must stay in range."""
     if profile == "normal" or not values.size or values.dtype == bool:
         return values
     made = values.copy()
@@ -43,7 +43,7 @@ def _special(dtype: Any, profile: str) -> Array:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array lies in memory: which axis is outermost and which innermost, the step along each, and elements in front and behind each row."""
+    """An array's layout in memory: the order of the axes, the step along each, and the elements before and after each row."""
 
     order: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class Layout:
 
 
 def drawn_layout(rng: np.random.Generator, rank: int, output: bool = False, rows: bool = False) -> Layout:
-    """Any layout; outputs are never broadcast; with ``rows`` elements of a row lie side by side, one row after the other."""
+    """Any layout; outputs are never broadcast; with ``rows`` the elements of a row are contiguous."""
     order = tuple(map(int, rng.permutation(rank))) if rng.random() < 0.4 and not rows else ()
     steps = tuple(int(rng.choice([1, 1, 1, 2, -1, -2, 3])) for _ in range(rank)) if rng.random() < 0.6 else ()
     if rows:
@@ -63,14 +63,14 @@ def drawn_layout(rng: np.random.Generator, rank: int, output: bool = False, rows
 
 
 def repeated(values: Array, layout: Layout | None) -> Array:
-    """``values`` as they are once their layout has repeated some of them."""
+    """``values`` with the repetitions of a broadcast layout."""
     axes = layout.broadcast if layout else ()
     part = values[tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(values.ndim))]
     return np.ascontiguousarray(np.broadcast_to(part, values.shape)) if axes else values
 
 
 class Placed:
-    """An array of a kind that lies as a layout says, among elements that are none of its own."""
+    """An array of a kind in a layout, as a view of a larger array with other elements around it."""
 
     def __init__(self, kind: Any, values: Array, layout: Layout | None) -> None:
         self.kind, self.shape = kind, values.shape
@@ -100,12 +100,12 @@ class Placed:
         return base[tuple(steps)].transpose(tuple(int(each) for each in np.argsort(order))) if within else base
 
     def put(self, values: Array) -> None:
-        """Other values at the same place."""
+        """Writes other values to the same memory."""
         self._view(self._before)[...] = values[self._part]
         self._flat.view(np.uint8)[...] = self.kind.array(self._before.view(np.uint8))
 
     def read(self) -> Array:
-        """What the array holds; raises if anything around it changed."""
+        """The array's values; raises if memory around it changed."""
         after = on_host(self.kind, self._flat)
         around = np.ones(len(after), bool)
         self._view(around)[...] = False
@@ -113,7 +113,7 @@ class Placed:
         return np.array(self._view(after))
 
     def check_unchanged(self, name: str) -> None:
-        """Raises if anything changed."""
+        """Raises if the array or memory around it changed."""
         assert on_host(self.kind, self._flat).tobytes() == self._before.tobytes(), f"{name} was written"
 
 
@@ -124,7 +124,7 @@ def _garbage(dtype: Any) -> Any:
 
 
 def on_host(kind: Any, array: Any) -> Array:
-    """A contiguous array of a kind as NumPy's, whatever its dtype."""
+    """A contiguous array of a kind as a NumPy array, of any dtype."""
     if kind.emulated:
         return np.asarray(array)
     dtype = np.dtype(array.dtype)
@@ -148,12 +148,12 @@ def drawn_shape(rng: np.random.Generator, rank: int, most: int) -> tuple[int, ..
 
 
 def picked(rng: np.random.Generator, choices: Sequence[Any]) -> Any:
-    """One of several, as it is: NumPy would make arrays of tuples and its own scalars of numbers."""
+    """One of several objects, unchanged: NumPy's own choice converts tuples to arrays and numbers to its scalars."""
     return choices[int(rng.integers(len(choices)))]
 
 
 def random_values(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> Array:
-    """Numbers of any element that no family knows better."""
+    """Numbers of any element type, for operands without values of their family."""
     dtype = numpy_dtype(element)
     if dtype.kind == "b":
         return rng.random(shape) < rng.choice([0.02, 0.5, 0.98])

@@ -1,4 +1,4 @@
-"""What the fuzzer knows of each family of ops: how to draw a problem, how to call the op, and which reference of the suite is its truth."""
+"""The fuzzer's part for each family of ops: draws a problem, calls the op, and compares with the suite's reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from numba_baracuda.core.op import Op
 
 
 class NoReference(Exception):
-    """The suite has no truth for an op, or no values for one of its options."""
+    """The suite has no reference for an op, or no values for one of its options."""
 
 
 @dataclass(frozen=True)
@@ -37,29 +37,29 @@ class Case:
     layouts: dict[str, Layout] = field(default_factory=dict)
     values: str = "normal"
     seed: int = 0
-    schedule: int | None = None  #: of the emulator's checked mode
+    schedule: int | None = None  #: seed of the emulator's checked mode
 
 
 @dataclass
 class Problem:
-    """A case with its arrays in host memory. ``outputs`` are shape, dtype and, for those that are updated, what they hold before."""
+    """A case with its arrays in host memory. ``outputs`` are shape, dtype and, for those that are updated, the values before."""
 
     inputs: dict[str, Array]
     outputs: dict[str, tuple[tuple[int, ...], Any, Array | None]]
     call: Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], dict[str, Any]]
     compare: Callable[[dict[str, Array]], None]
-    refusal: str | None = None  #: what the message of InvalidProblem has to say
-    unspecified: bool = False  #: whether results may be anything, or nothing
+    refusal: str | None = None  #: text that the message of InvalidProblem must contain
+    unspecified: bool = False  #: whether results are unspecified
 
 
-#: values of every option that a function may have beside ``out``, ``stream`` and ``workspace``
+#: values of every option that a function may have other than ``out``, ``stream`` and ``workspace``
 CHOICES: dict[str, Sequence[Any]] = {
     "keepdims": (False, True), "correction": (0, 0.5, 1, 1.75, 2, 3, 30), "ties": ("first", "all", "even"), "reverse": (True,), "exclusive": (True,),
     "initial": (0.5, 2.0, -1.5, 0.0), "deterministic": (False,), "empty": (2.5, -np.inf, np.nan, "identity", 0.0), "check_ids": (True,),
     "return_indices": (True,), "index_dtype": ("int32", "int64"), "dtype": ("int32", "int64"),
 }  # fmt: skip
 CALL = ("out", "stream", "workspace")
-#: options of a case that are the fuzzer's own: results go into arrays that are given, scratch is given, the op runs twice
+#: the fuzzer's own options of a case: with ``out=``, with ``workspace=``, run twice
 CALLS = ("out", "workspace", "twice")
 
 
@@ -71,7 +71,7 @@ def options_of(op: Op) -> list[str]:
 
 
 def drawn_options(rng: np.random.Generator, op: Op, element: str, habits: np.random.Generator) -> dict[str, Any]:
-    """Some of the options, each with the value that it has in a burst of cases."""
+    """Some of the options, each with its value in this burst of cases."""
     made: dict[str, Any] = {}
     for name in options_of(op):
         if name not in CHOICES:
@@ -88,7 +88,7 @@ def drawn_options(rng: np.random.Generator, op: Op, element: str, habits: np.ran
 
 
 def loosened(got: Array, truth: Truth, element: str) -> Array:
-    """``got``, but right where nobody can tell: where terms leave the accumulator's range on the way, or the result the element's by a rounding."""
+    """``got``, with the truth where no check is possible: terms leave the accumulator's range, or a rounding the element's."""
     dtype = numpy_dtype(element)
     if is_whole(dtype) or got.dtype != dtype or got.shape != truth.value.shape:
         return got
@@ -103,7 +103,7 @@ def loosened(got: Array, truth: Truth, element: str) -> Array:
 
 
 def met(got: Array, truth: Truth, element: str, op: str) -> None:
-    """:func:`tolerance.assert_close`, where the truth can be told."""
+    """:func:`tolerance.assert_close`, where the truth is known."""
     with np.errstate(all="ignore"):
         whole = replace(truth, scale=np.where(np.isfinite(truth.scale), truth.scale, 0.0))
     tolerance.assert_close(loosened(got, truth, element), whole, element, op)

@@ -1,4 +1,4 @@
-"""What the fuzzer knows of the losses."""
+"""The fuzzer's part for losses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import numba_baracuda as nb
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.core.op import Op
 
-#: keywords of the loss that its reference knows, and values of each; arrays are made from their names
+#: keywords of the loss that the reference has, with values; names stand for arrays
 NUMBERS: dict[str, tuple[Any, ...]] = {
     "reduction": ("mean", "sum", "none"), "ignore_index": (-100, 0, 1), "label_smoothing": (0.1, 1.0, 0.0), "lse_square_scale": (0.03, 1e-3),
     "softcap": (1.5, 30.0), "logit_scale": (0.25, -0.5, 2.0),
 }  # fmt: skip
 ARRAYS = ("bias", "class_weight", "row_weight", "dy")
-#: keywords that change how the loss is computed, and not what it is
+#: keywords that change how the loss is computed, not its result
 WAYS: dict[str, tuple[Any, ...]] = {
     "chunk": (1, 4, 16, 1000, "lean", "liger"), "grad_weight_accum": ("wide",), "skip_ignored": (True,), "max_workspace_bytes": (1 << 28,),
     "accumulate_grad_weight": (True,),
@@ -134,7 +134,7 @@ class Loss:
 
     @staticmethod
     def _certain(right: loss_reference.Wanted, given: dict[str, Array], element: str, options: dict[str, Any]) -> loss_reference.Wanted:
-        """The same with room for 1 − p of a target that is all but certain: a few roundings of 1, however small the difference is."""
+        """The same with a tolerance for 1 − p of a target with p near 1: a few roundings of 1, however small the difference is."""
         sizes = {name: np.where(np.isfinite(array), abs(array), 0).astype(np.float64) for name, array in given.items()}
         each = 4.0 * np.prod([sizes[name].max(initial=0) for name in ("class_weight", "row_weight", "dy") if name in sizes])
         each *= max(1, abs(options.get("logit_scale", 1))) * BY_NAME[BY_NAME[element].accumulator].eps
@@ -148,13 +148,13 @@ class Loss:
 
     @staticmethod
     def _close_held(added: Array, right: loss_reference.Wanted, element: str, inner: int, held: Array) -> None:
-        """What was added to a gradient, which is rounded as the sum of both."""
+        """Compares the increment of an accumulated gradient, whose rounding is that of the sum."""
         scales = right.scales | {"grad_weight": right.scales["grad_weight"] + 16 * abs(held.astype(np.float64))}
         loss_reference.assert_close(added, replace(right, scales=scales), "grad_weight", element, inner)
 
     @staticmethod
     def _check_returned(results: dict[str, Array], right: loss_reference.Wanted, given: dict[str, Array], case: Case) -> None:
-        """Logarithms as exact as logits are; classes where the greatest logit is clear."""
+        """Checks logarithms to the tolerance of logits, and classes where the greatest logit is clear."""
         if case.values in ("special", "extreme"):
             return
         x, w = (given[name].astype(np.float64) for name in ("input", "weight"))

@@ -1,4 +1,4 @@
-"""What the fuzzer knows of scans."""
+"""The fuzzer's part for scans."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Scan:
         rank = int(habits.choice([1, 1, 2, 2, 2, 2, 3, 3, 4, 8]))
         shape = drawn_shape(rng, rank, most if op.backward else min(most, 200_000))
         axis = int(rng.integers(-rank, rank))
-        if op.backward is None and shape[axis] > 600:  # whose truth is a walk over pairs
+        if op.backward is None and shape[axis] > 600:  # their reference loops over pairs of elements
             shape = tuple(600 if k == axis % rank else extent for k, extent in enumerate(shape))
-        if most < 10_000:  # in the emulator, which needs a block of lanes for every few lines
+        if most < 10_000:  # in the emulator, where a block serves only a few rows
             while math.prod(shape) > 200 * max(1, shape[axis]):
                 longest = max((k for k in range(rank) if k != axis % rank), key=shape.__getitem__)
                 shape = tuple(extent // 2 if k == longest else extent for k, extent in enumerate(shape))
         options = drawn_options(rng, op, element, habits)
-        if element not in ("i32", "bool"):  # which alone may have results of several dtypes
+        if element not in ("i32", "bool"):  # only these may have results of several dtypes
             options.pop("dtype", None)
         return Case(op.name, element, shape, {"axis": axis}, options)
 
@@ -87,14 +87,14 @@ class Scan:
 
 
 def _held(value: Array, dtype: Any) -> Array:
-    """``value``, but an infinity where the dtype cannot hold it."""
+    """``value``, with infinities where the dtype cannot represent it."""
     with np.errstate(all="ignore"):
         held = value.astype(dtype).astype(np.float64)
     return np.where(np.isinf(held), held, value)
 
 
 def _winners(name: str, x: Array, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None) -> Array:
-    """The place of each running extreme: the first that beats all before it, and −1 where that is what stands before the first."""
+    """The index of each running extreme: the first element that beats all before it, or −1 where ``initial`` does."""
     along = np.moveaxis(x.astype(np.float64 if not is_whole(x.dtype) else np.int64), axis, -1)[..., :: -1 if reverse else 1]
     n = along.shape[-1]
     places, best = np.full(along.shape, -1), np.full(along.shape[:-1], np.nan if initial is None else initial)

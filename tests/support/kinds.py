@@ -45,7 +45,7 @@ class Kind:
         return self.array(np.full(int(np.prod(shape)) * np.dtype(dtype).itemsize, 0xA5, np.uint8).view(dtype).reshape(shape))
 
     def workspace(self, nbytes: int, skip: int = 0) -> Any:
-        """``nbytes`` bytes of garbage, ``skip`` bytes behind a multiple of 16."""
+        """``nbytes`` bytes of garbage, ``skip`` bytes after a multiple of 16."""
         return self.array(np.full(nbytes + skip, 0xA5, np.uint8))[skip:]
 
     @contextlib.contextmanager
@@ -118,7 +118,7 @@ class Torch(Cupy):
 
 
 class Numba(Cupy):
-    """Views are made by CuPy and seen through the interface: Numba's own arrays know little slicing."""
+    """Views are made by CuPy and read through the interface: Numba's own arrays support little slicing."""
 
     name = "numba"
 
@@ -139,7 +139,7 @@ Layout = Callable[[Kind, Any], Any]
 
 
 def _apart(values: Any, axis: int) -> Any:
-    """Twice as long along an axis, with garbage in between."""
+    """``values`` with garbage after each element along an axis, which doubles the extent."""
     shape = list(values.shape)
     shape[axis] *= 2
     out = np.full(shape, 99, values.dtype)
@@ -148,7 +148,7 @@ def _apart(values: Any, axis: int) -> Any:
 
 
 def _padded(values: Any, before: int, after: int) -> Any:
-    """With garbage columns on both sides."""
+    """``values`` with garbage columns on both sides."""
     return np.pad(values, [*[(0, 0)] * (values.ndim - 1), (before, after)], constant_values=99)
 
 
@@ -195,5 +195,5 @@ def lay(kind: Kind, layout: str, values: Any) -> Any:
 
 
 def see(kind: Kind, array: Any) -> Any:
-    """A CuPy array as Numba's, any other as it is."""
+    """A CuPy array as a Numba device array, any other unchanged."""
     return kind.view(array) if isinstance(kind, Numba) else array

@@ -1,4 +1,4 @@
-"""What the tests of the fused linear cross-entropy share: its operands and options by the op table, problems, and runs that are compared with
+"""Helpers of the tests of the fused linear cross-entropy: operands and options by the op table, problems, and comparisons with
 :mod:`loss_reference`."""
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ OUTPUTS = tuple(operand.name for operand in OP.operands if operand.output)
 GRADIENTS = tuple(name for name in OUTPUTS if name.startswith("grad_"))
 RETURNED = tuple(name for name in OUTPUTS if name not in ("out", *GRADIENTS))
 INPUTS = tuple(operand.name for operand in OP.operands if not (operand.output or operand.optional))
-#: options that change how the loss is computed, and not what it is
+#: options that change how the loss is computed, not its result
 WAYS: dict[str, tuple[Any, ...]] = {
     "chunk": (1, 16, "lean", "liger"), "grad_weight_accum": ("f32",), "skip_ignored": (True,), "max_workspace_bytes": (1 << 28,),
 }  # fmt: skip
 
 
 def problem(rows: int = 21, width: int = 12, classes: int = 70, kind: str = "f32", *, odd: bool = True) -> tuple[Any, Any, Any]:
-    """Input, weight and targets, some of which are ignored or no class."""
+    """Input [rows, width], weight [classes, width] and targets [rows], some of which are ignored or no class."""
     rng = np.random.default_rng(rows + classes)
     x, w = rng.standard_normal((rows, width)), rng.standard_normal((classes, width)) / np.sqrt(width) * 2
     target = rng.integers(0, classes, rows)
@@ -34,7 +34,7 @@ def problem(rows: int = 21, width: int = 12, classes: int = 70, kind: str = "f32
 
 
 def check(kind: Kind, x: Any, w: Any, target: Any, value: str = "f32", **options: Any) -> Any:
-    """The loss and both gradients, and of the bias if there is one."""
+    """Checks the loss and both gradients, and that of the bias if there is one."""
     given = {name: kind.array(each) if isinstance(each, np.ndarray) else each for name, each in options.items()}
     fixed = {name: given.pop(name) for name in WAYS if name in given}
     gradients = dict.fromkeys(GRADIENTS[: 3 if "bias" in given else 2], True)

@@ -1,4 +1,4 @@
-"""The fused linear cross-entropy in float64 NumPy: loss, gradients, and what each may be off by."""
+"""The fused linear cross-entropy in float64 NumPy: loss, gradients, and their tolerances."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numba_baracuda.core.dtypes import element
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is right, and for losses and gradients the scale of their errors."""
+    """The truth, and for losses and gradients the scale of their errors."""
 
     out: Any
     grad_input: Any

@@ -1,11 +1,11 @@
-"""Tables of the mutation run: which tests are to notice a change of a file, and changes that nobody can notice.
+"""Tables of the mutation run: the tests of each file, and mutants that no test can notice.
 
-Files go by their path in the package, without the folder ``kernels`` of a family.
+Files are named by their path in the package, without the folder ``kernels`` of a family.
 """
 
 from __future__ import annotations
 
-#: by file: patterns of cases of watched_cases.py, or test files, perhaps with a test's name behind them
+#: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
     "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, long runs", "ranges in splits*"),
@@ -41,6 +41,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/load_transform": (
         "cumprod_backward of short rows", "cumprod_backward of rows*", "logcumsumexp_backward of rows*", "what comes before in rows",
     ),
+    "scan/scattered_store": ("cummax_backward of *rows*",),
     "scan/warp_tile": ("cum* of rows in several tiles", "cum* of peeled *", "cummax_backward of *rows*", "what comes before in rows"),
     "scan/rows": ("cumsum of short rows", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/column_tile": (
@@ -71,7 +72,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "device/order": ("test_device_order.py",),
     "device/warp": ("test_device_warp.py",),
 }  # fmt: skip
-#: by file: places that can be changed without anybody noticing, and why
+#: by file: mutants that no test can notice, and why
 KNOWN: dict[str, dict[str, str]] = {
     "segment/bins": {
         "fold_bins.fold_bins: guard: batch_ids[u] <= last in if 0 <= batch_ids[u] <= last: (1)":
@@ -110,13 +111,13 @@ KNOWN: dict[str, dict[str, str]] = {
         "ColumnTile._fold.fold: guard: start + s < extent in if start + s < extent:":
             "elements behind the end would be folded again, and nothing comes after them",
     },
-    "scan/warp_tile": {
-        "WarpTile._store_scattered.store: guard: k < bounds[1] in won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)":
+    "scan/scattered_store": {
+        "scattered_store_of.store: guard: k < bounds[1] in won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)":
             "behind the end lie elements of the row again, none of which wins against the greatest of all",
         **{
-            f"WarpTile._store_scattered.store: guard: {link} in "
+            f"scattered_store_of.store: guard: {link} in "
             "if not winners_rare or (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):":
-                "an access that could be left out would be gone through element by element, and none of them wins"
+                "a vector that could be left out would be searched element by element, and none of them wins"
             for link in ("bounds[0] > index", "bounds[1] <= index + vector")
         },
     },
@@ -168,24 +169,24 @@ KNOWN: dict[str, dict[str, str]] = {
     "loss/compact": {
         "target_class_of: guard: 0 <= target_class in "
         "return target_class if target_class != ignore and 0 <= target_class < classes else int64(-1)":
-            "whoever asks takes every negative class for none",
+            "callers treat every negative class as none",
     },
     "loss/logits": {
         "state_updates_of.adder.add_vectors: guard: s < valid in if s < valid: (1)":
-            "accesses behind the end read elements again, of which the greatest is taken already",
+            "vectors after the end read elements again, of which the greatest is known already",
     },
     "device/block": {
         "_block_scan.block_scan: guard: cuda.threadIdx.x >= 32 in if cuda.threadIdx.x >= 32 and (lane > 0 or not exclusive):":
-            "the first warp would join the identity, which changes nothing",
+            "the first warp would combine the identity, which changes nothing",
     },
     "kernels/batch": {
-        "_with_positions.batch: guard: s < valid in if s < valid:": "accesses behind the end read elements again, which win no tie with themselves",
+        "_with_positions.batch: guard: s < valid in if s < valid:": "vectors after the end read elements again, which win no tie with themselves",
         "_with_positions.batch: guard: valid > 0 in return state if valid > 0 else identity()":
-            "accesses behind the end read elements again, which win no tie with themselves",
+            "vectors after the end read elements again, which win no tie with themselves",
     },
     "kernels/pivot_accumulator": {
         "PivotAccumulator._over_vectors.choose_over: guard: s < valid in if s < valid:":
-            "accesses behind the end read elements again, of which a pivot is chosen already",
+            "vectors after the end read elements again, of which a pivot is chosen already",
     },
     "segment/broadcast": {
         "scatter_to_winners.scatter_to_winners: guard: row < rows in if 0 <= row < rows:":
@@ -193,11 +194,11 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "reduce/columns": {
         "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (1)":
-            "elements taken one by one are the same; whole accesses are faster",
+            "single elements are the same; vectors are faster",
         "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (2)":
-            "elements taken one by one are the same; whole accesses are faster",
+            "single elements are the same; vectors are faster",
         "fold_columns.fold_columns: guard: half <= row_lane in if half <= row_lane < 2 * half:":
-            "lanes of the lower half would leave what nobody reads, in places that they write again before anybody does",
+            "lanes of the lower half would store what nobody reads, and overwrite it before anybody does",
     },
     "reduce/short": {
         "fold_short_rows.fold_short_rows: guard: group < rows_here in if lane < height and group < rows_here:":
@@ -240,13 +241,13 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_ranges.fold_ranges: guard: column < columns in works = column < columns and group < groups":
             "rows are never cut into chunks here: the lanes of a group have as many columns as there are",
         "fold_ranges.fold_ranges: guard: group < groups in if lane == 0 and group < groups:":
-            "what idle lanes are would lie behind what groups are, where nobody looks",
+            "idle lanes would store after the slots of groups, which nobody reads",
     },
 }  # fmt: skip
-#: tests whose checked runs are to reach every line of every kernel
+#: tests whose checked runs must reach every line of every kernel
 WATCHED = ("test_watched.py", "test_device_block.py", "test_device_order.py", "test_device_warp.py")
 #: (path, function, statement) of lines that they do not reach, and why
 UNWATCHED: dict[tuple[str, str, str], str] = {
     ("numba_baracuda/scan/kernels/shared_tile.py", "SharedTile.__init__.blocked_offset", "return swizzled_offset(lane, int32(lane * steps + s))"):
-        "no tiling gives a lane more bytes of an array than a line has, so that it has as many accesses as a line at most",
+        "no tiling gives a lane more bytes of an array than a line has, so that a lane has no more vectors than a line",
 }  # fmt: skip

@@ -10,27 +10,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: calls that make threads wait for each other, or for their copies; those that carry a vote give the caller's own instead
+#: calls that make threads wait for each other, or for their copies; a removed vote returns the caller's own value
 BARRIERS = {"syncthreads", "syncwarp", "grid_barrier"}
 VOTES = {"syncthreads_or", "syncthreads_and", "syncthreads_count"}
 FENCES = {"fence", "threadfence", "commit_copies", "await_copies"}
-#: ordered accesses, and what is left of them without their order; the same for the flags by which the race detector knows them
+#: loads and stores with a memory order, and their relaxed forms; the same for the race detector's flags
 WEAKER = {"load_acquire": "load_relaxed", "store_release": "store_relaxed", "fetch_add_acq_rel": "fetch_add", "_arrive": "fetch_add"}
 ORDERS = {"acquire", "release", "acq_rel"}
 ORDER_FLAGS = {"ACQUIRE", "RELEASE"}
 ORDER_MAKERS = {"_load", "_store", "_fetch_add"}
-#: functions that fill shared memory with what it starts from
+#: functions that initialise shared memory
 RESETS = {"clear", "put"}
 
 
 def name_of(path: str) -> str:
-    """What the tables call a file: its path in the package, without the folder ``kernels`` of a family."""
+    """A file's name in the tables: its path in the package, without the folder ``kernels`` of a family."""
     parts = Path(path).with_suffix("").parts[1:]
     return "/".join(part for k, part in enumerate(parts) if k == 0 or part != "kernels")
 
 
 class Site(NamedTuple):
-    """One place to change. ``text`` tells it from the others of its function without line numbers."""
+    """One mutation. ``text`` identifies it within its function without line numbers."""
 
     path: str  #: of the file, from the root
     function: str
@@ -58,7 +58,7 @@ def _text(node: ast.AST) -> str:
 
 
 def _called(node: ast.AST) -> str:
-    """The last name of what is called, "" for other nodes."""
+    """The last name of a call's function, "" for other nodes."""
     if not isinstance(node, ast.Call):
         return ""
     function = node.func
@@ -87,14 +87,14 @@ def _arrays(function: ast.AST, space: str) -> set[str]:
 
 
 def _own_names(function: ast.AST) -> set[str]:
-    """Names that have their values at run time: parameters, and what the function assigns."""
+    """Names with run-time values: parameters, and names that the function assigns."""
     arguments = getattr(function, "args", None)
     names = {each.arg for each in arguments.args} if arguments else set()
     return names | {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def _constant(node: ast.expr) -> bool:
-    """Whether a value is a number, or one of a type."""
+    """Whether an expression is a number, or a number cast to a type."""
     if isinstance(node, ast.UnaryOp):
         return _constant(node.operand)
     return isinstance(node, ast.Constant) or (isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords and _constant(node.args[0]))
@@ -107,7 +107,7 @@ def _at_run_time(node: ast.AST, own: set[str]) -> bool:
 
 
 class _Finder:
-    """Walks a module's tree and keeps what there is to change."""
+    """Walks a module's tree and collects its sites."""
 
     def __init__(self, path: str, tree: ast.Module) -> None:
         self.path, self.found = path, []  # type: ignore[var-annotated]
@@ -167,7 +167,7 @@ class _Finder:
                 self.device(child, (*steps, step), functions, [*parents, node])
 
     def _resets(self, node: ast.Expr | ast.Assign) -> bool:
-        """A store into a shared array, directly or by a function for that, or of a constant into an array that a device function is given."""
+        """Whether a statement initialises shared memory: by a store, by a call, or by a constant that is stored into an array parameter."""
         if isinstance(node, ast.Expr):
             return _called(node.value) in RESETS and any(isinstance(each, ast.Name) and each.id in self.shared for each in node.value.args)  # type: ignore[attr-defined]
         target = node.targets[0]
@@ -191,7 +191,7 @@ def _statement(parents: list[ast.AST], node: ast.AST) -> ast.AST:
 
 
 def _behind(node: ast.AST, parent: ast.AST) -> str:
-    """What a statement stands before."""
+    """The text of the statement after this one."""
     for body in (getattr(parent, "body", []), getattr(parent, "orelse", [])):
         if isinstance(body, list) and node in body:
             rest = body[body.index(node) + 1 :]
@@ -200,7 +200,7 @@ def _behind(node: ast.AST, parent: ast.AST) -> str:
 
 
 def sites_of(path: Path, root: Path) -> list[Site]:
-    """All places of a file to change; equal ones of a function are numbered."""
+    """All sites of a file; equal ones of a function are numbered."""
     found = _Finder(path.relative_to(root).as_posix(), ast.parse(path.read_text())).found
     times, seen = Counter(site.key for site in found), Counter[str]()
     made = []
@@ -226,7 +226,7 @@ def mutant(site: Site, source: str) -> ast.Module:
     else:
         getattr(parent, field)[k] = changed
     _keep_names(tree, source, steps)
-    if site.kind == "order":  # the weaker function, under a name that the module may lack
+    if site.kind == "order":  # the weaker function, which the module may not import
         for weaker in sorted({each.id for each in ast.walk(changed) if isinstance(each, ast.Name)} & set(WEAKER.values())):
             if not site.path.endswith("device/order.py"):
                 tree.body.insert(1, ast.parse(f"from numba_baracuda.device.order import {weaker}").body[0])
@@ -234,7 +234,7 @@ def mutant(site: Site, source: str) -> ast.Module:
 
 
 def _keep_names(tree: ast.Module, source: str, steps: list[tuple[str, int | None]]) -> None:
-    """Mentions, where it is never run, what the device function around a site captured, so that its changed code captures the same."""
+    """Adds unreachable uses of the names that the device function around a site captured, so that its changed code captures the same."""
     here: Any = tree
     before: Any = ast.parse(source)
     function, whole = None, None

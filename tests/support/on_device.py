@@ -1,4 +1,4 @@
-"""What the tests on a device ask of every op: to write its result and nothing else, and to give the same bits as part of a CUDA graph."""
+"""Checks of every op on a device: it writes its result and nothing else, and gives the same bits in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def check_only_the_result_is_written(call: Callable[[dict[str, Any], Any], Any], given: dict[str, Any], shape: tuple[int, ...]) -> None:
-    """``call(operands, out)`` writes all of ``out``, which lies between rows that are none of its own."""
+    """``call(operands, out)`` writes all of ``out``, a view between other rows, and nothing else."""
     import cupy
 
     whole = cupy.full((shape[0] + 8, shape[1]), np.nan, np.float32)
@@ -21,7 +21,7 @@ def check_only_the_result_is_written(call: Callable[[dict[str, Any], Any], Any],
 
 
 def check_graph(plan: Any, given: dict[str, Any], shape: tuple[int, ...]) -> None:
-    """What a stream captured of a plan for float32 gives the same bits as the plan, whenever it is launched."""
+    """A captured plan for float32 gives the same bits as the plan, at every launch of the graph."""
     import cupy
 
     out, workspace = cupy.full(shape, np.nan, np.float32), cupy.empty(max(plan.workspace_size, 16), np.uint8)

@@ -1,4 +1,4 @@
-"""What the tests of reductions share: the ops of the table, operands for each, and runs that are compared with a segment op of one segment."""
+"""Helpers of the tests of reductions: the ops of the table, operands for each, and comparisons with a segment op of one segment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOTHING = {"mean": np.nan, "max": -np.inf, "min": np.inf, "prod": 1.0, "logsumex
 
 
 def kind_of(op: Op) -> str:
-    """What an op computes: sum, mean, …"""
+    """The kind of an op: sum, mean, …"""
     return op.name.removeprefix("reduce_").removesuffix("_backward")
 
 
@@ -37,14 +37,14 @@ def function(op: Op) -> Any:
 
 
 def lined_up(array: Array, axes: tuple[int, ...]) -> Array:
-    """What is folded together in columns."""
+    """The array as [extent of the reduced axes, rows]: each column is folded to one element."""
     moved = np.moveaxis(array, axes, range(len(axes)))
     extent = int(np.prod([array.shape[axis] for axis in axes], dtype=int))
     return moved.reshape(extent, -1) if array.size else np.zeros((extent, int(np.prod(moved.shape[len(axes) :], dtype=int))), array.dtype)
 
 
 def truth(op: Op, given: dict[str, Array], shape: tuple[int, ...], axes: tuple[int, ...], **options: Any) -> Truth:
-    """That of the segment op with one segment."""
+    """The truth, by the reference of the segment op with one segment."""
     extent = int(np.prod([shape[axis] for axis in axes], dtype=int))
     named = {"dy": "d_output", "x": "input", "y": "output"}
     unused = "y" if kind_of(op) in ("max", "min", "var") else ""

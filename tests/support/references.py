@@ -1,7 +1,7 @@
 """The truth: every op in float64 NumPy, by stable sorting and ``ufunc.reduceat``, which is quick at millions of rows.
 
-``REFERENCES[name]`` takes the op's inputs in their order, then what was :class:`Asked`. Integers are folded as int64, whose wrapping is that of any
-shorter type once it is cut.
+``REFERENCES[name]`` takes the op's inputs in their order, then what was :class:`Asked`. Integers are folded as int64, which wraps as
+any shorter type once it is cast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Truth:
-    """``value``, and what a rounding error is measured by: ``scale`` = Σ |terms| of each element, and how many ``terms`` were folded.
+    """``value``, and the measure of its rounding error: ``scale`` = Σ |terms| of each element, and the number of ``terms``.
 
     ``terms`` is one number a row or one for each element. Errors of the accumulator grow with its root, the last rounding does not, so the square
     of a condition number belongs here. Where the scale is 0 the value must be met exactly, as must all integers. ``element`` is that of the result
@@ -36,7 +36,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Asked:
-    """What an op takes beside its arrays; gradients ignore ``empty``."""
+    """The arguments of an op that are no arrays; gradients ignore ``empty``."""
 
     segments: int
     empty: float = 0
@@ -93,7 +93,7 @@ def _rounded(value: Array, terms: Array) -> Truth:
 
 
 def _column(each: Array, like: Array) -> Array:
-    """One number a row, so that it broadcasts against ``like``."""
+    """One number for each row, in a shape that broadcasts against ``like``."""
     return each.reshape(-1, *[1] * (like.ndim - 1))
 
 
@@ -147,7 +147,7 @@ def _mean_backward(d_output: Array, ids: Array, asked: Asked) -> Truth:
 
 
 def _prod_backward(d_output: Array, input: Array, output: Array, ids: Array, asked: Asked) -> Truth:
-    """The product of the others, whatever the saved output was rounded to: with an exponent of its own, and by the kinds of the others."""
+    """The product of the other elements, independent of the saved output: with a separate exponent, and counts of 0, infinity and NaN."""
     runs = Runs(ids, asked.segments)
     kinds = [input == 0, np.isinf(input), np.isnan(input)]
     zeros, infinities, nans = (runs.spread(runs.fold(np.add, each.astype(np.int64), 0)) - each > 0 for each in kinds)
@@ -183,7 +183,7 @@ def _extreme_backward(combine: np.ufunc) -> Callable[..., Truth]:
 
 
 def _logsumexp(input: Array, ids: Array, asked: Asked) -> Truth:
-    """Its error is 4 ulp of the accumulator times 1 + |m| + log s, m the greatest element and s = Σ exp(x − m), however many the terms."""
+    """The error is 4 ulp of the accumulator times 1 + |m| + log s, m the greatest element and s = Σ exp(x − m), however many the terms."""
     runs = Runs(ids, asked.segments)
     greatest = runs.fold(np.maximum, input, -np.inf)
     shift = np.where(np.isfinite(greatest), greatest, 0.0)
@@ -201,7 +201,7 @@ def _logsumexp_backward(d_output: Array, input: Array, output: Array, ids: Array
 
 
 def _softmax(input: Array, ids: Array, asked: Asked) -> Truth:
-    """Of a difference x − m, m the greatest element, the exponential is off by |x − m| times as much."""
+    """The exponential multiplies the error of x − m, m the greatest element, by |x − m|."""
     runs = Runs(ids, asked.segments)
     apart = input - runs.spread(runs.fold(np.maximum, input, 0.0))
     shares = np.exp(apart)
@@ -218,7 +218,7 @@ def _softmax_backward(d_output: Array, output: Array, ids: Array, asked: Asked) 
 
 
 def _log_softmax(input: Array, ids: Array, asked: Asked) -> Truth:
-    """x − m is rounded once, and the logarithm of s is off by what a sum of as many terms as the segment has is: m itself costs nothing."""
+    """x − m is rounded once, and the logarithm of s has the error of a sum of as many terms as the segment has; m itself adds none."""
     runs = Runs(ids, asked.segments)
     apart = input - runs.spread(runs.fold(np.maximum, input, 0.0))
     logs = runs.spread(np.log(runs.fold(np.add, np.exp(apart), 1.0)))
@@ -242,7 +242,7 @@ def _finite(terms: Array) -> Array:
 
 
 def _norm2(input: Array, ids: Array, asked: Asked) -> Truth:
-    """In units of a power of two about the size of the greatest element."""
+    """Squares are scaled by a power of two near the greatest element."""
     runs = Runs(ids, asked.segments)
     _, exponents = np.frexp(runs.fold(np.maximum, np.where(np.isfinite(input), abs(input), 0.0), 0.0))
     scaled = np.ldexp(input, -runs.spread(exponents))
@@ -262,13 +262,13 @@ def _moments(runs: Runs, x: Array) -> tuple[Array, Array, Array]:
     shifted = x - runs.spread(first)
     counts = _column(np.maximum(runs.counts, 1), x)
     mean = runs.fold(np.add, shifted, 0.0) / counts
-    plain = runs.spread(runs.fold(np.add, x, 0.0) / counts)  # where it is infinite, finite rows are infinitely far from it
+    plain = runs.spread(runs.fold(np.add, x, 0.0) / counts)  # where the mean is infinite, finite rows differ from it by infinity
     apart = runs.or_zero(np.where(np.isfinite(plain), shifted - runs.spread(mean), x - plain))
     return first + mean, apart, runs.fold(np.add, apart * apart, 0.0)
 
 
 def _var(input: Array, ids: Array, asked: Asked) -> Truth:
-    """A mean that is large beside the deviations spoils them by their ratio, once and not for each term."""
+    """A mean that is large compared to the deviations adds an error by their ratio, once and not for each term."""
     runs = Runs(ids, asked.segments)
     mean, _, squares = _moments(runs, input)
     counts, left = _column(runs.counts, input), _column(runs.counts - asked.correction, input)
@@ -284,12 +284,12 @@ def _std(input: Array, ids: Array, asked: Asked) -> Truth:
 
 
 def _moments_backward(d_output: Array, input: Array, ids: Array, asked: Asked, divisor: Array) -> Truth:
-    """d_output · (x − mean) / divisor, and 0 where the divisor is; x and Σ x / count are its terms."""
+    """d_output · (x − mean) / divisor, and 0 where the divisor is 0; x and Σ x / count are its terms."""
     runs = Runs(ids, asked.segments)
     _, apart, _ = _moments(runs, input)
     sizes = runs.fold(np.add, abs(input), 0.0) / _column(np.maximum(runs.counts, 1), input)
     share = runs.spread(np.where(divisor == 0, 0.0, d_output / np.where(divisor == 0, 1.0, divisor)))
-    value = np.where(runs.spread(divisor) == 0, 0.0, share * apart)  # whatever the rows hold
+    value = np.where(runs.spread(divisor) == 0, 0.0, share * apart)  # for any values of the rows
     return Truth(runs.or_zero(value), runs.or_zero(abs(share) * (abs(input) + runs.spread(sizes))), runs.spread(runs.counts) + 1)
 
 
@@ -338,11 +338,11 @@ IDENTITY = {"prod": 1, "max": -np.inf, "min": np.inf, "logsumexp": -np.inf}
 
 
 def stem(name: str) -> str:
-    """What an op computes: ``"max"`` for ``"unsorted_segment_max_backward"``."""
+    """The fold of an op: ``"max"`` for ``"unsorted_segment_max_backward"``."""
     return name.removeprefix("unsorted_").removeprefix("segment_").removesuffix("_backward")
 
 
-#: what ops compute that take integers as well, that have a result for each row, and whose results are no values
+#: stems of ops that take integers as well, of ops with a result for each row, and of ops whose results are indices
 WITH_INTEGERS = tuple(dict.fromkeys(stem(name) for name, op in OPS.items() if {*INTEGERS} <= {*op.elements}))
 BY_ROW = tuple(dict.fromkeys(stem(name) for name, op in OPS.items() if not op.traits["backward"] and op.operands[-1].axes[0] == "num_inputs"))
 POSITIONS = tuple(dict.fromkeys(stem(name) for name, op in OPS.items() if op.traits["results"]))
@@ -353,7 +353,7 @@ def is_whole(dtype: Any) -> bool:
 
 
 def empty_of(name: str, dtype: Any, empty: float | str | None = None) -> float:
-    """What the op of a name gives for an empty segment; ``empty`` as the op takes it."""
+    """The result of an op for an empty segment; ``empty`` is the op's option."""
     limits = np.iinfo(dtype) if is_whole(dtype) else ml_dtypes.finfo(dtype)
     least, most = (int(limits.min), int(limits.max)) if is_whole(dtype) else (float(limits.min), float(limits.max))
     kind = stem(name)
@@ -369,7 +369,7 @@ def truth(
     name: str, given: dict[str, Array], segments: int, empty: float | str | None = None, *,
     ties: str = "first", correction: float = 1, result: str = "",
 ) -> Truth:  # fmt: skip
-    """The truth for inputs of the op's own dtype, and options as descriptors have them. What is too large for that dtype is an infinity."""
+    """The truth for inputs of the op's own dtype, and options as in descriptors. Values too large for that dtype become infinities."""
     dtype = next(array.dtype for operand, array in given.items() if operand != "segment_ids")
     work = np.int64 if is_whole(dtype) else np.float64
     wide = [array if operand == "segment_ids" else array.astype(work) for operand, array in given.items()]

@@ -1,7 +1,7 @@
-"""Problems: shapes, ids and values that together meet every edge of the kernels. Any op of the segment family runs on any of them.
+"""Problems: shapes, ids and values that together reach every edge case of the kernels. Any op of the segment family runs on any of them.
 
-The emulator infers the types of every kernel anew in every process, which takes a second where running it takes some hundredths. So one op for each
-algorithm meets all problems, the others meet ``CORE``, and small tests keep to the shapes of ``CORE``, whose kernels are known by then.
+The emulator infers the types of every kernel in every process, which takes a second, where running it takes some hundredths. So one op for each
+algorithm runs on all problems, the others run on ``CORE``, and small tests use the shapes of ``CORE``, whose kernels are then lowered already.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def all_are(which: int) -> Ids:
 
 
 def skewed(rng: np.random.Generator, rows: int, segments: int) -> Array:
-    """A few segments hold most rows."""
+    """A few segments have most rows."""
     return np.sort(np.minimum(rng.zipf(1.3, rows) - 1, segments - 1))
 
 
@@ -57,7 +57,7 @@ def outside(rng: np.random.Generator, rows: int, segments: int) -> Array:
 
 
 def far_outside(rng: np.random.Generator, rows: int, segments: int) -> Array:
-    """int64 ids that would be inside if they were cut to 32 bits."""
+    """int64 ids that are out of range, but in range if cast to 32 bits."""
     return np.sort(rng.integers(0, segments, rows) + rng.choice([-(1 << 32), 0, 1 << 32, 1 << 62], rows))
 
 
@@ -79,7 +79,7 @@ def runs(rng: np.random.Generator, rows: int, segments: int) -> Array:
 
 
 def around_a_long_one(rng: np.random.Generator, rows: int, segments: int) -> Array:
-    """One segment holds three quarters of the rows, short ones lie on both sides, ids outside the range on both ends."""
+    """One segment has three quarters of the rows, with short ones on both sides and ids outside the range at both ends."""
     short = rows // 8
     front, back = rng.integers(-2, segments // 2, short), rng.integers(segments // 2 + 1, segments + 2, short)
     return np.concatenate([np.sort(front), np.full(rows - 2 * short, segments // 2), np.sort(back)])
@@ -87,7 +87,7 @@ def around_a_long_one(rng: np.random.Generator, rows: int, segments: int) -> Arr
 
 @dataclass(frozen=True)
 class Sample:
-    """A problem; ``ids`` are made in order and shuffled for ops that take any."""
+    """A problem; ``ids`` are sorted, and shuffled for ops that take any order."""
 
     name: str
     rows: int
@@ -96,7 +96,7 @@ class Sample:
     ids: Ids = anywhere
     element: str = "f32"
     index: str = "i32"
-    whole: bool = False  #: values on which arithmetic is exact, with ties and zeros among them
+    whole: bool = False  #: whether values are small whole numbers with ties and zeros, on which arithmetic is exact
     offset: float = 0.0  #: added to every value
 
     @property
@@ -114,7 +114,7 @@ class Sample:
 
 
 def _gaps() -> list[Sample]:
-    """Gaps of every length around GAP and twice that, at several alignments to it: in front, in the middle and at the end."""
+    """Gaps of lengths around GAP and twice that, at several alignments: before, between and after segments."""
     made = []
     for gap in (0, GAP - 1, GAP, GAP + 1, 2 * GAP, 2 * GAP + 1):
         between = np.array([gap, GAP - 1, GAP, 0, GAP + 1, 1, 2 * GAP - 1, 2 * GAP, 2 * GAP + 1])
@@ -188,10 +188,10 @@ SAMPLES = [
     Sample("4 columns of i64", 120, (4,), 30, outside, "i64", "i64"),
 ]
 
-#: of these, what only the ragged folds have edges for
+#: those with edge cases of the ragged folds only
 RAGGED = ("2 columns", "5 columns", "130 columns", "257 columns", "4 columns i64", "36 columns f64", "1 column f16", "37 columns f16")
 
-#: for ops whose algorithm another op has shown on all of the above
+#: for ops whose algorithm another op tests on all of the above
 CORE = [
     Sample("core, 1 column", 700, (), 50, runs),
     Sample("core, 1 column, one segment", 1300, (1,), 3, all_are(1)),
@@ -205,12 +205,12 @@ CORE = [
     Sample("core, no segments", 5, (3,), 0, outside),
     Sample("core, no columns", 5, (0,), 3),
 ]
-#: and for the unsorted ops of these, and for ops that differ from another by a sign or a root
+#: for the unsorted ops of these, and for ops that differ from another by a sign or a root
 BRIEF = [
     sample for sample in CORE if sample.name in ("core, 3 columns", "core, whole numbers", "core, no rows", "core, 36 columns", "core, no columns")
 ]
 TWINS = {"min": "max", "std": "var", "argmin": "argmax"}
-#: element types for ops of which ``CORE`` is shown; those of which ``BRIEF`` is meet the first
+#: element types for ops that run on ``CORE``; those that run on ``BRIEF`` have the first only
 TYPES = [
     Sample("core, f16", 150, (3,), 40, runs, "f16"),
     Sample("core, bf16", 150, (3,), 40, runs, "bf16"),
@@ -258,7 +258,7 @@ BIG_CORE = [
 
 
 def boundaries(columns: int, vector: int, multiprocessors: int, length: int) -> list[int]:
-    """Numbers of rows around the sizes of tiles and blocks, where blocks are as small as they get, and where that ends; ``length`` to a segment."""
+    """Numbers of rows around the sizes of tiles and blocks, and around the end of the smallest blocks; ``length`` rows for each segment."""
     share, unroll = narrow_items(4 * columns, length, 1), FoldTiles.items_per_thread
     if share:
         tile, shape = 32 * share, Tiling.of_narrow(FoldNarrow(items_per_thread=share), 0, 1)
@@ -277,7 +277,7 @@ BACKWARD = [op for op in OPS.values() if op.traits["backward"]]
 
 @functools.cache
 def serves(op: Op, variant: Variant) -> bool:
-    """Whether a variant is for ids as they are; some are for a :class:`SegmentIndex` alone."""
+    """Whether a variant takes an array of ids; some take a :class:`SegmentIndex` only."""
     return any(not variant.refuses(op, descriptor(op, sample)) for sample in (*CORE, *TYPES) if sample.element in op.elements)
 
 
@@ -288,22 +288,22 @@ def variants_of(ops: Sequence[Op], deterministic: bool = False) -> list[Any]:
 
 @functools.cache
 def _representatives() -> frozenset[tuple[str, str]]:
-    """One op for each algorithm, which is a variant by its name."""
+    """(op, variant) pairs, one for each name of a variant."""
     names = ("segment_sum", "unsorted_segment_sum", "unsorted_segment_max", "segment_sum_backward", "segment_max_backward")
     chosen: dict[str, tuple[str, str]] = {}
     for op, variant in variants_of([*[OPS[name] for name in names if name in OPS], *OPS.values()]):
-        if variant.name != "atomic_exact" or stem(op.name) != "sum":  # floats are the harder case of it
+        if variant.name != "atomic_exact" or stem(op.name) != "sum":  # an op on floats tests it harder
             chosen.setdefault(variant.name, (op.name, variant.name))
     return frozenset(chosen.values())
 
 
 def represents(op: Op, variant: Variant) -> bool:
-    """Whether this op shows the variant's algorithm on every problem; the others that have the algorithm are shown on few."""
+    """Whether this op tests the variant's algorithm on every problem; other ops with the algorithm run on few."""
     return (op.name, variant.name) in _representatives()
 
 
 def tells(op: Op, variant: Variant) -> bool:
-    """Whether a variant shows its algorithm, or an op what it folds by: not the unsorted twin, nor what a sign or a root makes of another op."""
+    """Whether an op and a variant need more than ``BRIEF``: not the unsorted twin, nor an op that differs from another by a sign or a root."""
     return represents(op, variant) or (op.traits["ordered"] and stem(op.name) not in TWINS)
 
 
@@ -313,7 +313,7 @@ def cases(ops: Sequence[Op], full: Sequence[Any], few: Sequence[Any], determinis
 
 
 def sampled(ops: Sequence[Op]) -> list[Any]:
-    """Op, variant and sample, of elements that the op has: all for a representative, and fewer the more of an op is known from others."""
+    """Op, variant and sample, of elements that the op has: all samples for a representative, fewer where other ops test the same."""
     made, others = [], [sample for sample in SAMPLES if sample.name not in RAGGED]
     for op, variant in variants_of(ops):
         full = SAMPLES if variant.name.startswith("ragged") else others
@@ -329,8 +329,8 @@ def name_of(parameter: Any) -> str:
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], op: Op, sample: Sample) -> Array:
-    """Values whose products neither overflow nor vanish, if the op multiplies."""
-    whole = sample.whole or stem(op.name) in POSITIONS  # which ties tell apart
+    """Values; for an op that multiplies, their products neither overflow nor underflow."""
+    whole = sample.whole or stem(op.name) in POSITIONS  # ties make positions matter
     if sample.element in INTEGERS:
         return rng.integers(-3, 4, shape) if stem(op.name) == "prod" else rng.integers(*((-8, 9) if whole else (-1000, 1001)), shape)
     if stem(op.name) == "prod":
@@ -342,7 +342,7 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], op: Op, sample: Sam
 
 
 def operands(op: Op, sample: Sample, **options: Any) -> dict[str, Array]:
-    """The inputs of an op, by name in their order; a saved output is that of these options."""
+    """The inputs of an op, by name in their order, with the saved output for these options."""
     rng = np.random.default_rng([sample.seed, zlib.crc32(op.name.encode())])
     ids = sample.ids(rng, sample.rows, sample.segments)
     if not op.traits["ordered"]:
@@ -362,7 +362,7 @@ def operands(op: Op, sample: Sample, **options: Any) -> dict[str, Array]:
 
 
 def saved(op: Op, input: Array, ids: Array, sample: Sample, **options: Any) -> Array:
-    """The output that the forward op of a gradient gave, at the precision in which it is saved."""
+    """The output of a gradient's forward op, rounded to the dtype in which it is saved."""
     forward = truth(op.name.removesuffix("_backward"), {"input": input, "segment_ids": ids}, sample.segments, **options)
     with np.errstate(over="ignore"):
         return forward.value.astype(numpy_dtype(sample.element))
@@ -373,7 +373,7 @@ def descriptor(op: Op, sample: Sample, **options: Any) -> SegmentDescriptor:
 
 
 def plan_of(op: Op, variant: Variant, described: SegmentDescriptor, multiprocessors: int = 0) -> plan.Plan:
-    """The plan of one variant, for the emulator also as if a device had ``multiprocessors``; skips where the variant refuses."""
+    """The plan of one variant, in the emulator with ``multiprocessors`` if given; skips where the variant refuses."""
     refusal = variant.refuses(op, described)
     if refusal:
         pytest.skip(f"{variant.name} {refusal}")
@@ -384,7 +384,7 @@ def plan_of(op: Op, variant: Variant, described: SegmentDescriptor, multiprocess
 
 
 def suited(kind: Any, element: str) -> Any:
-    """The kind itself, or torch's where CuPy has no such elements."""
+    """The kind itself, or torch's where CuPy lacks the element type."""
     if element == "bf16" and kind.name == "cupy":
         pytest.importorskip("torch")
         return KINDS["torch"]
@@ -392,7 +392,7 @@ def suited(kind: Any, element: str) -> Any:
 
 
 def run(kind: Any, made: plan.Plan, given: dict[str, Array], seed: int | None = None, **keywords: Any) -> Array:
-    """Runs a plan on copies of the inputs, with garbage in the output beforehand; returns the output as NumPy's."""
+    """Runs a plan on copies of the inputs, with garbage in the output beforehand; returns the output as a NumPy array."""
     kind = suited(kind, made.descriptor.element)
     output = made.op.operands[-1]
     first = next(iter(given.values()))
@@ -421,7 +421,7 @@ def function(op: Op) -> Callable[..., Any]:
 
 
 def takes_segments(op: Op) -> bool:
-    """Whether no input of an op is as long as there are segments, so that the function must be told."""
+    """Whether an op's function has ``num_segments``: no input has that extent."""
     return all(operand.axes[0] != "num_segments" for operand in op.operands[:-1])
 
 

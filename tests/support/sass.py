@@ -1,4 +1,4 @@
-"""Reading machine code: what a kernel must not contain, and what its constants promise."""
+"""Reads machine code: instructions that a kernel must not have, and those that its constants require."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDE_LOAD = re.compile(r"\bLDG\.E\S*\.128\b")
 _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 #: bytes of an instruction, and the flag of an ELF section that holds them
 _INSTRUCTION, _EXECUTABLE = 16, 4
-#: kernels that move values by vectors, in each direction
+#: kernels with vectorized loads, and with vectorized stores
 LOADS_WIDE = (
     "cross_entropy_rows", "first_fault", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "mask_rows", "scatter_rows", "finish_rows",
     "sort_keys", "planted",
@@ -40,7 +40,7 @@ def disassembler() -> str:
 
 
 def _nvdisasm(image: bytes, *options: str) -> str:
-    """What nvdisasm prints; without the data-flow analysis, which only names the targets of branches."""
+    """What nvdisasm prints; without the data-flow analysis, which is needed for branch targets only."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "code")
         path.write_bytes(image)
@@ -71,7 +71,7 @@ def _code(image: bytes) -> bytes:
 
 
 def resource_faults(cubin: Cubin) -> list[str]:
-    """What the linker's report says against a kernel."""
+    """Faults of a kernel in the linker's report."""
     found = []
     if cubin.registers <= 0:
         found.append("the linker's report names no registers")
@@ -83,12 +83,12 @@ def resource_faults(cubin: Cubin) -> list[str]:
 
 
 def _vector_type(constants: dict[str, int | str | bool]) -> str:
-    """The type of the elements that a kernel moves by vectors."""
+    """The type of the elements of vectorized loads and stores."""
     return str(next(constants[role] for role in ("value", "key", "row_index", "index") if constants.get(role)))
 
 
 def code_faults(sass: str, spec: KernelSpec, cubin: Cubin) -> list[str]:
-    """What the machine code says against a kernel: local memory, float64 where no value is float64, narrow accesses where wide ones are promised."""
+    """Faults in the machine code of a kernel: local memory, float64 where no value is float64, narrow loads where the constants require vectors."""
     constants, name = dict(spec.constants), spec.kernel
     found = [f"local memory: {match}" for match in set(_LOCAL.findall(sass))]
     if not any("f64" in each.type for each in cubin.parameters):

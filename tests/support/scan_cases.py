@@ -1,4 +1,4 @@
-"""What the tests of scans share: the ops of the table, operands for each, and runs that are compared with :mod:`scan_reference`."""
+"""Helpers of the tests of scans: the ops of the table, operands for each, and comparisons with :mod:`scan_reference`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numba_baracuda.core.op import Op
 
 OPS = [op for op in nb.OPS.values() if op.family == "scan"]
 FORWARD = [op for op in OPS if op.backward]
-#: every scan by its name, those that tell which element won, and every scan with each of its dtypes
+#: every scan by its name, those with indices of winners, and every scan with each of its dtypes
 EVERY = pytest.mark.parametrize("name", [op.name for op in FORWARD])
 PLACED = [op.name for op in FORWARD if op.traits["has_indices"]]
 EVERY_FLOAT, EVERY_INTEGER = (
@@ -55,24 +55,24 @@ def run(op: Op, given: dict[str, Any], axis: int, **options: Any) -> Any:
 
 
 def truth(op: Op, given: dict[str, Array], axis: int, **options: Any) -> Truth:
-    """What an op should make of its inputs, each element with its own Σ |terms|."""
+    """The truth of an op for its inputs, each element with its own Σ |terms|."""
     name = op.name.removesuffix("_backward")
     if not op.traits["backward"]:
         return scan_reference.truth(name, given["x"], axis, **options)
-    x = given.get("x", given["dy"])  # which a gradient that is not given it does not depend on, nor on y
+    x = given.get("x", given["dy"])  # a gradient that does not take x depends neither on x nor on y
     made = scan_reference.gradient(name, given["dy"], x, given.get("y", x), axis, **options)
     return Truth(made.value, np.where(made.free, np.inf, made.size), np.full(x.shape, x.shape[axis] + 1.0))
 
 
 def check(kind: Kind, name: str, x: Array, axis: int, given: Any = None, **options: Any) -> None:
-    """A scan of x, or of an array of the kind that holds the same."""
+    """Checks a scan of x, or of ``given``, an array of the kind with the same values."""
     op = nb.OPS[name]
     got = kind.numpy(run(op, {"x": kind.array(x) if given is None else given}, axis, **options))
     assert_close(got, rounded_last(truth(op, {"x": x}, axis, **options)), element(x.dtype).name, name)
 
 
 def check_backward(kind: Kind, name: str, x: Array, axis: int, views: Any = None, **options: Any) -> None:
-    """The gradient of a scan of x, with operands as they are or as ``views`` makes them."""
+    """Checks the gradient of a scan of x, with operands as ``views`` makes them if given."""
     op = nb.OPS[f"{name}_backward"]
     given = operands(op, x, axis, **options)
     got = kind.numpy(run(op, {each: (views or kind.array)(array) for each, array in given.items()}, axis, **options))
@@ -83,7 +83,7 @@ def check_backward(kind: Kind, name: str, x: Array, axis: int, views: Any = None
 
 
 def numbers(name: str, shape: tuple[int, ...], dtype: str) -> Array:
-    """All of the range; sums and products of these wrap around."""
+    """Integers from the whole range, whose sums and products wrap around."""
     rng = np.random.default_rng(5)
     if dtype == "bool":
         return rng.random(shape) < 0.97

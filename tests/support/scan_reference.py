@@ -1,4 +1,4 @@
-"""Scans in float64 NumPy: results and gradients, and what the error of each element is measured by.
+"""Scans in float64 NumPy: results and gradients, with the scale of each element's error.
 
 ``REFERENCES`` has a row for each scan of the op table. The functions of a row take arrays whose last axis is the scan's, in its order: ``w`` holds
 the elements, ``y`` their inclusive scan, ``g`` the gradient of y.
@@ -18,7 +18,7 @@ INF = np.inf
 
 @dataclass(frozen=True)
 class Gradient:
-    """``value``, ``size`` = Σ |terms| of each element, and where the order of the arithmetic decides, so that any value will do."""
+    """``value``, ``size`` = Σ |terms| of each element, and a mask of elements that depend on the order of arithmetic: any value is accepted there."""
 
     value: Array
     size: Array
@@ -40,7 +40,7 @@ class Reference:
 
 
 def _behind(g: Array, factor: Callable[[int], Array], times: Callable[[Array, Array], Array]) -> Array:
-    """Horner's rule from the last element to the first: g and, of all behind it, ``factor`` times as much."""
+    """Horner's rule from the last element to the first: g plus ``factor`` times the result of the element after it."""
     made = g.copy()
     for k in range(g.shape[-1] - 2, -1, -1):
         made[..., k] += times(made[..., k + 1], factor(k))
@@ -53,12 +53,12 @@ def _of_sum(g: Array, w: Array, y: Array) -> Gradient:
 
 
 def _times(a: Array, b: Array) -> Array:
-    """A factor of 0 makes a term 0, whatever the other is."""
+    """The product, 0 where a factor is 0, even if the other is infinite or NaN."""
     return np.where((a == 0) | (b == 0), 0, a * b)
 
 
 def _of_product(g: Array, w: Array, y: Array) -> Gradient:
-    """p · s, p the product before an element and s the sum behind it of products with g, where a factor of 0 makes a term 0.
+    """p · s, p the product before an element and s the sum after it of products with g, where a factor of 0 makes a term 0.
 
     The order decides where infinities of both signs meet in s, which Horner's rule and a sum term by term then make different, and what sign an
     infinite p · s has where s nearly cancels.
@@ -95,7 +95,7 @@ def _of_extreme(fold: np.ufunc, better: np.ufunc) -> Callable[[Array, Array, Arr
 
 
 def _of_exponentials(g: Array, w: Array, y: Array) -> Gradient:
-    """Terms shrink by exp(y[k] − y[k + 1]) from one element to the one before; an exponential is off by as many ulp as its exponent is large."""
+    """Terms shrink by exp(y[k] − y[k + 1]) from one element to the one before; the error of an exponential in ulp is the size of its exponent."""
     apart = y[..., :-1] - y[..., 1:]
     shrunk = np.exp(np.where(y[..., :-1] == y[..., 1:], 0, apart))
     value, size = _behind(np.stack((g, abs(g))), lambda k: shrunk[..., k], np.multiply)
@@ -129,7 +129,7 @@ REFERENCES: dict[str, Reference] = {
 
 
 def lined_up(array: Array, axis: int, reverse: bool) -> Array:
-    """With the scan's axis last, in its order; :func:`laid_back` undoes it."""
+    """The array with the scan's axis last, in its order; :func:`laid_back` is the inverse."""
     return np.moveaxis(array, axis, -1)[..., :: -1 if reverse else 1]
 
 
@@ -138,7 +138,7 @@ def laid_back(rows: Array, axis: int, reverse: bool) -> Array:
 
 
 def beginning(name: str, dtype: Any = np.float64) -> Any:
-    """What is before the first element where no ``initial`` is given: the identity, or the limit of integers."""
+    """The value before the first element without ``initial``: the identity, or the limit of integers."""
     identity = REFERENCES[name].identity
     if np.dtype(dtype).kind == "f" or np.isfinite(identity):
         return identity
@@ -146,14 +146,14 @@ def beginning(name: str, dtype: Any = np.float64) -> Any:
 
 
 def _begun(name: str, x: Array, axis: int, reverse: bool, initial: float | None, dtype: Any) -> Array:
-    """What is scanned, behind what is before the first element."""
+    """The elements to scan, with the value before the first element in front."""
     rows = lined_up(x.astype(dtype), axis, reverse)
     start = beginning(name, dtype) if initial is None else initial
     return np.concatenate([np.full((*rows.shape[:-1], 1), start, dtype), rows], -1)
 
 
 def _accumulated(fold: np.ufunc, w: Array) -> Array:
-    """In the dtype of w, floats with more digits on the way: one element after the other is a long way."""
+    """The inclusive scan in the dtype of w; floats are accumulated with more digits, since errors of long scans add up."""
     wide = np.longdouble if w.dtype.kind == "f" else w.dtype
     return fold.accumulate(w, axis=-1, dtype=wide).astype(w.dtype)
 
@@ -168,7 +168,7 @@ def scanned(
 
 
 def rounded_last(found: Truth) -> Truth:
-    """The same where the accumulator is off by a share of Σ |terms|, and the last rounding by one of the value alone."""
+    """The truth with a scale for the accumulator's error, a share of Σ |terms|, and the last rounding, a share of the value."""
     value, size = found.value, found.scale
     scale = np.where((value == 0) | (size == 0), size, abs(value))
     ratio = np.divide(size, scale, out=np.ones_like(scale), where=np.isfinite(scale) & (scale > 0))
@@ -190,7 +190,7 @@ def truth(name: str, x: Array, axis: int, reverse: bool = False, exclusive: bool
 def gradient(
     name: str, dy: Array, x: Array, y: Array, axis: int, reverse: bool = False, exclusive: bool = False, initial: float | None = None, **_: Any
 ) -> Gradient:  # fmt: skip
-    """That of x, by the result y as it was saved. An exclusive result is the inclusive one of the element before."""
+    """The gradient of x, by the saved result y. An exclusive result is the inclusive one of the element before."""
     if not x.size:
         return Gradient(np.zeros(x.shape), np.zeros(x.shape), np.zeros(x.shape, bool))
     g, w, saved = (lined_up(each.astype(np.float64), axis, reverse) for each in (dy, x, y))

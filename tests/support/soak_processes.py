@@ -1,4 +1,4 @@
-"""What the soak does beside its threads, in processes of their own: functions of a worker that raise what is wrong."""
+"""The soak's scenarios in processes of their own: functions of a worker, which raise on failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHILD_SECONDS = 150.0
 
 
 def child(go: str) -> None:
-    """What a process of its own does once the file ``go`` is there: builds or loads kernels, and checks what they compute."""
+    """The work of a child process once the file ``go`` exists: builds or loads kernels, and checks their results."""
     while not Path(go).exists():
         time.sleep(0.01)
     if arrays.emulating():
@@ -49,7 +49,7 @@ def _child(go: Path, folder: Path) -> subprocess.Popen[str]:
 
 
 def _ended(process: subprocess.Popen[str]) -> str:
-    """Its error output; raises unless it printed ``right``."""
+    """The error output of a process; raises unless the process printed ``right``."""
     try:
         out, err = process.communicate(timeout=CHILD_SECONDS)
     except subprocess.TimeoutExpired:
@@ -71,7 +71,7 @@ def _folder() -> Iterator[Path]:
 
 
 def cache_deleted(worker: Any) -> None:
-    """The cache goes away again and again while a process fills it."""
+    """The cache is deleted again and again while a process fills it."""
     with _folder() as home:
         process, end = _child(home / "go", home / "cache"), time.monotonic() + CHILD_SECONDS
         while process.poll() is None and time.monotonic() < end:
@@ -81,14 +81,14 @@ def cache_deleted(worker: Any) -> None:
 
 
 def cache_read_only(worker: Any) -> None:
-    """It cannot be written: a warning, and all else is right."""
+    """The cache cannot be written: a process warns, and its results are right."""
     with _folder() as home:
         refused = home / "go" / "cache"  # below a file, where not even root can make a folder
         assert "compiled kernels are not kept" in _ended(_child(home / "go", refused))
 
 
 def cache_garbage(worker: Any) -> None:
-    """Every entry is damaged, each in another way."""
+    """Every entry of the cache is damaged, each in another way."""
     with _folder() as home:
         _ended(_child(home / "go", home / "cache"))
         entries = sorted(path for path in (home / "cache").iterdir() if path.is_file())
@@ -102,7 +102,7 @@ def cache_garbage(worker: Any) -> None:
 
 
 def cache_shared(worker: Any) -> None:
-    """Processes that start at once fill one cache."""
+    """Processes that start at the same time fill one cache."""
     with _folder() as home:
         (home / "go").unlink()
         processes = [_child(home / "go", home / "cache") for _ in range(2 if arrays.emulating() else 8)]

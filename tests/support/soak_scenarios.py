@@ -1,4 +1,4 @@
-"""What the soak does: small scenarios, each a function of a worker that raises what is wrong."""
+"""The soak's scenarios: functions of a worker, which raise on failure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ import numba_baracuda as nb
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Op
 
-#: held while a stream is captured, and while memory goes back to the device, which waits for all streams
+#: a lock for captures of streams, and for freeing device memory, which waits for all streams
 CAPTURE = threading.Lock()
 
 
 @dataclass
 class Worker:
-    """One thread: its random numbers, streams and what its scenarios keep from one run to the next."""
+    """One thread: its random numbers, its streams, and the objects that its scenarios keep between runs."""
 
     number: int
     seed: int
@@ -48,7 +48,7 @@ class Worker:
 
     @contextmanager
     def stream(self, which: int | None = None) -> Iterator[Any]:
-        """One of the worker's streams is the current one inside, and has run all when it ends."""
+        """Makes one of the worker's streams current inside the block, and waits for the stream at its end."""
         if self.kind.emulated:
             yield None
             return
@@ -61,11 +61,11 @@ class Worker:
             stream.synchronize()
 
     def drop_streams(self) -> None:
-        """Takes new ones from here on: a capture that failed leaves its stream unusable."""
+        """Replaces the worker's streams: a failed capture leaves its stream unusable."""
         self._streams = []
 
     def case(self) -> Case:
-        """A problem of any op; its values are calm: what they are is the fuzzer's business, here it is that nothing disturbs them."""
+        """A problem of any op, with ordinary values: the fuzzer tests values, the soak tests interference."""
         self._cases += 1
         made = fuzz.make(self.ops, self.seed, self.number * 1_000_000 + self._cases, self.most)
         options = {name: option for name, option in made.options.items() if name != "check_ids"}
@@ -126,7 +126,7 @@ def indexed(worker: Worker) -> None:
 
 
 def churn(worker: Worker) -> None:
-    """Arrays of all sizes come and go, filled with garbage, so that no block of the pool keeps what it held."""
+    """Allocates and frees arrays of all sizes, filled with garbage, so that blocks of the pool lose earlier values."""
     with worker.stream():
         for _ in range(8):
             worker.kind.poisoned((int(np.exp(worker.rng.uniform(0, np.log(32 * worker.most)))),), np.uint8)
@@ -158,7 +158,7 @@ class Captured:
 
     def capture(self, stream: Any) -> None:
         stream.synchronize()
-        gc.collect()  # what is freed meanwhile by this thread would be freed under capture
+        gc.collect()  # garbage of this thread must not be freed during the capture
         with CAPTURE:
             stream.begin_capture()
             try:
@@ -167,7 +167,7 @@ class Captured:
                 self.graph = stream.end_capture()
 
     def replay(self, worker: Worker, stream: Any) -> None:
-        """With the same inputs or others at the same places, behind garbage in whatever the graph writes."""
+        """Launches the graph, with the same inputs or others at the same addresses, after filling its outputs and workspace with garbage."""
         if worker.rng.random() < 0.5:
             self.case = replace(self.case, seed=int(worker.rng.integers(1 << 30)))
             self.problem = self.family.problem(nb.OPS[self.case.op], self.case)
@@ -212,7 +212,7 @@ def _capturable(worker: Worker) -> Case | None:
 
 
 def exhausted(worker: Worker) -> None:
-    """Memory runs out at every allocation of an op in turn: a MemoryError, nothing is kept, and the next call is right."""
+    """Memory runs out at each allocation of an op in turn: the op raises MemoryError and leaks nothing, and the next call is right."""
     import cupy
 
     op = picked(worker.rng, [samples.OPS[name] for name in ("unsorted_segment_logsumexp", "unsorted_segment_sum", "segment_var", "segment_softmax")])
@@ -266,7 +266,7 @@ def _blamed(case: Case, check: Callable[[], Any]) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """``weight`` is how often a thread chooses it; 0 for those that run beside the threads, one after the other."""
+    """``weight`` is how often a thread chooses it; 0 for scenarios that run in processes, one after the other."""
 
     run: Callable[[Any], None]
     weight: float

@@ -1,6 +1,6 @@
 """The one tolerance policy: ``4·eps(accumulator)·√terms + eps(dtype)``, times Σ |terms|.
 
-What a result underflows by is allowed besides: two steps of the smallest numbers that the dtype and its accumulator hold.
+Underflow adds two steps of the smallest numbers of the dtype and of its accumulator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDER: dict[str, tuple[float, str]] = {}
 
 
 def terms_of(truth: Truth) -> Array:
-    """How many terms each element folds, in a shape that broadcasts against the value."""
+    """The number of terms of each element, in a shape that broadcasts against the value."""
     terms = np.asarray(truth.terms, np.float64)
     return terms.reshape(-1, *[1] * (truth.value.ndim - 1)) if terms.ndim < truth.value.ndim else terms
 
@@ -32,7 +32,7 @@ def allowed(truth: Truth, element: str, op: str) -> Array:
 
 
 def assert_close(got: Any, truth: Truth, element: str, op: str) -> None:
-    """``got`` is a NumPy array of the element's dtype, or of the truth's own, and meets the truth; NaN and infinities stand where they should."""
+    """``got``, a NumPy array of the element's dtype or the truth's own, is within the tolerance of the truth; NaN and infinities are equal."""
     assert got.dtype == dtypes.numpy_dtype(truth.element or element)
     assert got.shape == truth.value.shape
     if is_whole(got.dtype):

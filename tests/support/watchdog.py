@@ -1,4 +1,4 @@
-"""Ends a process in which something hangs, and says what: for programs that run unattended."""
+"""Ends a process that hangs, and prints what hangs: for programs that run unattended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Watchdog:
-    """Used as a context. Whoever calls :meth:`pat` has ``seconds`` to call it again, or :meth:`rest`; else it prints all stacks and exits with 1."""
+    """A context manager. ``seconds`` after :meth:`pat`, without another :meth:`pat` or :meth:`rest`, it prints all stacks and exits with 1."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -19,15 +19,15 @@ class Watchdog:
         self._over = threading.Event()
 
     def pat(self, doing: str, who: str = "main") -> None:
-        """Starts the clock of ``who`` again; ``doing`` says what begins."""
+        """Restarts the clock of ``who``; ``doing`` is the work that begins."""
         self._busy[who] = time.monotonic(), doing
 
     def rest(self, who: str = "main") -> None:
-        """Stops it."""
+        """Stops the clock of ``who``."""
         self._busy.pop(who, None)
 
     def late(self) -> list[str]:
-        """Who is doing what for too long."""
+        """Names and work of those whose clocks ran out."""
         end = time.monotonic() - self.seconds
         return [f"{who}: {doing}" for who, (start, doing) in list(self._busy.items()) if start < end]
 

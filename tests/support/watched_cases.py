@@ -1,7 +1,7 @@
-"""Every path of every kernel under the race detector: several tiles, blocks and turns, last tiles that are short, runs and chains across blocks.
+"""Every path of every kernel under the race detector: several tiles, blocks and steps, short last tiles, runs and look-back across blocks.
 
-Problems are as small as these paths let them be: geometry is that of a device of one or of very many multiprocessors, and of small tiles.
-``python -m tests.mutate --lines`` tells which lines none of these tests reaches; ``python -m tests.mutate`` changes kernels, so that one must fail.
+Problems are as small as these paths allow: tiles are small, and the device has one or very many multiprocessors. ``python -m tests.mutate --lines``
+lists lines that none of these tests reaches; ``python -m tests.mutate`` changes kernels, so that a test must fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
 CASES: dict[str, Case] = {}
 SEED = 1
-#: multiprocessors that leave a group one step of rows, so that every few rows have a block of their own
+#: so many multiprocessors that a group has one step of rows, and every few rows a block of their own
 MANY = 1000
 
 
@@ -55,7 +55,7 @@ def runs_of(*lengths: int) -> samples.Ids:
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, disordered: bool = False, **options: Any
 ) -> None:  # fmt: skip
-    """``tiles`` are those of a part of a range. Of ``disordered`` ids an op that wants order gives anything, but stays inside of its arrays."""
+    """``tiles`` are those of a part of a range. For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         found = next(each for each in OPS[op].variants if each.name == variant)
@@ -77,7 +77,7 @@ def of_runs(name: str, columns: int, *lengths: int) -> Sample:
 
 
 def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
-    """Short and long ones, in front, between and behind."""
+    """Ids with short and long gaps before, between and after segments."""
     return np.cumsum([3, 66, 1, 70, 2, 150, 1, 1])
 
 
@@ -85,7 +85,7 @@ SORTED = "segment_sum", "ragged_sorted"
 # the last run longer than the carries of a block
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY)
 fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY)
-# so many carries that a search for the end of the long run looks at the last of all, a group without rows
+# so many carries that the search for the end of the long run reads the last one, of a group without rows
 fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 264, 3), MANY)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
@@ -133,7 +133,7 @@ fold("one range in splits, first rows", "unsorted_segment_argmax", "ragged_range
 
 
 def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than a block has threads, some of no rows and some of several splits."""
+    """More ranges than a block has threads, some without rows and some of several splits."""
     rows, split_rows, count = np.random.default_rng(2).integers(0, 9, 300), 3, 300
     begins = np.concatenate([[0], np.cumsum(rows)]).astype(np.int32)
     needed = np.maximum(-(-rows // split_rows), 1)
@@ -155,7 +155,7 @@ fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 
 
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass over segments whose ids have more bits than those that are given."""
+    """A pass over segments whose numbers have more bits than the ids."""
     kernel = scatter_rows(update="add", value="f32", index="i32", vector=1, lanes=1, cut=False, dims=1)
     x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
     low = 1 << 31
@@ -197,7 +197,7 @@ fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, 
 
 
 def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Infinities and NaN, each of which the products of the others hold."""
+    """Infinities and NaN, which enter the products of the other elements."""
     x, ids = np.array([[2], [np.inf], [3], [np.nan]], np.float32), np.array([0, 0, 1, 1], np.int32)
     given = [np.ones((2, 1), np.float32), x, np.array([[np.inf], [np.nan]], np.float32), ids]
     with kind.schedule(SEED):
@@ -209,7 +209,7 @@ _add("infinities and NaN in products", beyond_numbers)
 
 
 def unbounded(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids of which nobody says how many there may be: those below 0 are none, and so are the greatest."""
+    """Ids without ``num_segments``: negative ids and the greatest ids of their type are out of range."""
     op = OPS["segment_softmax_backward"]
     ids = np.array([-5, -5, 0, 0, 7, 7, 7, 1 << 30, (1 << 31) - 1], np.int32)
     d_output, output = np.random.default_rng(5).standard_normal((2, 9, 3)).astype(np.float32)
@@ -225,7 +225,7 @@ _add("softmax of ids without a bound", unbounded)
 
 
 def indexed(name: str, op: str, rows: int, columns: int) -> None:
-    """By an index of ids in any order."""
+    """A case with an index of ids in any order."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         given = samples.operands(OPS[op], Sample(name, rows, (columns,), 20, samples.outside))
@@ -243,7 +243,7 @@ indexed("index of a gradient of the greatest", "unsorted_segment_max_backward", 
 
 
 def indices_and_checks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indices of ids in order and of offsets, and what checks of ids find."""
+    """Indices of sorted ids and of offsets, and checks of ids."""
     ids = np.sort(np.random.default_rng(3).integers(0, 300, 700)).astype(np.int32)
     offsets = np.searchsorted(ids, np.arange(301)).astype(np.int64)
     x = np.random.default_rng(4).standard_normal((700, 5)).astype(np.float32)
@@ -283,9 +283,9 @@ def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
     batches: int = 4, **options: Any,
 ) -> None:  # fmt: skip
-    """``zeros`` is the share of elements that are 0; a ``moved`` result has its axes otherwise; ``late`` rows begin behind a multiple of 16 bytes.
+    """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows begin after a multiple of 16 bytes.
 
-    Fewer ``batches`` make shorter parts of rows.
+    Fewer ``batches`` make shorter splits of rows.
     """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +328,7 @@ for op in ("sum", "var"):
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
-# lanes and warps that have nothing to join
+# lanes and warps that have nothing to combine
 reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0, batches=1)
 reduce("var of rows of a block in splits, the last of one element", "var", (1, 8193), 1, batches=1)
 reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
@@ -365,7 +365,7 @@ def places(name: str, shape: tuple[int, ...], axis: int) -> None:
 
 
 def in_order(name: str, shape: tuple[int, int]) -> None:
-    """The last element of each row that is not 0, which the order decides."""
+    """The last element of each row that is not 0, which depends on the order."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         x = np.random.default_rng(1).integers(0, 4, shape).astype(np.float32)
@@ -387,9 +387,9 @@ places("argmax of rows", (9, 700), 1)
 
 @contextlib.contextmanager
 def narrow(threads: int = 64) -> Iterator[None]:
-    """Tiles are small, few of them are joined at once, and few rows keep a device busy, so that small problems have several tiles.
+    """Makes tiles and groups of tiles small, and few rows count as many, so that small problems have several tiles.
 
-    ``threads`` are those of a block that has a tile of what blocks share out.
+    ``threads`` are those of a block where blocks share rows or columns.
     """
     with (
         using(ScanRows, bytes_per_thread=32, threads_per_block=64), using(ScanColumns, bytes_per_thread=32),
@@ -400,7 +400,7 @@ def narrow(threads: int = 64) -> Iterator[None]:
 
 
 def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, **options: Any) -> None:
-    """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block that has a tile of what blocks share out."""
+    """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block where blocks share rows or columns."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         stem = op.removesuffix("_backward")
@@ -412,7 +412,7 @@ def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 6
 
 
 def winners(name: str, op: str, shape: tuple[int, ...], axis: int, small: bool = True, **options: Any) -> None:
-    """Values and places of the winners so far, of numbers many of which are equal."""
+    """Values and indices of the winners so far, of numbers many of which are equal."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         x = np.random.default_rng(3).integers(0, 9, shape).astype(np.float32)
@@ -440,7 +440,7 @@ for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), (
 
 
 def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of arrays that begin and end inside of an access, beyond which nobody may read or write."""
+    """Arrays that begin and end inside a vector, outside of which nobody may read or write."""
     x = scan_cases.values("cumsum", (3, 1101))
     late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
     late[...] = x
@@ -478,7 +478,7 @@ winners("places of peeled rows", "cummax", (3, 1103), 1, index_dtype="int32")
 
 
 def loss(name: str, rows: int, classes: int, value: str = "f32", chunk: int = 100, **options: Any) -> None:
-    """Rows of which a part is held, several for each block, some of them left out."""
+    """Rows that are partly in shared memory, several for each block, some of them left out."""
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         with kind.schedule(SEED):

@@ -1,4 +1,4 @@
-"""Which lines of kernels have run under the race detector, and which never have."""
+"""The lines of kernels that have run under the race detector, and those that never have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ran: set[int] = set()
 
 
 def watch() -> None:
-    """From now on, blocks of kernels that are lowered say so when they run in checked mode."""
+    """From now on, basic blocks of lowered kernels record that they run in checked mode."""
     real = lowering.Lowering._block
 
     def note(lane: Any, number: int) -> None:
@@ -33,12 +33,12 @@ def watch() -> None:
 
 
 def ran() -> set[tuple[str, int]]:
-    """(path, line) of what has run."""
+    """(path, line) of the lines that have run."""
     return {place for number in _ran for place in _sites[number]}
 
 
 def _statements(function: ast.AST) -> Iterator[ast.stmt]:
-    """Of a device function, without its docstring, those of functions inside it, and what leaves no code."""
+    """The statements of a device function, without its docstring, inner functions, and statements without code."""
     body = getattr(function, "body", [])
     for part in (body if isinstance(body, list) else [], getattr(function, "orelse", [])):
         for stmt in part:

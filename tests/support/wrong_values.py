@@ -1,4 +1,4 @@
-"""Wrong values for every kind of argument, and the good calls in which each takes the place of a right one."""
+"""Wrong values for every kind of argument, and good calls in which each replaces a right one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 class Thing:
-    """What no op takes, by a name that messages can be searched for."""
+    """An object that no op takes, with a name that messages can be searched for."""
 
     def __repr__(self) -> str:
         return "a Thing"
@@ -29,7 +29,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong value; ``told`` is what the message says was given, one of several, ``blamed`` the argument it names, one of several."""
+    """A wrong value; the message must have one of ``told`` as the value that it got, and one of ``blamed`` as the argument."""
 
     value: Any
     told: tuple[str, ...]
@@ -37,7 +37,7 @@ class Wrong:
 
 
 def shown(*values: Any) -> list[Wrong]:
-    """Values that a message shows, or names the type of."""
+    """Wrong values of which a message has the repr or the type."""
     return [Wrong(value, (repr(value)[:90], f"of type {type(value).__name__}")) for value in values]
 
 
@@ -53,7 +53,7 @@ WHOLES = shown(*THINGS, "3", 3.0, 2.5, NAN, True, False, -1, 1 << 63, -(1 << 70)
 CORRECTIONS = shown(*THINGS, "1", None, True, -1, -(1 << 70), NAN, INF, [1], np.array([1, 2]))
 CHOICES = shown(*THINGS, "", "last", "FIRST", b"first", None, 0, True, ["first"], ("all",), {"even"}, np.array("first"))
 NUMBERS = shown(*THINGS, "0.5", True, [0.5], np.array([0.5, 1.0]), np.array(0.5))
-#: those that float32 does not hold
+#: numbers that float32 cannot represent
 BEYOND = shown(1e300, -1e39, 10**400)
 AXES = without(shown(*THINGS), []) + shown("1", 1.0, 1.5, NAN, True, np.array(1.0), np.array([0.5]), b"\0")
 AXES += [
@@ -73,7 +73,7 @@ def _alias(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def no_arrays() -> list[Wrong]:
-    """What is no array, or one of elements that no op has."""
+    """Objects that are no arrays, and arrays of dtypes that no op has."""
     wrong = [Wrong(each, (f"of type {type(each).__name__}",)) for each in ("x", {}, Thing(), 1j, 5, 2.5, True, F(1), b"1", range(3))]
     wrong += [Wrong(np.ones((ROWS, COLUMNS), dtype), (str(np.dtype(dtype)),)) for dtype in (np.complex64, np.int16, np.uint32, ">f4", "U3", object)]
     masked = np.ma.masked_array(np.ones((ROWS, COLUMNS), F), mask=False)
@@ -81,9 +81,9 @@ def no_arrays() -> list[Wrong]:
 
 
 def arrays(array: Any, others: tuple[str, ...], tells_rows: bool = False) -> list[Wrong]:
-    """In place of an operand: no arrays, and arrays of other shapes, for which another operand may be to blame.
+    """Wrong values for an operand: no arrays, and arrays of other shapes, for which the message may blame another operand.
 
-    More or fewer rows are right where nothing else ``tells_rows``.
+    Other numbers of rows are wrong only where another operand ``tells_rows``.
     """
     lengths = [] if tells_rows else [np.concatenate([array, array[:1]]), array[:-1]]
     others_shaped = [*lengths, np.stack([array, array], -1), array.reshape((*array.shape, *[1] * 8))]
@@ -96,7 +96,7 @@ def typed(array: Any, dtypes: tuple[Any, ...]) -> list[Wrong]:
 
 
 def outputs(array: Any, name: str) -> list[Wrong]:
-    """In place of an output, which functions call ``out``."""
+    """Wrong values for an output, which functions call ``out``."""
     frozen, blamed = array.copy(), (name, "out")
     frozen.flags.writeable = False
     other = np.int32 if array.dtype == np.float64 else np.float64
@@ -116,7 +116,7 @@ WORKSPACES = no_arrays()[:8]
 
 @dataclass(frozen=True)
 class Call:
-    """A good call by keywords, what it returns, and what is wrong for each argument."""
+    """A good call by keywords, its result, and wrong values for each argument."""
 
     op: Op
     arguments: dict[str, Any]
@@ -140,7 +140,7 @@ def _segment(op: Op) -> Call:
     sample = Sample("wrong calls", ROWS, (COLUMNS,), SEGMENTS)
     given = samples.operands(op, sample)
     names = tuple(given)
-    alone = op.operands[0].axes[0] == "num_segments" and "output" not in names  # then d_output alone tells the number of segments
+    alone = op.operands[0].axes[0] == "num_segments" and "output" not in names  # then only d_output has the number of segments
     given["segment_ids"] = given["segment_ids"].astype(np.int32)
     wrong: dict[str, list[Wrong]] = {}
     for k, (name, array) in enumerate(given.items()):
@@ -178,7 +178,7 @@ def _reduce(op: Op) -> Call:
             given["input_shape"] = (ROWS, COLUMNS)
             wrong["input_shape"] = [*without(SHAPES, (5, 3), (4, 3, 1), []), Wrong(None, ("missing",))]
             wrong["input_shape"] += [Wrong(each, ("shape", "axis"), ("dy", "dx", "axis")) for each in ((5, 3), (4, 3, 1), [])]
-            wrong |= {"x": without(arrays(full, ("input_shape",)), None), "y": []}  # of x the shape is looked at, of y nothing
+            wrong |= {"x": without(arrays(full, ("input_shape",)), None), "y": []}  # only the shape of x is used, and nothing of y
         else:
             wrong["input_shape"] = SHAPES
             wrong |= {name: [*without(wrong[name], None), Wrong(None, ("missing",))] for name in ("x", "y") if name in wrong}

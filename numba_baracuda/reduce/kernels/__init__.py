@@ -19,7 +19,7 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 
 * ``monoid``: the name of a monoid of :mod:`~...algebra`; ``gradient``: that of a gradient of :mod:`~...algebra.gradients`
 * ``value``, ``result``: element types of x and of y
-* ``vector``: elements of a vectorized load or store; more than 1 only where such an access is aligned in every operand, or ``peeled``
+* ``vector``: elements of a vectorized load or store; more than 1 only where vectors are aligned in every operand, or ``peeled``
 * ``lanes``: lanes that have a row, a power of two: neighbouring lanes of a warp, or the whole block where there are more than 32; of columns, lanes
   of a block that have neighbouring columns
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector

@@ -21,9 +21,9 @@ from .results import result_stores
 
 @functools.cache
 def stretches_of(depth: int) -> Any:
-    """``stretch(first, last, below)``: the neighbouring places that lane ``below`` of ``depth`` takes of those from ``first`` to ``last``.
+    """``stretch(first, last, below)``: the neighbouring positions that lane ``below`` of ``depth`` takes of those from ``first`` to ``last``.
 
-    In the order of the bits in reverse, in which the tree that first joins the upper half of the lanes to the lower one joins them.
+    Runs of positions go to lanes in bit-reversed order, in which the tree combines lanes: first the upper half with the lower half.
     """
     levels = depth.bit_length() - 1
 

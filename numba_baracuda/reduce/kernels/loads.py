@@ -35,8 +35,8 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
 
     ``fetch(x, base, position, shape, strides, batch, batch_offset)`` loads all of them to ``batch[batch_offset:]``. A position counts elements of a
     row, which begins at offset ``base`` of ``x`` and has extents ``shape`` [dims] and ``strides`` [dims], in elements.
-    ``fetch_some(x, base, position, end, safe, …)`` loads the vectors that begin before position ``end`` and returns their number. In the place of
-    each other one it loads the vector at position ``safe``: the compiler would wait for a load inside a branch before it issues the next.
+    ``fetch_some(x, base, position, end, safe, …)`` loads the vectors that begin before position ``end`` and returns their number. Instead of
+    the others it loads the vector at position ``safe``: the compiler would wait for a load inside a branch before it issues the next.
     ``reused``: the row is read once more, so the loads let the caches keep it.
     """
     load, offset_of = (LOAD_ONCE if reused else LOAD_STREAM)[vector], strided_offset_of(dims)

@@ -1,4 +1,4 @@
-"""Folds along rows of a monoid that does not commute: elements are joined in the order of their places."""
+"""Folds along rows by a monoid that does not commute: elements are combined in the order of their positions."""
 
 import functools
 from typing import Any
@@ -18,8 +18,8 @@ from .loads import vector_loads
 def tile_in_order(monoid: str, value: str, vector: int, steps: int) -> Any:
     """``fold(batch, valid, lane)``: the state of the tile that a warp holds, the same in all lanes.
 
-    Lane l has in ``batch`` the first ``valid`` of ``steps`` accesses of ``vector`` elements; the s-th of lane l comes behind the s-th of lane l − 1,
-    and that of lane 0 behind the one before of lane 31. The accesses of a step are folded over the lanes, those of all steps at once, then the steps.
+    Lane l has in ``batch`` the first ``valid`` of ``steps`` vectors of ``vector`` elements. Vector s of lane l comes after vector s of lane l − 1,
+    and that of lane 0 after vector s − 1 of lane 31. Vectors of a step are folded over the lanes, for all steps at once, then the steps are folded.
     """
     states = state_functions(monoid, value)
     width, kind, combine, of_partner = len(states.kinds), states.kinds[0], states.combine, states.of_partner
@@ -46,7 +46,7 @@ def tile_in_order(monoid: str, value: str, vector: int, steps: int) -> Any:
 def lane_in_order(monoid: str, value: str, vector: int, lanes: int, dims: int) -> Any:
     """``fold(x, base, first, last, lane, shape, strides)`` as that of :func:`~.rows.lane_of_row`, for one warp or a block of whole ones.
 
-    A warp walks neighbouring places, of a block each a stretch of its own. Its state is that of its first lane; the others give the identity.
+    A warp walks neighbouring positions; each warp of a block has a run of them. The first lane returns its warp's state, the others the identity.
     """
     element, stride, steps, warps = jit.SCALARS[value], 32 * vector, steps_of(value, vector), lanes // 32
     states, fold_tile, size = state_functions(monoid, value), tile_in_order(monoid, value, vector, steps), steps * vector

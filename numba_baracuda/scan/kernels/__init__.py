@@ -15,7 +15,7 @@ Strides and extents count elements. Constants of all kernels:
 * ``operator``: the operator's name, such as ``cumsum``, ``cummax_indices`` or ``cumprod_backward``
 * ``value``, ``result``: element types of the inputs and of ``output``; ``index``: that of ``indices``, "" without them
 * ``position``: "i32" or "i64", the type that positions along the scanned axis have in a state
-* ``vector``: elements of a vectorized load or store; more than 1 only where such an access is aligned in every operand
+* ``vector``: elements of a vectorized load or store; more than 1 only where vectors are aligned in every operand
 * ``threads``: threads of a block
 * ``reverse``: whether the scan begins at the end of a row; ``exclusive``: whether an element is left out of its own result
 * ``kept``: the number of kept axes

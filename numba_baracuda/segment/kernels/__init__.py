@@ -5,7 +5,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 
 | kernel | what it does |
 |---|---|
-| :func:`fold_tiles`, :func:`fold_narrow` | fold the runs of ids in order; lanes share out the columns, or the rows |
+| :func:`fold_tiles`, :func:`fold_narrow` | fold the runs of ids in order; lanes share the columns, or the rows |
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
@@ -26,7 +26,7 @@ An element lies at row · row_stride + Σ coordinate · stride, in elements, so 
   ``count`` or ``row_index`` says that the kernel has no counts or no permutation
 * ``vector``: elements of a vectorized load or store, and columns of a lane; more than 1 only where the columns of every operand are contiguous and
   aligned for it
-* ``lanes``: neighbouring lanes that have a row together, a group; ``cut``: whether rows are wider than a group, so that blocks share out their
+* ``lanes``: neighbouring lanes that have a row together, a group; ``cut``: whether rows are wider than a group, so that blocks share their
   columns
 * ``dims``: number of trailing axes
 * ``packed``: whether ids, and the permutation if there is one, are contiguous and begin at a multiple of 16 bytes
@@ -45,7 +45,7 @@ Parameters of all kernels:
 * ``carry_ids`` [carries], ``carry_counts`` [carries], ``carry_states`` [carries, columns, scalars of a state]: the id of each carry, the rows that it
   stands for, and its states; any address where one row block has all rows
 * ``rows``, ``columns``, ``segments``: their number
-* ``tile``: rows that a group, a warp or a block walks; ``row_blocks``: blocks that share out the rows; ``chunks``: blocks that share out the columns
+* ``tile``: rows that a group, a warp or a block walks; ``row_blocks``: blocks that share the rows; ``chunks``: blocks that share the columns
 * ``empty``: what an empty segment gets; ``correction``: what a corrected monoid takes from a count
 * ``ids_step``: elements from one id to the next; ``input_row``, ``source_row``, ``output_row``: elements from one row of the operand to the next
 * ``shape`` [dims]: extents of the trailing axes; ``input_strides``, ``source_strides``, ``output_strides`` [dims]: strides of these axes

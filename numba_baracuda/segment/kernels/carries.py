@@ -30,7 +30,7 @@ def fold_carries(
     """Combines the carries of each run, in order, and stores its result.
 
     Each group has one carry. If a run begins there, the group combines up to ``groups`` carries of it. A longer run, of which at most one begins in a
-    block, is shared out evenly among the groups of the block, whose partials the first group combines in order. Bytes: entries · columns · state
+    block, is divided evenly among the groups of the block, whose partials the first group combines in order. Bytes: entries · columns · state
     read.
 
     Constants and parameters as :mod:`.` lists them, and

@@ -124,7 +124,7 @@ def gather_flat(
     *, value: str, index: str, count: str, short: bool,
     threads_per_block: int = GatherFlat.threads_per_block, items_per_thread: int = GatherFlat.items_per_thread,
 ) -> Any:  # fmt: skip
-    """:func:`gather_rows` for an output whose rows are contiguous and no multiple of 16 bytes: lanes share out its 16-byte pieces.
+    """:func:`gather_rows` for an output whose rows are contiguous and no multiple of 16 bytes: lanes share its 16-byte pieces.
 
     A block writes ``tile`` rows, which :func:`..tiling.flat_tile` chooses. Bytes: as :func:`gather_rows`.
 

@@ -1,4 +1,4 @@
-"""The ragged fold for rows of few columns: the lanes of a warp share out the rows."""
+"""The ragged fold for rows of few columns: the lanes of a warp share the rows."""
 
 from typing import Any
 

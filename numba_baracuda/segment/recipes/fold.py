@@ -118,9 +118,9 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
 
 
 def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """The launch where lanes share out the columns, and its tiling. Halves the vector of ``rows`` where wide loads are slower."""
+    """The launch where lanes share the columns, and its tiling. Halves the vector of ``rows`` where wide loads are slower."""
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
-    if rows.vector > 1 and rows.columns < usual.split_accesses * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes:
+    if rows.vector > 1 and rows.columns < usual.split_vectors * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes:
         rows.vector //= 2
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
@@ -145,7 +145,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
 
 
 def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """The launch where lanes share out the rows, ``share`` at a time, and its tiling."""
+    """The launch where lanes share the rows, ``share`` at a time, and its tiling."""
     value, index, columns = descriptor.element, fold.order.index, rows.columns
     plan = policy.fold_narrow(target, value, index, columns, fold.monoid, share)
     tiling, results = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), fold.monoid.results

@@ -57,7 +57,7 @@ def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
 
 
 def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
-    """Whether lanes share out 16-byte pieces of the output: its rows are contiguous, and no multiple of 16 bytes."""
+    """Whether lanes share 16-byte pieces of the output: its rows are contiguous, and no multiple of 16 bytes."""
     narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= tuned(GatherFlat()).max_columns
     return not order.row_index and narrow and rows.strides[0] == (1,) and rows.is_contiguous(1)
 

@@ -1,0 +1,35 @@
+"""How many blocks of the folds a multiprocessor holds, by what takes registers; compiled for sm_90."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Residency:
+    """Blocks of 128 threads that a multiprocessor holds without a spill, and how many fewer it holds for what takes registers."""
+
+    blocks: int
+    wide_items: int = 0  #: 16 rows in a thread
+    wide_ids: int = 0  #: ids of 8 bytes
+    wide_states: int = 0  #: states of 8 bytes
+    permutation: int = 0  #: rows in permuted order
+    lift: int = 0  #: states that are not the element itself
+    finish: int = 0  #: results that are not the state itself
+    long_row: int = 0  #: rows of more than 8 bytes
+    longest_row: int = 0  #: rows of more than 12 bytes
+    widening: int = 0  #: states of several scalars, or of halves
+    scalars: float = 0  #: each scalar of a row's states
+    beyond_sm_90: int = 0  #: architectures that were not measured for spills
+    least: int = 1
+
+    def left(self, **times: int) -> int:
+        """Blocks that are left, where each keyword says how many times its field is subtracted."""
+        return max(self.least, self.blocks - int(sum(getattr(self, name) * count for name, count in times.items())))
+
+
+#: of ``fold_tiles`` with vectors of fewer than 16 bytes
+TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=1, beyond_sm_90=1)
+#: of ``fold_narrow``; and the same with states of several scalars, or of halves
+NARROW = Residency(8, wide_items=2, wide_ids=1, long_row=1, longest_row=1, finish=1, beyond_sm_90=1)
+NARROW_HEAVY = Residency(8, wide_items=2, wide_ids=1, wide_states=2, widening=1, scalars=0.5, least=2)
