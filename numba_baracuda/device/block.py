@@ -114,7 +114,7 @@ def block_reduce(monoid: Monoid, kind: Any, threads: int) -> Any:
     Scope: the block; all its threads call it. ``threads`` is any of 1 … 1024; multiples of 32 are the fastest.
     Cost: log₂ 32 + log₂ warps shuffles a scalar (twice that for 64 bits), one state a warp in shared memory, and 2 barriers: one between writing and
     reading that memory, and one before, which lets the function be called again. A block of one warp needs no memory and no barrier.
-    Order: a balanced tree over the threads; where ``threads`` is no multiple of 32, warps are joined from the left. It is fixed for a given
+    Order: a balanced tree over the threads; where ``threads`` is no multiple of 32, warps are combined from the left. It is fixed for a given
     ``threads``. NaN: the monoid's. Raises :class:`InvalidProblem` for a monoid, kind or ``threads`` that is none.
     """
     states = states_of(monoid, kinds_of("block_reduce", monoid, kind))
@@ -178,7 +178,7 @@ def block_scan(monoid: Monoid, kind: Any, threads: int, exclusive: bool = False)
     Cost: 5 shuffles a scalar, one more if exclusive (twice that for 64 bits), one state a warp in shared memory, warps − 1 combinations in every
     thread, and 2 barriers: one between writing and reading that memory, and one before, which lets the function be called again. A block of one warp
     needs no memory and no barrier.
-    Order: :func:`~.warp.warp_scan` in each warp, warps joined from the left; fixed for a given ``threads``. So the exclusive prefix of a thread
+    Order: :func:`~.warp.warp_scan` in each warp, warps combined from the left; fixed for a given ``threads``. So the exclusive prefix of a thread
     is the inclusive one of the thread before it, and the total that of the last thread, to the last bit. NaN: the monoid's.
     After Hillis and Steele (1986) in the warp. Raises :class:`InvalidProblem` for a monoid, kind or ``threads`` that is none.
     """
