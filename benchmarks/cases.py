@@ -97,6 +97,8 @@ AXES: tuple[Axes, ...] = (
     *SQUARE, ((64, 8192, 512), (1,)), ((4, 1 << 26), (1,)), ((1 << 20, 256), (1,)), ((1 << 24, 16), (1,)), ((1 << 26, 4), (1,)),
 )  # fmt: skip
 UNEVEN: tuple[Axes, ...] = (((16383, 1000, 37), (0,)), ((16383, 1000, 37), (1,)), ((16383, 1000, 37), (2,)), ((16383, 16383), (1,)))
+#: short rows, whose bytes no vector divides
+SHORT = (((50_000_000, 5), "f32"), ((1_982_427, 49), "bf16"))
 REDUCTIONS = (*KINDS, "norm2", "logsumexp", "var", "std")
 
 
@@ -114,6 +116,8 @@ def reduce_cases() -> Iterator[Case]:
     for kind in REDUCTIONS:
         for shape, axes in SQUARE:
             yield ReduceCase(f"reduce_{kind}_backward", shape, axes)
+        for shape, element in SHORT:
+            yield ReduceCase(f"reduce_{kind}_backward", shape, (1,), element)
 
 
 #: shapes, and the axis of the scan: long rows, short ones, middling ones, columns, columns in the middle; and rows, and few columns, so long that

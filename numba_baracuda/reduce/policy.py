@@ -47,6 +47,13 @@ class FoldStagedRows(Policy):
 
 
 @dataclass(frozen=True)
+class BroadcastStagedRows(Policy):
+    """``broadcast_staged_rows``: gradients along short rows that a block copies to shared memory. Computed, not timed."""
+
+    max_vector_bytes: int = 16  #: rows that can be loaded by vectors of so many bytes go without shared memory
+
+
+@dataclass(frozen=True)
 class FoldColumns(Policy):
     """``fold_columns``: a block walks down columns; adjacent threads take adjacent vectors of a row."""
 

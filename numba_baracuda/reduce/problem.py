@@ -10,7 +10,7 @@ from ..core.axes import fitting, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
-from .policy import Block, FoldStagedRows
+from .policy import Block
 from .tiling import staged_lanes
 
 Strides = tuple[int, ...]
@@ -28,7 +28,7 @@ class Problem:
     * ``row_contiguous``: whether the axis of the smallest stride is reduced
     * ``vector``: elements of the widest vector that is aligned in all full operands wherever kernels begin one
     * ``peeled``: only the vectors in the middle of each line along the axis of the smallest stride are aligned
-    * ``staged``: the rows are short and contiguous as a whole, and vectors are aligned in that whole, not in each row
+    * ``staged``: the rows are short, and contiguous as a whole in all full operands; vectors are aligned in that whole, not in each row
     * ``rows``: the number of rows; ``extent``: elements of a row
     """
 
@@ -57,8 +57,10 @@ class Problem:
         element: str,
         ordered: bool = False,
         peel: bool = False,
+        staged_below: int = 0,
         column_bytes: int = Block.vector_bytes,
     ) -> Problem:
+        """``peel``: lines may be peeled. ``staged_below``: rows are staged where their vectors have fewer bytes."""
         first = full[0]
 
         def by_stride(chosen: list[int]) -> list[int]:
@@ -78,9 +80,9 @@ class Problem:
         nbytes = policy.vector_bytes if row_contiguous else min(column_bytes, policy.vector_bytes)
         widest, wanted = _widest_aligned(full, nbytes, size), max(1, nbytes // size)
         vector, staged, peeled = _widest_fitting(widest, row_contiguous, full_kept, reduced, kept_shape, shape) if unit_stride else 1, False, False
-        if peel and unit_stride and row_contiguous and len(shape) == 1:
-            staged = vector * size < tuned(FoldStagedRows()).max_vector_bytes and full_kept[0] == shape and staged_lanes(shape[0] * size) > 0
-            peeled = not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes
+        if unit_stride and row_contiguous and len(shape) == 1:
+            staged = vector * size < staged_below and all(strides == shape for strides in full_kept) and staged_lanes(shape[0] * size) > 0
+            peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes
             vector = widest if staged else wanted if peeled else vector
         elif peel and unit_stride and not row_contiguous and len(kept_shape) == 1:
             peeled = vector < wanted and kept_shape[0] * size > policy.min_peeled_bytes and not any(step % wanted for step in reduced[0])

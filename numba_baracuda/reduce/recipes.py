@@ -13,7 +13,7 @@ from ..core.policy import tuned
 from ..core.spec import KernelSpec
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
-from .policy import Block, FoldColumns
+from .policy import Block, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, join_lanes, staged_lanes
 
@@ -107,7 +107,8 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
         return Recipe(())
     commutes = monoid_of(monoid).commutes
     ordered, column_bytes = monoid_of(monoid).uses_positions or not commutes, _column_bytes(monoid, descriptor.element)
-    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, peel=commutes, column_bytes=column_bytes)
+    staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
+    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, commutes, staged_below, column_bytes)
     steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
 
@@ -138,7 +139,10 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe(())
     gradient, value, folded = gradient_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
-    full = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value, ordered=gradient.uses_positions)
+    ordered, staged_below = gradient.uses_positions, tuned(BroadcastStagedRows()).max_vector_bytes
+    full = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value, ordered, staged_below=staged_below)
+    if full.staged:
+        return Recipe((_broadcast_staged(descriptor, full, gradient),))
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if not gradient.fold:
         return Recipe((_broadcast(descriptor, full, backward_geometry, gradient, NULL),))
@@ -146,7 +150,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
-    problem = Problem.of(descriptor.axes, [x], [folded], value, ordered=gradient.uses_positions, peel=True, column_bytes=_column_bytes(monoid, value))
+    staged_below, column_bytes = tuned(FoldStagedRows()).max_vector_bytes, _column_bytes(monoid, value)
+    problem = Problem.of(descriptor.axes, [x], [folded], value, ordered, True, staged_below, column_bytes)
     slots, guard = [Slot("folded", state, problem.rows * monoid_of(monoid).results)], NULL
     if gradient.guarded:
         guard = "guard"
@@ -154,6 +159,22 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         steps += [Clear(guard), _find_special_results(descriptor, layouts["y"])]
     fold_launches, fold_slots = fold_steps(descriptor, problem, target, monoid, "x", "folded", state, guard)
     return Recipe((*steps, *fold_launches, _broadcast(descriptor, full, backward_geometry, gradient, "folded")), (*slots, *fold_slots))
+
+
+def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient) -> Launch:
+    """The launch that stores dx of short rows, contiguous as a whole, that pass through shared memory."""
+    size, (dy, y, _) = BY_NAME[descriptor.element].itemsize, problem.kept_strides
+    lanes = staged_lanes(problem.extent * size)
+    rows, used = THREADS // lanes, bool(gradient.rows or gradient.fold)
+    constants: dict[str, Any] = {"gradient": gradient.name, "monoid": gradient.fold, "value": descriptor.element, "kept": len(dy)}
+    arguments = {
+        "x": "x" if used else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx", "rows": problem.rows,
+        "extent": problem.extent, "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0,
+        "inverse_extent": 1 / problem.extent, "kept_shape": problem.kept_shape, **_kept_strides(dy=dy, y=y),
+    }  # fmt: skip
+    shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
+    spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes)
+    return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
 
 
 def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:

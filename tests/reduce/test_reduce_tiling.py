@@ -11,7 +11,7 @@ from collectives import AFFINE
 from numba import cuda
 from numba.cuda import types
 
-from numba_baracuda import OPS, ReduceDescriptor, ReduceKind
+from numba_baracuda import OPS, ReduceBackwardDescriptor, ReduceDescriptor, ReduceKind
 from numba_baracuda.core.axes import ceil_div
 from numba_baracuda.core.op import Launch, Layout, Target, contiguous
 from numba_baracuda.device.warp import states_of
@@ -69,6 +69,29 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: Any, options: dict[str
     spec = launches(shape, axis, **options)[0].spec
     assert spec.factory.endswith(f":{kernel}")
     assert dict(spec.constants) | constants == dict(spec.constants)
+
+
+@pytest.mark.parametrize(
+    ("shape", "element", "kernel", "constants"),
+    [
+        ((1 << 20, 5), "f32", "broadcast_staged_rows", {"lanes": 1, "vector": 4}),
+        ((1 << 20, 22), "f32", "broadcast_staged_rows", {"lanes": 1, "vector": 4}),
+        ((1 << 20, 49), "bf16", "broadcast_staged_rows", {"lanes": 1, "vector": 8}),
+        ((1 << 20, 276), "bf16", "broadcast_staged_rows", {"lanes": 4, "vector": 8}),
+        ((1 << 20, 601), "f32", "broadcast_staged_rows", {"lanes": 16}),
+        ((1 << 20, 701), "f32", "fold_and_broadcast_rows", {"vector": 1}),
+        ((1 << 20, 24), "f32", "fold_and_broadcast_rows", {"vector": 4}),
+    ],
+)  # fmt: skip
+def test_kernel_of_a_gradient(shape: tuple[int, ...], element: str, kernel: str, constants: dict[str, Any]) -> None:
+    for kind in ("var", "prod"):
+        descriptor = ReduceBackwardDescriptor(ReduceKind.parse(kind), shape, 1, element)
+        op = OPS[descriptor.op_name]
+        full, kept = contiguous(shape), contiguous((shape[0], 1))
+        layouts = {operand.name: kept if operand.name in ("y", "dy") else full for operand in op.operands}
+        (launch,) = op.variants[0].recipe(op, descriptor, layouts, CARD).steps
+        assert launch.spec.factory.endswith(f":{kernel}")
+        assert dict(launch.spec.constants) | constants == dict(launch.spec.constants)
 
 
 def test_halves_have_monoids_of_their_own() -> None:

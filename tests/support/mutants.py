@@ -26,10 +26,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns"),
     "reduce/results": ("sum of columns in splits", "var of rows of a block in splits", "sum of staged rows"),
     "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
-    "reduce/short": ("sum of *short rows", "var of *short rows", "* of staged rows*", "* that lie otherwise", "var of nothing"),
+    "reduce/short": ("sum of *short rows", "var of *short rows", "* that lie otherwise", "var of nothing"),
+    "reduce/staged": ("* of staged rows*", "* back to staged rows*", "var of nothing"),
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns"),
-    "reduce/vjp": ("* back to *rows", "* back to rows in splits", "* back to columns"),
+    "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (
         "cumsum of * rows*", "cummax and places of rows", "places of *", "what comes before in rows", "logcumsumexp_backward of rows*",
     ),
@@ -203,8 +204,10 @@ KNOWN: dict[str, dict[str, str]] = {
     "reduce/short": {
         "fold_short_rows.fold_short_rows: guard: group < rows_here in if lane < height and group < rows_here:":
             "saves a division: every row asks once more before it is written",
-        "fold_staged_rows.fold_staged_rows: guard: valid > 0 in if valid > 0:": "no elements change nothing",
-        "fold_staged_rows.fold_staged_rows: guard: extent > 0 in if subtracts_origin and extent > 0:": "rows of no elements go as columns",
+    },
+    "reduce/staged": {
+        "group_fold_of.fold: guard: valid > 0 in if valid > 0:": "no elements change nothing",
+        "group_fold_of.fold: guard: extent > 0 in if subtracts_origin and extent > 0:": "rows of no elements go as columns",
     },
     "reduce/rows": {
         "fold_rows.fold_rows: guard: begin < end in if subtracts_origin and begin < end:":

@@ -342,9 +342,13 @@ reduce("sum of halves that lie apart", "sum", (6, 40, 6), (0, 2), "f16")
 for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
+    reduce(f"{op} back to staged rows", f"{op}_backward", (259, 33), 1)
 for op in ("var", "prod"):
+    reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
+reduce("zeros of products back to staged rows", "prod_backward", (200, 7), 1, zeros=0.1)
+reduce("the first of equals back to staged rows", "max_backward", (259, 7), 1, ties="first")
 reduce("zeros of products back to short rows", "prod_backward", (70, 24), 1, zeros=0.01)
 reduce("zeros of products back to columns", "prod_backward", (300, 20), 0, zeros=0.003)
 reduce("zeros of products back to rows in splits", "prod_backward", (1, 9101), 1, zeros=0.0001, batches=1)

@@ -12,6 +12,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`combine_partials` | folds the partials of rows or columns that are split | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
+| :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
 | :func:`find_special_results` | tells whether a guarded gradient needs its fold | any |
 
@@ -49,11 +50,13 @@ from .broadcast import broadcast_columns, broadcast_rows, find_special_results, 
 from .columns import fold_columns
 from .results import combine_partials
 from .rows import fold_rows
-from .short import fold_short_rows, fold_staged_rows
+from .short import fold_short_rows
+from .staged import broadcast_staged_rows, fold_staged_rows
 
 __all__ = [
     "broadcast_columns",
     "broadcast_rows",
+    "broadcast_staged_rows",
     "combine_partials",
     "find_special_results",
     "fold_and_broadcast_rows",

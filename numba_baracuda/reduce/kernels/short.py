@@ -5,15 +5,13 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
-from ...algebra import monoid_of
-from ...device.vector import LOAD_ONCE, STORE
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import state_accessors, state_kind
-from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
+from ...kernels.elements import strided_offset_of
 from ...kernels.transpose import first_state_index
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import STAGED_STEPS, THREADS, steps_of
+from ..tiling import THREADS
 from .loads import lane_of_group, vector_loads
 from .results import result_stores
 
@@ -80,73 +78,3 @@ def fold_short_rows(
                     store_result(y, offset, get(states, h * width, 1), corrected_count)
 
     return fold_short_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
-
-
-@jit.kernel
-def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, guarded: bool, kept: int) -> Any:
-    """:func:`fold_rows` for short rows that are contiguous as a whole: row r begins at ``x[r · extent]``, which need not be aligned.
-
-    A block copies ``THREADS // lanes`` rows to shared memory, in aligned vectors that need not begin or end with a row. Then ``lanes`` lanes fold
-    each row from shared memory. Dynamic shared memory: the bytes of these rows, rounded up to 16. Order and bytes as ``fold_rows``.
-
-    Constants and parameters as :mod:`.` lists them; ``partials`` is not used.
-    """
-    element, wide, origin_from = jit.SCALARS[value], accumulator_type(value), origin_of(value)
-    accumulator, subtracts_origin = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin
-    add, reduce_lanes, empty = accumulator.add_batch(STAGED_STEPS, 1, 1, lanes), accumulator.reduce_lanes(lanes), accumulator.empty
-    rows_a_block, stride, steps = THREADS // lanes, THREADS * vector, steps_of(value, vector)
-    load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
-    (store_result, _), row_offset = result_stores(monoid, value, result), strided_offset_of(kept)
-
-    def fold_staged_rows(
-        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
-        rows: int64, extent: int64, corrected_count: Scalar[state_kind(monoid, value)],
-        kept_shape: Extents[kept], y_kept_strides: Extents[kept],
-    ) -> None:  # fmt: skip
-        staged = cuda.shared.array(0, element)
-        loaded = cuda.local.array(in_flight, element)
-        batch = cuda.local.array(STAGED_STEPS, element)
-        if guarded and guard[0] == 0:
-            return
-        first_row, thread = int64(cuda.blockIdx.x) * rows_a_block, int32(cuda.threadIdx.x)
-        base, size = first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent)
-        vector_end = int32(size & -vector)
-        copied = int32(thread * vector)
-        while copied + (steps - 1) * stride < vector_end:
-            for s in range(steps):
-                load(x, base + (copied + s * stride), loaded, s * vector)
-            for s in range(steps):
-                store(staged, copied + s * stride, loaded, s * vector)
-            copied = int32(copied + steps * stride)
-        while copied < vector_end:
-            load(x, base + copied, loaded, 0)
-            store(staged, copied, loaded, 0)
-            copied = int32(copied + stride)
-        if vector_end + thread < size:
-            staged[vector_end + thread] = x[base + vector_end + thread]
-        cuda.syncthreads()
-        group, lane = lane_of_group(lanes)
-        row, begin = first_row + group, int32(group * extent)
-        acc, count, origin = empty(), int32(0), wide(0)
-        if row < rows:
-            index, end = int32(begin + lane), int32(begin + extent)
-            while index + (STAGED_STEPS - 1) * lanes < end:
-                for s in range(STAGED_STEPS):
-                    batch[s] = staged[index + s * lanes]
-                acc = add(acc, batch, 0, int64(index - begin), STAGED_STEPS, count)
-                count, index = int32(count + STAGED_STEPS), int32(index + STAGED_STEPS * lanes)
-            valid = int32(0)
-            for s in range(STAGED_STEPS):
-                inside = index + s * lanes < end
-                batch[s] = staged[index + s * lanes if inside else begin]
-                valid = int32(valid + int32(inside))
-            if valid > 0:
-                acc = add(acc, batch, 0, int64(index - begin), valid, count)
-                count = int32(count + valid)
-            if subtracts_origin and extent > 0:
-                origin = origin_from(staged[begin])
-        state = reduce_lanes(acc, count, origin)
-        if lane == 0 and row < rows:
-            store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
-
-    return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)

@@ -1,0 +1,205 @@
+"""Short rows that are contiguous as a whole: a block copies some to shared memory, in aligned vectors that need not begin or end with a row."""
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...algebra import monoid_of
+from ...algebra.gradients import GRADIENTS
+from ...device.vector import LOAD, LOAD_ONCE, STORE, STORE_STREAM
+from ...kernels.accumulators import thread_accumulator_of
+from ...kernels.batch import state_kind, typed_monoid
+from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, origin_of, strided_offset_of
+from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
+from ..tiling import STAGED_STEPS, THREADS, steps_of
+from .loads import lane_of_group
+from .results import result_stores
+from .vjp import ROW_TERMS, vjp_of
+
+
+@functools.cache
+def copy_of(value: str, vector: int) -> Any:
+    """``copy(x, base, size, staged)``: the block copies ``x[base : base + size]`` to ``staged``, in vectors up to the last whole one.
+
+    ``x + base`` is aligned to a vector. A barrier must follow before another thread's elements are used.
+    """
+    element, stride, steps = jit.SCALARS[value], THREADS * vector, steps_of(value, vector)
+    load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
+
+    @jit.device
+    def copy(x: Any, base: Any, size: Any, staged: Any) -> None:
+        loaded = cuda.local.array(in_flight, element)
+        thread, vector_end = int32(cuda.threadIdx.x), int32(size & -vector)
+        copied = int32(thread * vector)
+        while copied + (steps - 1) * stride < vector_end:
+            for s in range(steps):
+                load(x, base + (copied + s * stride), loaded, s * vector)
+            for s in range(steps):
+                store(staged, copied + s * stride, loaded, s * vector)
+            copied = int32(copied + steps * stride)
+        while copied < vector_end:
+            load(x, base + copied, loaded, 0)
+            store(staged, copied, loaded, 0)
+            copied = int32(copied + stride)
+        if vector_end + thread < size:
+            staged[vector_end + thread] = x[base + vector_end + thread]
+
+    return copy
+
+
+@functools.cache
+def group_fold_of(monoid: str, value: str, lanes: int) -> Any:
+    """``fold(staged, begin, extent, exists, lane)``: the state of the row ``staged[begin : begin + extent]``, in the first of its ``lanes`` lanes.
+
+    Groups whose row does not ``exist`` call it, too: the reduction over lanes needs all of them.
+    """
+    element, wide, origin_from = jit.SCALARS[value], accumulator_type(value), origin_of(value)
+    accumulator, subtracts_origin = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin
+    add, reduce_lanes, empty = accumulator.add_batch(STAGED_STEPS, 1, 1, lanes), accumulator.reduce_lanes(lanes), accumulator.empty
+
+    @jit.device
+    def fold(staged: Any, begin: Any, extent: Any, exists: Any, lane: Any) -> Any:
+        batch = cuda.local.array(STAGED_STEPS, element)
+        acc, count, origin = empty(), int32(0), wide(0)
+        if exists:
+            index, end = int32(begin + lane), int32(begin + extent)
+            while index + (STAGED_STEPS - 1) * lanes < end:
+                for s in range(STAGED_STEPS):
+                    batch[s] = staged[index + s * lanes]
+                acc = add(acc, batch, 0, int64(index - begin), STAGED_STEPS, count)
+                count, index = int32(count + STAGED_STEPS), int32(index + STAGED_STEPS * lanes)
+            valid = int32(0)
+            for s in range(STAGED_STEPS):
+                inside = index + s * lanes < end
+                batch[s] = staged[index + s * lanes if inside else begin]
+                valid = int32(valid + int32(inside))
+            if valid > 0:
+                acc = add(acc, batch, 0, int64(index - begin), valid, count)
+                count = int32(count + valid)
+            if subtracts_origin and extent > 0:
+                origin = origin_from(staged[begin])
+        return reduce_lanes(acc, count, origin)
+
+    return fold
+
+
+@jit.kernel
+def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, guarded: bool, kept: int) -> Any:
+    """:func:`fold_rows` for short rows that are contiguous as a whole: row r begins at ``x[r · extent]``, which need not be aligned.
+
+    A block copies ``THREADS // lanes`` rows to shared memory, in aligned vectors that need not begin or end with a row. Then ``lanes`` lanes fold
+    each row from shared memory. Dynamic shared memory: the bytes of these rows, rounded up to 16. Order and bytes as ``fold_rows``.
+
+    Constants and parameters as :mod:`.` lists them; ``partials`` is not used.
+    """
+    element, rows_a_block, copy = jit.SCALARS[value], THREADS // lanes, copy_of(value, vector)
+    fold, (store_result, _), row_offset = group_fold_of(monoid, value, lanes), result_stores(monoid, value, result), strided_offset_of(kept)
+
+    def fold_staged_rows(
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
+        rows: int64, extent: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], y_kept_strides: Extents[kept],
+    ) -> None:  # fmt: skip
+        staged = cuda.shared.array(0, element)
+        if guarded and guard[0] == 0:
+            return
+        first_row = int64(cuda.blockIdx.x) * rows_a_block
+        copy(x, first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent), staged)
+        cuda.syncthreads()
+        group, lane = lane_of_group(lanes)
+        row = first_row + group
+        state = fold(staged, int32(group * extent), extent, row < rows, lane)
+        if lane == 0 and row < rows:
+            store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
+
+    return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
+
+
+@jit.kernel
+def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, kept: int) -> Any:
+    """:func:`broadcast_rows` for short rows of dx and x that are contiguous as a whole, with the fold that the gradient needs, if any.
+
+    A block copies ``THREADS // lanes`` rows of x to shared memory, if the gradient or its fold uses x. ``lanes`` lanes fold each row there, only
+    where a result of the block is no normal number if the gradient is guarded; the terms of each row go to shared memory, too. Then the threads
+    store dx in aligned vectors, which need not begin or end with a row. Dynamic shared memory: the bytes of these rows, rounded up to 16. Bytes:
+    rows · extent · value written, and as many read where x is used.
+
+    Constants and parameters as :mod:`.` lists them, and: ``monoid``: of the fold, "" where the gradient has none.
+    """
+    element, wide, row_vjp, grad = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient]
+    rows_a_block, copy, guarded, folds = THREADS // lanes, copy_of(value, vector), grad.guarded, monoid != ""
+    load, store, stride = LOAD[vector], STORE_STREAM[vector], THREADS * vector
+    load_row_terms, element_vjp, terms_size, uses_x = row_vjp.load_row_terms, row_vjp.element_vjp, ROW_TERMS * rows_a_block, row_vjp.has_x or folds
+    widen, is_normal, row_offset = conversions_of(value)[0], is_normal_of(value), strided_offset_of(kept)
+    fold_kind = jit.SCALARS[state_kind(monoid, value)] if folds else wide
+    group_fold: Any = group_fold_of(monoid, value, lanes) if folds else None
+    finish: Any = jit.device(typed_monoid(monoid, value).finish) if folds else None
+    results = monoid_of(monoid).results if folds else 0
+
+    @jit.device
+    def fold(staged: Any, begin: Any, extent: Any, exists: Any, lane: Any, corrected_count: Any) -> Any:
+        """(p, q) of a row."""
+        if folds:
+            finished = finish(group_fold(staged, begin, extent, exists, lane), corrected_count, fold_kind(1))
+            return (finished, wide(0)) if results == 1 else finished
+        return wide(0), wide(0)
+
+    @jit.device
+    def element_of_dx(x: Any, position: Any, row: Any, terms: Any, inverse_extent: Any) -> Any:
+        """An element of dx: of the element x at a position of a row of the block."""
+        offset = row * ROW_TERMS
+        row_terms = terms[offset], terms[offset + 1], terms[offset + 2], terms[offset + 3], terms[offset + 4]
+        return element_vjp(x, int64(position), inverse_extent, row_terms)
+
+    def broadcast_staged_rows(
+        x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
+        rows: int64, extent: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
+        kept_shape: Extents[kept], dy_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
+    ) -> None:  # fmt: skip
+        staged = cuda.shared.array(0, element)
+        terms = cuda.shared.array(terms_size, wide)
+        batch = cuda.local.array(vector, element)
+        thread, first_row = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x) * rows_a_block
+        base, size = first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent)
+        if uses_x:
+            copy(x, base, size, staged)
+        group, lane = lane_of_group(lanes)
+        row, begin = first_row + group, int32(group * extent)
+        safe_row = min(row, int64(rows - 1))
+        y_offset, p_q = row_offset(safe_row, kept_shape, y_kept_strides), (wide(0), wide(-1))
+        if guarded:
+            special = not is_normal(widen(y[y_offset]))
+            if cuda.syncthreads_or(int32(special)):
+                row_p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
+                p_q = row_p_q if special else p_q
+        else:
+            if uses_x:
+                cuda.syncthreads()
+            p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
+        if lane == 0 and row < rows:
+            load_row_terms(terms, group * ROW_TERMS, staged, dy, y, begin, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
+        cuda.syncthreads()
+        vector_end = int32(size & -vector)
+        index = int32(thread * vector)
+        while index < vector_end:
+            if uses_x:
+                load(staged, index, batch, 0)
+            own = int32(uint32(index) // uint32(extent))
+            position = int32(index - own * int32(extent))
+            for v in range(vector):
+                batch[v] = element_of_dx(batch[v] if uses_x else element(0), position, own, terms, inverse_extent)
+                position = int32(position + 1)
+                if position == extent:
+                    own, position = int32(own + 1), int32(0)
+            store(dx, base + index, batch, 0)
+            index = int32(index + stride)
+        index = int32(vector_end + thread)
+        if index < size:
+            own = int32(uint32(index) // uint32(extent))
+            single = staged[index] if uses_x else element(0)
+            dx[base + index] = element_of_dx(single, int32(index - own * int32(extent)), own, terms, inverse_extent)
+
+    return broadcast_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
