@@ -26,7 +26,7 @@ def _pooled(a: Any, b: Any) -> Any:
 MONOIDS = {
     "sum": nb.Monoid("total", (0,), lambda a, b: a + b, commutes=True),
     "max": nb.Monoid("greatest", (float("-inf"),), lambda a, b: max(a, b), commutes=True),
-    "var": nb.Monoid("variance", (0, 0, 0), _pooled, lambda x: (1, x, 0), lambda state: state[2] / (state[0] - 1), commutes=True),
+    "var": nb.Monoid("variance", (0, 0, 0), _pooled, lambda x: (1, x, 0), lambda state: state[2] / max(state[0] - 1, 1), commutes=True),
 }
 
 
