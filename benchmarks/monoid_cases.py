@@ -22,11 +22,15 @@ def _pooled(a: Any, b: Any) -> Any:
     return count, a[1] + apart * share, a[2] + b[2] + apart * apart * a[0] * share
 
 
+def _unbiased(state: Any) -> Any:
+    return state[2] / (state[0] - 1) if state[0] > 1 else state[2]
+
+
 #: the functions of built-in ops, by the end of their names
 MONOIDS = {
     "sum": nb.Monoid("total", (0,), lambda a, b: a + b, commutes=True),
     "max": nb.Monoid("greatest", (float("-inf"),), lambda a, b: max(a, b), commutes=True),
-    "var": nb.Monoid("variance", (0, 0, 0), _pooled, lambda x: (1, x, 0), lambda state: state[2] / max(state[0] - 1, 1), commutes=True),
+    "var": nb.Monoid("variance", (0, 0, 0), _pooled, lambda x: (1, x, 0), _unbiased, commutes=True),
 }
 
 
