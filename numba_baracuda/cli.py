@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
     warmup = commands.add_parser("warmup", help="compile every kernel into the cache")
     warmup.add_argument("--arch", help="architecture such as sm_90; by default that of the GPU in this machine")
-    warmup.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: %(default)s)")
+    warmup.add_argument("--workers", type=int, help="worker processes (default: one for each core)")
     warmup.add_argument("--op", default="*", metavar="PATTERN", help="only ops whose name matches, e.g. 'unsorted_*' (default: all)")
     warmup.set_defaults(run=_warmup)
 
@@ -207,7 +207,7 @@ def _warmup(console: Console, arguments: argparse.Namespace) -> int:
     from rich.progress import Progress
 
     from .core.registry import kernel_specs
-    from .runtime.cache import warm
+    from .runtime.warm import warm
 
     specs = kernel_specs(arguments.op, arch)
     if not specs:

@@ -6,6 +6,7 @@ cubins. The first :func:`sorter` imports the library.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -114,6 +115,20 @@ def sorter(key: str, value: str, device: int) -> Sorter:
 def sorter_of(step: Sort, device: int) -> Sorter:
     """The sort that a step of a recipe wants."""
     return sorter(f"u{8 * step.key_size}", f"u{8 * step.value_size}", device)
+
+
+def begin(step: Sort, device: int) -> threading.Thread:
+    """Begins to make the sort that a step wants, beside this thread. What goes wrong, :func:`sorter_of` says."""
+
+    def make() -> None:
+        with contextlib.suppress(Exception):
+            sorter_of(step, device)
+
+    with contextlib.suppress(Unsupported):
+        _library()  # imports in one thread at a time
+    thread = threading.Thread(target=make, name="numba_baracuda sort", daemon=True)
+    thread.start()
+    return thread
 
 
 def _make(key_bytes: int, value_bytes: int, device: int) -> Sorter:
