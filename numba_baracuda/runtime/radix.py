@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import json
+import sys
 import threading
 import warnings
 from typing import Any
@@ -174,8 +175,11 @@ def _name(key_bytes: int, value_bytes: int, capability: tuple[int, int]) -> str:
 
 
 def _library() -> Any:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    caught: Any = []
+    with contextlib.ExitStack() as stack:
+        if "cuda.compute" not in sys.modules:  # warnings are caught for all threads, so only once
+            caught = stack.enter_context(warnings.catch_warnings(record=True))
+            warnings.simplefilter("always")
         try:
             found = importlib.import_module("cuda.compute")
         except (ImportError, RuntimeError) as error:
