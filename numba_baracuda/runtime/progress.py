@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import threading
@@ -38,6 +39,9 @@ class _Line:
             from rich.text import Text
 
             screen = Console(stderr=True)
+            if screen.is_jupyter and importlib.util.find_spec("ipywidgets") is None:
+                screen.print(self._text, markup=False)  # nothing there takes a line away
+                return
             self._shown = Live(Text(self._text), console=screen, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
             self._shown.start(refresh=True)
 

@@ -6,6 +6,7 @@ import io
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -101,6 +102,20 @@ def test_a_notebook_is_told(timers: Timers, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     with progress.telling(2, "sm_90"):
         assert len(timers.pending) == 1
+
+
+def test_a_notebook_without_widgets_is_told_without_a_warning(timers: Timers, monkeypatch: pytest.MonkeyPatch) -> None:
+    import rich.console
+
+    printed: list[str] = []
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    monkeypatch.setattr(rich.console.Console, "print", lambda screen, text, **options: printed.append(text))
+    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    with warnings.catch_warnings(), progress.telling(2, "sm_90"):
+        warnings.simplefilter("error")
+        timers.pending[0]()
+    assert printed == ["numba_baracuda: compiling 2 kernels for sm_90 …"]
 
 
 def test_one_line_at_a_time(timers: Timers, turn: Callable[[], Terminal]) -> None:
