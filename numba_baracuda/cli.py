@@ -270,7 +270,7 @@ def _ops(console: Console, arguments: argparse.Namespace) -> int:
     elif arguments.kernels:
         from .plans.inventory import by_kernel
 
-        table = Table("op", "ids or places", "kernels", "of them")
+        table = Table("op", "ids or indices", "kernels", "of them")
         for (name, _, index), specs in _inventory(console, "*", arguments.kernels, "sm_90", None).items():
             table.add_row(name, index, str(len(specs)), by_kernel(specs))
         console.print(table)

@@ -56,7 +56,7 @@ def kernels(op: Op, element: str, index: str, target: Target) -> list[KernelSpec
 def classes(pattern: str, element: str = "*") -> list[Class]:
     """The ops with a grid whose names match a pattern of the shell, in each element that matches another.
 
-    Each is there once for every type of its ids or places, if it always has some.
+    Each is there once for every type of its ids or indices, if it always has some.
     """
     ops = [op for name, op in OPS.items() if op.grid and fnmatch.fnmatchcase(name, pattern)]
     elements = {op.name: [each for each in op.elements if fnmatch.fnmatchcase(each, element)] for op in ops}
