@@ -40,12 +40,17 @@ def _parser() -> argparse.ArgumentParser:
 
     warmup = commands.add_parser("warmup", help="compile every kernel into the cache")
     warmup.add_argument("--arch", help="architecture such as sm_90; by default that of the GPU in this machine")
-    warmup.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="worker processes (default: %(default)s)")
+    warmup.add_argument("--workers", type=int, help="worker processes (default: one for each core)")
     warmup.add_argument("--op", default="*", metavar="PATTERN", help="only ops whose name matches, e.g. 'unsorted_*' (default: all)")
+    warmup.add_argument(
+        "--every-shape", action="store_true", help="every kernel that contiguous operands of any extents can need, not the usual ones"
+    )
+    warmup.add_argument("--element", default="*", metavar="PATTERN", help="with --every-shape: only elements that match, e.g. f32 (default: all)")
     warmup.set_defaults(run=_warmup)
 
     ops = commands.add_parser("ops", help="list the ops")
     ops.add_argument("--markdown", action="store_true", help="as the table of README.md")
+    ops.add_argument("--kernels", metavar="ELEMENT", help="how many kernels contiguous operands of an element and of any extents can need, on sm_90")
     ops.add_argument("--into", type=Path, metavar="FILE", help="with --markdown: replace the table between the two markers in FILE")
     ops.set_defaults(run=_ops)
     return parser
@@ -207,9 +212,12 @@ def _warmup(console: Console, arguments: argparse.Namespace) -> int:
     from rich.progress import Progress
 
     from .core.registry import kernel_specs
-    from .runtime.cache import warm
+    from .runtime.warm import warm
 
     specs = kernel_specs(arguments.op, arch)
+    if arguments.every_shape:
+        found = _inventory(console, arguments.op, arguments.element, arch, arguments.workers)
+        specs = list(dict.fromkeys([*(specs if arguments.element == "*" else ()), *(spec for each in found.values() for spec in each)]))
     if not specs:
         console.print(f"warmup: no op matches {arguments.op!r}", markup=False)
         return 2
@@ -222,6 +230,19 @@ def _warmup(console: Console, arguments: argparse.Namespace) -> int:
             return 1
     console.print(f"{len(specs)} kernels for {arch}, {compiled} of them compiled now; cache: {_guarded(_cache)}", markup=False, soft_wrap=True)
     return 0
+
+
+def _inventory(console: Console, op: str, element: str, arch: str, workers: int | None) -> dict[tuple[str, str, str], list[Any]]:
+    """What plans may ask for, by op, element and index type."""
+    from rich.progress import Progress
+
+    from .plans import inventory
+    from .runtime.helpers import cores
+
+    wanted = inventory.classes(op, element)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("Listing kernels", total=len(wanted))
+        return inventory.list_all(wanted, arch, workers or cores(), lambda _: progress.advance(task))
 
 
 def _own_arch() -> str | None:
@@ -246,6 +267,13 @@ def _ops(console: Console, arguments: argparse.Namespace) -> int:
         arguments.into.write_text(f"{before}{begin}\n{markdown_table(OPS)}\n{end}{after}", encoding="utf-8")
     elif arguments.markdown:
         print(markdown_table(OPS))
+    elif arguments.kernels:
+        from .plans.inventory import by_kernel
+
+        table = Table("op", "ids or indices", "kernels", "of them")
+        for (name, _, index), specs in _inventory(console, "*", arguments.kernels, "sm_90", None).items():
+            table.add_row(name, index, str(len(specs)), by_kernel(specs))
+        console.print(table)
     else:
         table = Table("op", "computes", "elements", "ids or indices", "kernels", "backward")
         for cells in _rows(OPS):

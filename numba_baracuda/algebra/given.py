@@ -21,6 +21,7 @@ import numpy as np
 from ..core.dtypes import BY_NAME, element
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.options import choice, flag, refusal
+from ..core.spec import FOREIGN
 from .algebra import register
 from .monoid import Given, KernelMonoid, Monoid
 
@@ -69,7 +70,7 @@ def adopted(where: str, given: Any, value: str) -> KernelMonoid:
             raise InvalidProblem(f"{at}: {name} is None, wants a function, as a state is {given.width} scalars")
     counts, commutes = _arity(functions["finish"]) == 2, flag(at, "commutes", given.commutes)
     made_of = [kind, repr(given.identity), commutes, *[fingerprint(at, name, each) for name, each in functions.items()]]
-    name = f"user:{given.name}:{hashlib.sha256(repr(made_of).encode()).hexdigest()[:32]}"
+    name = f"{FOREIGN}{given.name}:{hashlib.sha256(repr(made_of).encode()).hexdigest()[:32]}"
     lift = Given(f"{_ADAPTERS}:lift", functions["lift"], given.width)
     finish = Given(f"{_ADAPTERS}:{'finish_counted' if counts else 'finish'}", functions["finish"], given.width)
     monoid = KernelMonoid(name, given.identity, given.combine, lift, finish, kind=kind, commutes=commutes, counts=counts, divides=True, foreign=True)

@@ -222,6 +222,19 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class GridAxis:
+    """The extents of one axis of a problem at which plans may choose other kernels.
+
+    ``coarse`` ones are combined with all others. ``dense`` ones, far more, are looked at while the other axes stand at their ``anchors``; of those
+    for which plans choose alike one is combined with all others, too.
+    """
+
+    coarse: tuple[int, ...]
+    dense: tuple[int, ...] = ()
+    anchors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Op:
     """A row of a family's table."""
 
@@ -237,6 +250,9 @@ class Op:
     backward: str | None = None
     traits: dict[str, Any] = field(default_factory=dict, hash=False)  #: what the family's code reads of the row
     samples: Callable[[Op], Iterable[tuple[Any, dict[str, Layout]]]] = lambda op: ()  #: problems that together use every kernel of the op
+    #: ``poses(op, element, index, *extents)`` is the descriptor with usual options for extents along ``grid``, where the family has one
+    poses: Callable[..., Any] | None = None
+    grid: tuple[GridAxis, ...] = ()
     checked_first: tuple[str, ...] = ()  #: operands whose shapes are checked before those of the others
 
     def looked_at(self) -> list[Operand]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .dtypes import BY_NAME
 from .errors import InvalidProblem
-from .sizes import WHOLE, Ratio
+from .sizes import WHOLE, Ratio, plain
 
+#: how the name of a user's monoid begins, whose functions no other process knows
+FOREIGN = "user:"
+_ROOT = __name__.partition(".")[0]
 #: elements that a kernel sees as integers of their size
 _SEEN_AS = {"bf16": "u16", "bool": "u8"}
 
@@ -37,6 +40,22 @@ class KernelSpec:
         """Readable identity, e.g. ``fold_tiles[monoid=sum,value=f32]``."""
         inner = ",".join(f"{key}={value}" for key, value in self.constants)
         return f"{self.kernel}[{inner}]"
+
+    @property
+    def portable(self) -> bool:
+        """Whether any process can build the kernel: it is one of the package, and of no monoid of a user."""
+        foreign = any(isinstance(value, str) and value.startswith(FOREIGN) for _, value in self.constants)
+        return self.factory.partition(".")[0] == _ROOT and not foreign
+
+    @property
+    def effort(self) -> int:
+        """Greater for a kernel that takes longer to compile, as a rule: one with more constants has more code."""
+        return len(self.constants)
+
+    def plain(self) -> KernelSpec:
+        """The same where constants may be sizes of a trace: they are pinned."""
+        constants = tuple((name, plain(each)) for name, each in self.constants)
+        return replace(self, constants=constants, max_threads=plain(self.max_threads), min_blocks=plain(self.min_blocks))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ..core.op import NULL, Clear, Gemm, Launch, Op, Recipe, Slot, Sort, Target
 from ..core.sizes import plain
 from ..core.spec import KernelSpec, Parameter, arrange
 from ..runtime import driver, launch
+from . import first
 from .binding import check_workspace
 from .memos import memo
 
@@ -90,7 +91,10 @@ class Frame:
     def take(self, recipe: Recipe) -> tuple[tuple[Any, ...], ...]:
         """Takes over the steps of a recipe; returns the sizes of each."""
         slots = {slot.name: slot for slot in recipe.slots}
-        apart = [self._apart(step, slots) for step in recipe.steps if not self._idle(step)]
+        steps = [step for step in recipe.steps if not self._idle(step)]
+        if not self.target.emulated:
+            first.prepare(steps, self.target, self.device)
+        apart = [self._apart(step, slots) for step in steps]
         self.steps = [step for step, _ in apart]
         if not self.target.emulated:
             self.acts = [self._act(step, sizes) for step, sizes in apart]
@@ -109,7 +113,7 @@ class Frame:
         """A step and its sizes: the numbers that recipes compute from extents and strides."""
         if isinstance(step, Launch):
             blocks, threads, shared = step.config
-            spec = _plain_spec(step.spec)
+            spec = step.spec.plain()
             parameters = self._parameters(spec)
             _, scalars = arrange(spec.kernel, parameters, step.arguments, self.elements)
             made = Kernel(spec, plain(threads), parameters, {each.name: step.arguments[each.name] for each in parameters if each.pointer})
@@ -189,12 +193,6 @@ class Frame:
             else:
                 steps.append(replace(step, count=own[0], bits=own[1], first_bit=own[2]) if isinstance(step, Sort) else step)
         return Recipe(tuple(steps), tuple(Slot(name, element, count) for (name, element), count in zip(self.slots, counts, strict=True)))
-
-
-def _plain_spec(spec: KernelSpec) -> KernelSpec:
-    """The spec with plain numbers as constants; sizes of a trace are pinned."""
-    constants = tuple((name, plain(each)) for name, each in spec.constants)
-    return replace(spec, constants=constants, max_threads=plain(spec.max_threads), min_blocks=plain(spec.min_blocks))
 
 
 def _picker(indices: list[int]) -> Callable[[list[int]], tuple[int, ...]]:

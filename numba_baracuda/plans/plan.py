@@ -251,8 +251,8 @@ def _most_workspace(op: Op, descriptor: Any, variant: Variant, target: Target) -
     return max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
 
 
-def choose(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
-    """The plan that :func:`select` makes, and keeps in its memo, for new arguments."""
+def choose(descriptor: Any, preference: PlanPreference, device: int, target: Target | None = None) -> Plan:
+    """The plan that :func:`select` makes, and keeps in its memo, for new arguments; for a ``target`` without a device, if one is given."""
     selected_by = descriptor, preference, device
     if not isinstance(descriptor, Described):
         raise refusal("select", "descriptor", descriptor, "a descriptor, such as SegmentDescriptor")
@@ -264,7 +264,7 @@ def choose(descriptor: Any, preference: PlanPreference, device: int) -> Plan:
     descriptor.check(op)
     op = descriptor.specialise(op)
     check_extents(op, descriptor)
-    target = target_of(device)
+    target = target or target_of(device)
     if preference.prefer_backend not in (None, BackendKind.BESPOKE):
         raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")
     reasons, admits, least = [], "", None

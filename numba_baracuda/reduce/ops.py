@@ -8,7 +8,7 @@ from typing import Any
 
 from ..algebra.gradients import NONFINITE_GRADIENTS
 from ..core.dtypes import FLOATS, NUMBERS
-from ..core.op import Layout, Op, Operand, Variant, contiguous, transposed
+from ..core.op import GridAxis, Layout, Op, Operand, Variant, contiguous, transposed
 from ..core.registry import OPS
 from ..core.vocabulary import OpCategory, ReduceKind
 from . import recipes
@@ -127,6 +127,20 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         yield problem((1 << 14, 1 << 14), 0, ties=ties)
 
 
+_COARSE = tuple(max((part << k) - less, 1) for k in range(0, 27, 3) for part in (1, 3) for less in (0, 1, 2))
+#: extents before, along and behind the reduced axis
+_GRID = (
+    GridAxis((1, 2, 3, 5, 8, 64, 700, 1 << 13, 1 << 17, 1 << 24), anchors=(1, 700, 1 << 20)),
+    GridAxis(_COARSE, tuple(range(1, 4097)), anchors=(1, 100, 1 << 16)),
+    GridAxis((1, 2, 3, 4, 5, 8, 64, 1 << 13, 1 << 24), tuple(range(1, 1025)), anchors=(1,)),
+)
+
+
+def _pose(op: Op, element: str, index: str, outer: int, extent: int, inner: int) -> Any:
+    made: Any = ReduceBackwardDescriptor if op.traits["backward"] else ReduceDescriptor
+    return made(op.kind, (outer, extent, inner), 1, element=element, result=index)
+
+
 def _add(row: Row) -> dict[str, Callable[..., Any]]:
     """The functions of a reduction and of its gradient, by name; their ops go to the registry."""
     name, kind = op_name(row.kind), ReduceKind.parse(row.kind)
@@ -137,7 +151,7 @@ def _add(row: Row) -> dict[str, Callable[..., Any]]:
         return OPS.add(
             Op(
                 name, kind, OpCategory.REDUCTION, "reduce", formula, operands, (variant,), elements, results, backward=back, traits=traits | more,
-                samples=_samples, checked_first=("dx",),
+                samples=_samples, poses=_pose, grid=_GRID, checked_first=("dx",),
             )
         )  # fmt: skip
 

@@ -13,19 +13,18 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Iterable
 from pathlib import Path
 
+from ..core.lazy import uncollected
 from ..core.spec import Cubin, KernelSpec
-from . import entries
+from . import entries, helpers
 
 _SUFFIXES = (".cubin", ".blob")
 _COMPILERS = (
@@ -193,8 +192,7 @@ def _write(entry: str, content: bytes) -> None:
     global _swept
     temporary = None
     try:
-        directory().parent.mkdir(parents=True, exist_ok=True)
-        directory().mkdir(mode=0o700, exist_ok=True)
+        _make_directory()
         if not _trusted():
             return
         if not _swept:
@@ -241,48 +239,33 @@ def cubin(spec: KernelSpec, arch: str) -> Cubin:
         return found
     with _locks.setdefault(name, threading.Lock()):
         found = _find(name)
+        if found is None and helpers.wait(name):
+            found = _find(name)
         if found is None:
-            from . import jit
+            with uncollected():
+                from . import jit
 
-            found = jit.compile_cubin(spec, arch)
+                found = jit.compile_cubin(spec, arch)
             _memory[name] = found
             _write(f"{name}.cubin", entries.encode(found, name))
     return found
 
 
-def warm(specs: Iterable[KernelSpec], arch: str, workers: int | None = None, on_done: Callable[[KernelSpec], object] | None = None) -> int:
-    """Compile the kernels that are missing, in ``workers`` processes (one for each core by default); the number compiled.
+def missing(specs: Iterable[KernelSpec], arch: str) -> dict[str, KernelSpec]:
+    """Those of the kernels that are neither in this process nor on disk, by the names of their entries."""
+    named = {key(spec, arch): spec for spec in specs}
+    return {name: spec for name, spec in named.items() if _find(name) is None}
 
-    ``on_done`` is called in this thread once for each spec given, those already present first. A kernel that does not compile does not stop the
-    others; its exception is raised when they are done. Workers import the caller's ``__main__``, which needs the usual guard.
-    """
-    done = on_done or (lambda spec: None)
-    waiting: dict[str, list[KernelSpec]] = {}
-    for spec in specs:
-        name = key(spec, arch)
-        if name in waiting:
-            waiting[name].append(spec)
-        elif _find(name) is None:
-            waiting[name] = [spec]
-        else:
-            done(spec)
-    if not waiting:
-        return 0
-    failures: list[BaseException] = []
-    count = min(workers or os.cpu_count() or 1, len(waiting))
-    with ProcessPoolExecutor(max(count, 1), mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(cubin, same[0], arch): name for name, same in waiting.items()}
-        pending = set(running)
-        while pending:
-            finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-            for future in finished:
-                error = future.exception()
-                if error is None:
-                    _memory[running[future]] = future.result()
-                else:
-                    failures.append(error)
-                for spec in waiting[running[future]]:
-                    done(spec)
-    if failures:
-        raise failures[0]
-    return len(waiting)
+
+def shared() -> bool:
+    """Whether what another process writes is found here: entries can be kept on disk."""
+    try:
+        _make_directory()
+    except OSError:
+        return False
+    return _trusted() and os.access(directory(), os.W_OK | os.X_OK)
+
+
+def _make_directory() -> None:
+    directory().parent.mkdir(parents=True, exist_ok=True)
+    directory().mkdir(mode=0o700, exist_ok=True)

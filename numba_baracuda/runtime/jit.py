@@ -195,21 +195,32 @@ _IDLE = {
 }  # fmt: skip
 #: those that only functions with functions inside need
 _FOR_CLOSURES = {"InlineClosureLikes", "MakeFunctionToJitFunction"}
-_pipelines: dict[bool, PassManager] = {}
+_pipelines: dict[Any, PassManager] = {}
 
 
-class _Inference(_compiler.CUDACompiler):  # type: ignore[misc]
-    """Numba's pipeline up to type inference."""
+class _Compilation(_compiler.CUDACompiler):  # type: ignore[misc]
+    """Numba's pipeline without the passes that have nothing to do; numba's own users get the whole."""
 
     def define_pipelines(self) -> list[Any]:
+        if not shortcuts.assumed():
+            return super().define_pipelines()  # type: ignore[no-any-return]
         closures = any(isinstance(constant, CodeType) for constant in self.state.func_id.code.co_consts)
-        if closures not in _pipelines:
+        key = type(self), closures
+        if key not in _pipelines:
             (whole,) = super().define_pipelines()
             idle = _IDLE if closures else _IDLE | _FOR_CLOSURES
-            passes = _pipelines[closures] = PassManager("numba_baracuda_inference")
+            passes = PassManager("numba_baracuda")
             passes.passes.extend(each for each in whole.passes if each[0].__name__ not in idle)
             passes.finalize()
-        return [_pipelines[closures]]
+            _pipelines[key] = passes
+        return [_pipelines[key]]
+
+
+_compiler.CUDACompiler = _Compilation  # which its functions look up
+
+
+class _Inference(_Compilation):
+    """The same up to type inference."""
 
     def define_cuda_lowering_pipeline(self, state: Any) -> Any:
         passes = PassManager("numba_baracuda_inference")

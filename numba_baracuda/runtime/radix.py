@@ -6,10 +6,12 @@ cubins. The first :func:`sorter` imports the library.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import json
+import sys
 import threading
 import warnings
 from typing import Any
@@ -116,6 +118,20 @@ def sorter_of(step: Sort, device: int) -> Sorter:
     return sorter(f"u{8 * step.key_size}", f"u{8 * step.value_size}", device)
 
 
+def begin(step: Sort, device: int) -> threading.Thread:
+    """Begins to make the sort that a step wants, beside this thread. What goes wrong, :func:`sorter_of` says."""
+
+    def make() -> None:
+        with contextlib.suppress(Exception):
+            sorter_of(step, device)
+
+    with contextlib.suppress(Unsupported):
+        _library()  # imports in one thread at a time
+    thread = threading.Thread(target=make, name="numba_baracuda sort", daemon=True)
+    thread.start()
+    return thread
+
+
 def _make(key_bytes: int, value_bytes: int, device: int) -> Sorter:
     capability = driver.compute_capability(device)
     library = _library()
@@ -159,8 +175,11 @@ def _name(key_bytes: int, value_bytes: int, capability: tuple[int, int]) -> str:
 
 
 def _library() -> Any:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    caught: Any = []
+    with contextlib.ExitStack() as stack:
+        if "cuda.compute" not in sys.modules:  # warnings are caught for all threads, so only once
+            caught = stack.enter_context(warnings.catch_warnings(record=True))
+            warnings.simplefilter("always")
         try:
             found = importlib.import_module("cuda.compute")
         except (ImportError, RuntimeError) as error:

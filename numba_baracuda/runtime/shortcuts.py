@@ -67,8 +67,8 @@ class _KeptFlow(Flow):  # type: ignore[misc]
 
 
 def _process(self: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
-    """Leaves out the variables' lifetimes, which numba recomputes after several passes, where the emulator infers types: it does not need them."""
-    if not inferring_only() or emit_dels or self.func_ir.is_generator:
+    """Leaves out the variables' lifetimes, which numba recomputes after several passes: only the pass that emits ``del`` needs them."""
+    if not assumed() or emit_dels or self.func_ir.is_generator:
         _real_process(self, emit_dels, extend_lifetimes)
         return
     self.func_ir.blocks = canonicalize_cfg(self.func_ir.blocks)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..algebra import MAX, MIN, PROD, SUM, ByType, Given, KernelMonoid, monoid_of
+from ..core.spec import FOREIGN
 
 INF = math.inf
 #: positions that no element has: that of ``initial``, and that of no number at all
@@ -219,7 +220,7 @@ def _operator_of_a_user(monoid: KernelMonoid, exclusive: bool) -> ScanOperator:
 @functools.cache
 def operator_of(name: str, exclusive: bool) -> ScanOperator:
     """The operator of ``cumsum``, of ``cummax_indices``, which emits the winners' indices too, of ``cumprod_backward``, or of a user's monoid."""
-    if name.startswith("user:"):
+    if name.startswith(FOREIGN):
         return _operator_of_a_user(monoid_of(name), exclusive)
     kind, _, suffix = name.partition("_")
     if suffix == "indices":

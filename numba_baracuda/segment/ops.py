@@ -9,7 +9,7 @@ from typing import Any
 from ..algebra import monoid_of
 from ..algebra.gradients import NONFINITE_GRADIENTS
 from ..core.dtypes import FLOATS, NUMBERS
-from ..core.op import Layout, Op, Operand, Target, Variant
+from ..core.op import GridAxis, Layout, Op, Operand, Target, Variant
 from ..core.registry import OPS
 from ..core.vocabulary import OpCategory, numbered
 from . import recipes
@@ -175,6 +175,20 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
         yield descriptor, {operand.name: contiguous(operand, descriptor) for operand in op.operands}
 
 
+#: rows, columns and segments
+_GRID = (
+    GridAxis((1, 100, 1 << 16, 250_000, 1 << 20, 8_000_000, 1 << 28), anchors=(100, 1 << 22)),
+    GridAxis((1, 2, 3, 4, 5, 6, 8, 16, 32, 64), tuple(range(1, 4097))),
+    GridAxis((1, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 512, 1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 26), anchors=(8, 1 << 15)),
+)
+
+
+def _pose(op: Op, element: str, index: str, rows: int, columns: int, segments: int) -> SegmentDescriptor:
+    if needs_segments(op):
+        return SegmentDescriptor(op.name, rows, columns, segments, element, index)
+    return SegmentDescriptor(op.name, rows, columns, rows, element, index, bounded=False)
+
+
 def _transposed(operand: Operand, descriptor: SegmentDescriptor) -> Layout:
     if len(operand.axes) == 1:
         return contiguous(operand, descriptor)
@@ -231,7 +245,8 @@ def _add(row: Row, prefix: str) -> dict[str, Callable[..., Any]]:
         return OPS.add(
             Op(
                 name, KINDS.parse(name), OpCategory.SEGMENT_OPS, "segment", formula, operands, variants, elements, ("i32", "i64"),
-                backward=f"{name}_backward" if row.gradient and not backward else None, traits=traits | more | gradient, samples=_samples,
+                backward=f"{name}_backward" if row.gradient and not backward else None, traits=traits | more | gradient,
+                samples=_samples, poses=_pose, grid=_GRID,
             )
         )  # fmt: skip
 

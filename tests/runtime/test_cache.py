@@ -312,6 +312,7 @@ def test_processes_race_for_one_key_and_a_later_one_compiles_nothing(elsewhere: 
 WARM = """
     import dataclasses
     from numba_baracuda.runtime import cache
+    from numba_baracuda.runtime.warm import warm
     from numba_baracuda.core.spec import KernelSpec
 
     if __name__ == "__main__":
@@ -319,11 +320,11 @@ WARM = """
         cache.cubin(specs[0], "sm_90")
         seen = []
         try:
-            print(cache.warm(specs, "sm_90", 2, lambda spec: seen.append(dict(spec.constants)["n"])))
+            print(warm(specs, "sm_90", 2, lambda spec: seen.append(dict(spec.constants)["n"])))
         except ValueError as error:
             print(error)
         print(seen[0], sorted(seen), cache.size()[0])
-        print(cache.warm(specs, "sm_90", 2) if BROKEN < 0 else "")
+        print(warm(specs, "sm_90", 2) if BROKEN < 0 else "")
 """
 
 

@@ -1,0 +1,71 @@
+"""The garbage collector rests while anybody compiles, and is left as it was."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+import pytest
+
+from numba_baracuda.core.lazy import uncollected
+
+
+@pytest.fixture(autouse=True)
+def _collecting() -> None:
+    assert gc.isenabled()
+
+
+def test_the_collector_rests_until_the_last_has_left() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with uncollected():
+            entered.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with uncollected():
+        thread.start()
+        assert entered.wait(60)
+        with uncollected():
+            assert not gc.isenabled()
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+def test_exceptions_wake_it() -> None:
+    with pytest.raises(KeyboardInterrupt), uncollected():
+        raise KeyboardInterrupt
+    assert gc.isenabled()
+
+
+def test_who_has_turned_it_off_finds_it_off() -> None:
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_fork_while_another_thread_compiles_collects() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with uncollected():
+            entered.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert entered.wait(60) and not gc.isenabled()
+    child = os.fork()
+    if not child:
+        os._exit(0 if gc.isenabled() else 1)
+    leave.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0 and gc.isenabled()
