@@ -58,7 +58,7 @@ def gini(sums: NDArray[Any]) -> float:
 
 
 def records(running: NDArray[Any]) -> NDArray[np.intp]:
-    """Where a running maximum of sizes rises, the first place included."""
+    """Where a running maximum of sizes rises, the first position included."""
     return np.flatnonzero(np.diff(running, prepend=-1.0) > 0)
 
 
@@ -97,6 +97,6 @@ def _records(names: list[str], running: NDArray[np.float32]) -> Table:
     table = Table(title="Record sizes in order of name")
     table.add_column("module")
     table.add_column("bytes", justify="right")
-    for place in records(running):
-        table.add_row(names[place], f"{running[place]:,.0f}")
+    for position in records(running):
+        table.add_row(names[position], f"{running[position]:,.0f}")
     return table

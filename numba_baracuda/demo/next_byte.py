@@ -1,7 +1,7 @@
 """Demo of the loss family: a model that reads eight bytes of the standard library's source and tells the next, trained from nothing.
 
 The model is that of Y. Bengio et al., A Neural Probabilistic Language Model, JMLR 2003, with its direct connections alone: a vector for each byte at
-each of the places before, and one linear layer over them all. It is trained after J. Duchi et al., Adaptive Subgradient Methods for Online Learning
+each position before, and one linear layer over them all. It is trained after J. Duchi et al., Adaptive Subgradient Methods for Online Learning
 and Stochastic Optimization, JMLR 2011, and compared with the entropies of C. E. Shannon, Prediction and Entropy of Printed English, 1951.
 """
 
@@ -45,7 +45,7 @@ class Size:
     """Of a training."""
 
     rows: int  #: bytes told in a step
-    features: int  #: numbers for a byte at a place
+    features: int  #: numbers for a byte at a position
     steps: int
 
 
@@ -62,7 +62,7 @@ SIZES = {
 class Model:
     """What is learned, in place; float32 arrays of one kind."""
 
-    table: Any  #: ``[CONTEXT · BYTES, features]``, the vector of byte b at p places before the nearest is row BYTES · p + b
+    table: Any  #: ``[CONTEXT · BYTES, features]``, the vector of byte b at p positions before the nearest is row BYTES · p + b
     weight: Any  #: ``[BYTES, CONTEXT · features]``
 
 
@@ -89,16 +89,16 @@ def draw_model(xp: ModuleType, features: int) -> Model:
     return Model(*(xp.asarray(SPREAD * random.standard_normal(shape, np.float32)) for shape in shapes))
 
 
-def context_ids(xp: ModuleType, text: Any, places: Any) -> Any:
-    """The rows of :attr:`Model.table` that stand for the bytes before each place, nearest first, int32 ``[places, CONTEXT]``."""
+def context_ids(xp: ModuleType, text: Any, positions: Any) -> Any:
+    """The rows of :attr:`Model.table` that stand for the bytes before each position, nearest first, int32 ``[positions, CONTEXT]``."""
     before = xp.arange(CONTEXT, dtype=xp.int32)
-    return text[places[:, None] - 1 - before] + BYTES * before
+    return text[positions[:, None] - 1 - before] + BYTES * before
 
 
 def draw_batch(xp: ModuleType, text: Any, rows: int, random: np.random.Generator) -> tuple[Any, Any]:
-    """The :func:`context_ids` of as many places in the text, and the bytes there, int32 ``[rows]``; any with enough bytes before it may come."""
-    places = xp.asarray(random.integers(CONTEXT, len(text), rows))
-    return context_ids(xp, text, places), text[places].astype(xp.int32)
+    """The :func:`context_ids` of as many positions in the text, and the bytes there, int32 ``[rows]``; any with enough bytes before it may come."""
+    positions = xp.asarray(random.integers(CONTEXT, len(text), rows))
+    return context_ids(xp, text, positions), text[positions].astype(xp.int32)
 
 
 def differentiate(model: Model, ids: Any, target: Any, out: Any = None) -> tuple[Any, Any, Any]:

@@ -201,11 +201,11 @@ def _add_pairs(builder: Any, element: Any, where: Any, values: list[Any]) -> Non
             assemble(builder, whole, VOID, [where, *words], memory=True)
         with older:
             for k, word in enumerate(words):
-                place = builder.add(where, I64(4 * k))
+                pair_address = builder.add(where, I64(4 * k))
                 if element == float16:
-                    assemble(builder, "red.global.add.noftz.f16x2 [$0], $1;", VOID, [place, word], memory=True)
+                    assemble(builder, "red.global.add.noftz.f16x2 [$0], $1;", VOID, [pair_address, word], memory=True)
                     continue
-                compare_and_swap_loop(builder, place, I32, functools.partial(_sum_of_pairs, builder, word))
+                compare_and_swap_loop(builder, pair_address, I32, functools.partial(_sum_of_pairs, builder, word))
 
 
 def _add_singles(builder: Any, where: Any, values: list[Any]) -> None:

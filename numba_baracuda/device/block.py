@@ -135,14 +135,14 @@ def join_warps(states: States, threads: int) -> Any:
     if warps == 1:
         return jit.device(lambda state: of_lane(state, 0))
     (get, _), whole = reach_of(len(states.kinds)), threads % 32 == 0
-    places = 1 << (warps - 1).bit_length()
-    low_bits, fold_warps = places - 1, fold_of(states, places)
+    slots = 1 << (warps - 1).bit_length()
+    low_bits, fold_warps = slots - 1, fold_of(states, slots)
 
     @jit.device
     def read(totals: Any) -> Any:
         if whole:
-            place = int32(cuda.threadIdx.x & low_bits)
-            return fold_warps(get(totals, place) if place < warps else identity())
+            slot = int32(cuda.threadIdx.x & low_bits)
+            return fold_warps(get(totals, slot) if slot < warps else identity())
         total = get(totals, 0)
         for warp in range(1, warps):
             total = combine(total, get(totals, warp))

@@ -34,7 +34,7 @@ def expect_pointer(name: str, pointer: Any) -> None:
 
 
 def element_of(name: str, pointer: Any, index: Any, accepts: Sequence[Any] | None = None) -> Any:
-    """The element type of the place that a call names, which must be one of ``accepts``; anything else is refused."""
+    """The element type of the memory that a call names, which must be one of ``accepts``; anything else is refused."""
     expect_pointer(name, pointer)
     if not isinstance(index, types.Integer):
         refuse(f"{name}: index is {index}, wants an integer")
@@ -71,7 +71,7 @@ def address(context: Any, builder: Any, pointer_type: Any, pointer: Any, index_t
 
 
 def number_of(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """The address of the place that a call's first two arguments name, as an integer."""
+    """The address of the element that a call's first two arguments name, as an integer."""
     return builder.ptrtoint(address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1]), I64)
 
 

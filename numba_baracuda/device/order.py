@@ -90,8 +90,8 @@ def _fetch_add(name: str, order: str, ordered: bool, doc: str) -> Any:
         element, (release, acquire) = signature.return_type, (ordered, order == "acq_rel")
 
         def add(lane: Any, site: str, pointer: Any, index: int, value: int) -> int:
-            place = pointer.expect_global(site)
-            old: int = place.update(lane, index, lambda held: wrap(held + value, element.bitwidth, element.signed), site, release, acquire)
+            memory = pointer.expect_global(site)
+            old: int = memory.update(lane, index, lambda held: wrap(held + value, element.bitwidth, element.signed), site, release, acquire)
             return old
 
         return add
@@ -126,16 +126,16 @@ def _pair(name: str, load: bool, doc: str) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             where = number_of(context, builder, signature, arguments)
             base = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
-            places = [builder.gep(base, [I64(k)]) for k in (0, 1)]
+            pointers = [builder.gep(base, [I64(k)]) for k in (0, 1)]
             kind = context.get_data_type(element)
             if load:
                 text = "{ .reg .b128 pair; ld.relaxed.gpu.global.b128 pair, [$2]; mov.b128 {$0, $1}, pair; }"
                 pair = assemble(builder, text, [I64, I64], [where], memory=True)
-                for k, place in enumerate(places):
-                    builder.store(builder.bitcast(builder.extract_value(pair, k), kind), place)
+                for k, pointer in enumerate(pointers):
+                    builder.store(builder.bitcast(builder.extract_value(pair, k), kind), pointer)
             else:
                 text = "{ .reg .b128 pair; mov.b128 pair, {$1, $2}; st.relaxed.gpu.global.b128 [$0], pair; }"
-                assemble(builder, text, VOID, [where, *(builder.bitcast(builder.load(place), I64) for place in places)], memory=True)
+                assemble(builder, text, VOID, [where, *(builder.bitcast(builder.load(pointer), I64) for pointer in pointers)], memory=True)
             return context.get_dummy_value()
 
         return types.void(pointer, types.unliteral(index), local, types.unliteral(at)), codegen

@@ -6,10 +6,10 @@
 | ``commit_copies`` | cp.async.commit_group | LDGDEPBAR |
 | ``await_copies(n)()`` | cp.async.wait_group n | DEPBAR.LE SB0, n |
 
-A thread's copies since its last ``commit_copies`` are one group, be there none; ``await_copies(n)()`` waits until all but its newest ``n`` groups are
-in place. Groups are each thread's own: others see a copy after its thread has waited for it and then met them, as at ``cuda.syncthreads()``. What
-stood in the place may be read no more once the copy has been started, and what comes, not before it has been waited for. Copies need no registers
-and leave no line in L1, so that a block can have far more bytes on their way than its registers hold. Source: PTX ISA, "Asynchronous copy".
+A thread's copies since its last ``commit_copies`` are one group, which may be empty. ``await_copies(n)()`` waits until all but the newest ``n``
+groups are complete. Each thread has groups of its own: other threads see a copy after its thread has waited for it and then reached a barrier, such
+as ``cuda.syncthreads()``. No thread may read the target between the start of a copy and the wait for it. Copies need no registers and leave no line
+in L1, so a block can have far more bytes in flight than its registers hold. Source: PTX ISA, "Asynchronous copy".
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def _copy(pointer: Any, index: Any, shared: Any, at: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source = number_of(context, builder, signature, arguments)
-        place = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
-        text = f"{{ .reg .u64 place; cvta.to.shared.u64 place, $1; cp.async.cg.shared.global [place], [$0], {_BYTES}; }}"
-        assemble(builder, text, VOID, [source, builder.ptrtoint(place, I64)], memory=True)
+        target = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
+        text = f"{{ .reg .u64 target; cvta.to.shared.u64 target, $1; cp.async.cg.shared.global [target], [$0], {_BYTES}; }}"
+        assemble(builder, text, VOID, [source, builder.ptrtoint(target, I64)], memory=True)
         return context.get_dummy_value()
 
     return types.void(pointer, types.unliteral(index), shared, types.unliteral(at)), codegen

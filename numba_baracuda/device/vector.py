@@ -118,11 +118,11 @@ def _access(name: str, count: int, operation: str, move: Callable[..., None], do
                 assemble(builder, text, VOID, [where, *widened], memory=True)
             return context.get_dummy_value()
         vector, align = ir.VectorType(word, registers), count * bits_of(signature.args[0].dtype) // 8
-        place = builder.bitcast(address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1]), vector.as_pointer())
+        pointer = builder.bitcast(address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1]), vector.as_pointer())
         if operation == "shared":
-            place = builder.addrspacecast(place, vector.as_pointer(_SHARED))
+            pointer = builder.addrspacecast(pointer, vector.as_pointer(_SHARED))
         if load:
-            loaded = builder.load(place, align=align)
+            loaded = builder.load(pointer, align=align)
             if operation == "once":
                 loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
             _unpack(context, builder, signature, arguments, [builder.extract_element(loaded, I32(k)) for k in range(registers)], packed)
@@ -130,7 +130,7 @@ def _access(name: str, count: int, operation: str, move: Callable[..., None], do
             whole = ir.Constant(vector, ir.Undefined)
             for k, each in enumerate(_pack(context, builder, signature, arguments, word, count, packed)):
                 whole = builder.insert_element(whole, each, I32(k))
-            builder.store(whole, place, align=align)
+            builder.store(whole, pointer, align=align)
         return context.get_dummy_value()
 
     made = define(name, ["pointer", "index", "local", "at"], lambda *given: (_check(name, count, *given), codegen), doc)

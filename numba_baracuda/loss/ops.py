@@ -50,8 +50,8 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 
     def problem(names: tuple[str, ...], bt: int, h: int, v: int, **options: Any) -> tuple[Any, dict[str, Layout]]:
         described = FusedLinearCrossEntropyDescriptor(bt, h, v, **options)
-        places = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in op.operands}
-        return described, {name: layout for name, layout in places.items() if name in names}
+        layouts = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in op.operands}
+        return described, {name: layout for name, layout in layouts.items() if name in names}
 
     everything, large = tuple(operand.name for operand in op.operands), (8192, 4096, 128256)
     for element in op.elements:

@@ -11,37 +11,37 @@ from ...runtime import jit
 
 
 def lift(function: Callable[..., Any], kind: Any, width: int) -> Any:
-    """``lift(p, q, place, one)`` of a user's ``lift(x)``."""
+    """``lift(p, q, position, one)`` of a user's ``lift(x)``."""
     made = lift_of(function, kind, width)
-    return jit.device(lambda p, q, place, one: made(p, q, one))
+    return jit.device(lambda p, q, position, one: made(p, q, one))
 
 
 def begin(identity: tuple[float, ...], kind: Any, width: int) -> Any:
-    """``begin(initial, place, one)``: the identity."""
+    """``begin(initial, position, one)``: the identity."""
     numbers, cast = tuple(jit.number(kind, each) for each in identity), cast_of(kind, width)
     blank = numbers if width > 1 else numbers[0]
-    return jit.device(lambda initial, place, one: cast(blank))
+    return jit.device(lambda initial, position, one: cast(blank))
 
 
 def after(function: Callable[..., Any], kind: Any, width: int) -> Any:
-    """``emit(before, after, p, r, place, one)``: a user's ``finish(state)`` of the state with the element."""
+    """``emit(before, after, p, r, position, one)``: a user's ``finish(state)`` of the state with the element."""
     made = jit.device(function)
-    return jit.device(lambda before, after, p, r, place, one: made(after))
+    return jit.device(lambda before, after, p, r, position, one: made(after))
 
 
 def before(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """The same of the state without the element."""
     made = jit.device(function)
-    return jit.device(lambda before, after, p, r, place, one: made(before))
+    return jit.device(lambda before, after, p, r, position, one: made(before))
 
 
 def after_counted(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """``emit`` of a user's ``finish(state, count)``."""
     made = jit.device(function)
-    return jit.device(lambda before, after, p, r, place, one: made(after, kind(place + 1)))
+    return jit.device(lambda before, after, p, r, position, one: made(after, kind(position + 1)))
 
 
 def before_counted(function: Callable[..., Any], kind: Any, width: int) -> Any:
     """The same of the state without the element."""
     made = jit.device(function)
-    return jit.device(lambda before, after, p, r, place, one: made(before, kind(place)))
+    return jit.device(lambda before, after, p, r, position, one: made(before, kind(position)))
