@@ -6,7 +6,7 @@ import functools
 import math
 from typing import Any
 
-from numba.cuda.types import Integer, float64, int32, int64
+from numba.cuda.types import Integer, float64, int32, int64, uint64
 
 from ..algebra import ByType, Given
 from ..core.dtypes import BY_NAME
@@ -77,11 +77,11 @@ def strided_offset_of(dims: int) -> Any:
     def strided_offset(index: Any, shape: Any, strides: Any) -> Any:
         offset = int64(0)
         remaining = int64(index)
-        for back in range(dims):
+        for back in range(dims - 1):
             k = dims - 1 - back
-            quotient = remaining // shape[k]
+            quotient = int64(uint64(remaining) // uint64(shape[k]))
             offset += (remaining - quotient * shape[k]) * strides[k]
             remaining = quotient
-        return offset
+        return offset + remaining * strides[0]
 
     return strided_offset

@@ -6,11 +6,13 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64, uint32, uint64
 
 from ...device.vector import LOAD_ONCE, LOAD_STREAM
 from ...kernels.elements import strided_offset_of
 from ...runtime import jit
+
+_MOST = (1 << 31) - 1
 
 
 @jit.device
@@ -30,6 +32,43 @@ def lane_of_group(lanes: Any) -> Any:
 
 
 @functools.cache
+def walk_of(dims: int, stride: int) -> tuple[Any, Any]:
+    """(``start``, ``advance``): the offsets of the positions of a row that are ``stride`` apart.
+
+    ``start(position, shape, strides)`` is a walk, and ``advance(walk, shape, strides)`` the walk ``stride`` positions further on. ``walk[0]`` is the
+    offset in elements. Along two axes only the start divides by an extent.
+    """
+    offset_of = strided_offset_of(dims)
+    if dims != 2:
+
+        @jit.device
+        def start(position: Any, shape: Any, strides: Any) -> Any:
+            return offset_of(position, shape, strides), position
+
+        @jit.device
+        def advance(walk: Any, shape: Any, strides: Any) -> Any:
+            return offset_of(walk[1] + stride, shape, strides), walk[1] + stride
+
+        return start, advance
+
+    @jit.device
+    def start_of_two(position: Any, shape: Any, strides: Any) -> Any:
+        outer = int64(uint64(position) // uint64(shape[1]))
+        inner = position - outer * shape[1]
+        return outer * strides[0] + inner * strides[1], inner
+
+    @jit.device
+    def advance_of_two(walk: Any, shape: Any, strides: Any) -> Any:
+        outer = int64(uint32(stride) // uint32(min(shape[1], int64(_MOST))))
+        inner = walk[1] + (stride - outer * shape[1])
+        offset = walk[0] + (outer * strides[0] + (stride - outer * shape[1]) * strides[1])
+        wraps = inner >= shape[1]
+        return offset + (strides[0] - shape[1] * strides[1] if wraps else int64(0)), inner - (shape[1] if wraps else int64(0))
+
+    return start_of_two, advance_of_two
+
+
+@functools.cache
 def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, reused: bool = False) -> tuple[Any, Any]:
     """(``fetch``, ``fetch_some``): a lane loads ``steps`` vectors of ``vector`` elements, ``stride`` positions from one to the next, into registers.
 
@@ -39,20 +78,23 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
     the others it loads the vector at position ``safe``: the compiler would wait for a load inside a branch before it issues the next.
     ``reused``: the row is read once more, so the loads let the caches keep it.
     """
-    load, offset_of = (LOAD_ONCE if reused else LOAD_STREAM)[vector], strided_offset_of(dims)
+    load, (start, advance) = (LOAD_ONCE if reused else LOAD_STREAM)[vector], walk_of(dims, stride)
 
     @jit.device
     def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> None:
+        walk = start(position, shape, strides)
         for s in range(steps):
-            load(x, base + offset_of(position + s * stride, shape, strides), batch, batch_offset + s * vector)
+            load(x, base + walk[0], batch, batch_offset + s * vector)
+            walk = advance(walk, shape, strides)
 
     @jit.device
     def fetch_some(x: Any, base: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> Any:
-        valid = int32(0)
+        valid, walk, safe_offset = int32(0), start(position, shape, strides), start(safe, shape, strides)[0]
         for s in range(steps):
             inside = position + s * stride < end
-            load(x, base + offset_of(position + s * stride if inside else safe, shape, strides), batch, batch_offset + s * vector)
+            load(x, base + (walk[0] if inside else safe_offset), batch, batch_offset + s * vector)
             valid = int32(valid + int32(inside))
+            walk = advance(walk, shape, strides)
         return valid
 
     return fetch, fetch_some

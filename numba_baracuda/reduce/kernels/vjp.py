@@ -11,10 +11,10 @@ from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS, LARGE
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM
-from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, origin_of, position_code_of, strided_offset_of
+from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, origin_of, position_code_of
 from ...runtime import jit
 from ..tiling import steps_of
-from .loads import vector_loads
+from .loads import vector_loads, walk_of
 
 #: scalars that the elements of a row share: g, y, p and q as :mod:`~...algebra.gradients` names them, and the origin
 ROW_TERMS = 5
@@ -114,7 +114,7 @@ def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, acr
 
 def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across_rows: bool, element_vjp: Any, steps: int) -> Any:
     """The loop of :func:`lane_vjp`, which loads ``steps`` vectors before it uses the first."""
-    element, has_x, offset_of, store = jit.SCALARS[value], vjp_of(gradient, value).has_x, strided_offset_of(dims), STORE_STREAM[vector]
+    element, has_x, (start, advance), store = jit.SCALARS[value], vjp_of(gradient, value).has_x, walk_of(dims, stride), STORE_STREAM[vector]
     (fetch, fetch_some), size = vector_loads(value, vector, stride, dims, steps), steps * vector
     position_step, row_step = (0, ROW_TERMS) if across_rows else (1, 0)
 
@@ -138,23 +138,28 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
         while position + (steps - 1) * stride < end:
             if has_x:
                 fetch(x, x_offset, position, shape, x_strides, batch, 0)
+            walk = start(position, shape, dx_strides)
             for s in range(steps):
                 vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
                 if not has_x:  # the compiler would keep a batch of one repeated number in local memory
-                    store(dx, dx_offset + offset_of(position + s * stride, shape, dx_strides), batch, s * vector)
+                    store(dx, dx_offset + walk[0], batch, s * vector)
+                    walk = advance(walk, shape, dx_strides)
             if has_x:
                 for s in range(steps):
-                    store(dx, dx_offset + offset_of(position + s * stride, shape, dx_strides), batch, s * vector)
+                    store(dx, dx_offset + walk[0], batch, s * vector)
+                    walk = advance(walk, shape, dx_strides)
             position = opaque(position + steps * stride)
         if position < end:
             if has_x:
                 fetch_some(x, x_offset, position, end, position, shape, x_strides, batch, 0)
                 for s in range(steps):
                     vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+            walk = start(position, shape, dx_strides)
             for s in range(steps):
                 if position + s * stride < end:
                     if not has_x:
                         vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
-                    store(dx, dx_offset + offset_of(position + s * stride, shape, dx_strides), batch, s * vector)
+                    store(dx, dx_offset + walk[0], batch, s * vector)
+                walk = advance(walk, shape, dx_strides)
 
     return walk
