@@ -27,7 +27,7 @@ class Problem:
     * ``full_kept``, ``full_reduced``: strides of the kept and of the reduced axes in each full operand; ``kept_strides``: those of each kept operand
     * ``row_contiguous``: whether the axis of the smallest stride is reduced
     * ``vector``: elements of the widest vector that is aligned in all full operands wherever kernels begin one
-    * ``peeled``: only the vectors in the middle of each line along the axis of the smallest stride are aligned
+    * ``peeled``: only the vectors in the middle of each line along the axis of the smallest stride are aligned, the same in all full operands
     * ``staged``: the rows are short, and contiguous as a whole in all full operands; vectors are aligned in that whole, not in each row
     * ``rows``: the number of rows; ``extent``: elements of a row
     """
@@ -57,10 +57,11 @@ class Problem:
         element: str,
         ordered: bool = False,
         peel: bool = False,
+        peel_columns: bool = False,
         staged_below: int = 0,
         column_bytes: int = Block.vector_bytes,
     ) -> Problem:
-        """``peel``: lines may be peeled. ``staged_below``: rows are staged where their vectors have fewer bytes."""
+        """``peel``: rows may be peeled; ``peel_columns``: the line of columns may. ``staged_below``: rows with vectors of fewer bytes are staged."""
         first = full[0]
 
         def by_stride(chosen: list[int]) -> list[int]:
@@ -82,9 +83,9 @@ class Problem:
         vector, staged, peeled = _widest_fitting(widest, row_contiguous, full_kept, reduced, kept_shape, shape) if unit_stride else 1, False, False
         if unit_stride and row_contiguous and len(shape) == 1:
             staged = vector * size < staged_below and all(strides == shape for strides in full_kept) and staged_lanes(shape[0] * size) > 0
-            peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes
+            peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes and _alike(full, full_kept, wanted, size)
             vector = widest if staged else wanted if peeled else vector
-        elif peel and unit_stride and not row_contiguous and len(kept_shape) == 1:
+        elif peel_columns and unit_stride and not row_contiguous and len(kept_shape) == 1:
             peeled = vector < wanted and kept_shape[0] * size > policy.min_peeled_bytes and not any(step % wanted for step in reduced[0])
             vector = wanted if peeled else vector
         return cls(kept_shape, shape, full_kept, reduced, kept_strides, row_contiguous, vector, peeled, staged)
@@ -106,6 +107,15 @@ def _widest_aligned(full: Sequence[Layout], nbytes: int, size: int) -> int:
     while vector > 1 and any(layout.address % (vector * size) for layout in full):
         vector //= 2
     return vector
+
+
+def _alike(full: Sequence[Layout], kept: list[Strides], vector: int, size: int) -> bool:
+    """Whether each row begins equally far from an aligned vector in all full operands."""
+    first = full[0].address, kept[0]
+    return all(
+        (layout.address - first[0]) % (vector * size) == 0 and all((a - b) % vector == 0 for a, b in zip(strides, first[1], strict=True))
+        for layout, strides in zip(full, kept, strict=True)
+    )
 
 
 def _widest_fitting(widest: int, row_contiguous: bool, kept: list[Strides], reduced: list[Strides], kept_shape: Strides, shape: Strides) -> int:

@@ -108,7 +108,8 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     commutes = monoid_of(monoid).commutes
     ordered, column_bytes = monoid_of(monoid).uses_positions or not commutes, _column_bytes(monoid, descriptor.element)
     staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
-    problem = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], descriptor.element, ordered, commutes, staged_below, column_bytes)
+    x, y = [layouts["x"]], [layouts["y"]]
+    problem = Problem.of(descriptor.axes, x, y, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
     steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
     return Recipe(tuple(steps), tuple(slots))
 
@@ -140,7 +141,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     gradient, value, folded = gradient_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
     ordered, staged_below = gradient.uses_positions, tuned(BroadcastStagedRows()).max_vector_bytes
-    full = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value, ordered, staged_below=staged_below)
+    full = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value, ordered, peel=True, staged_below=staged_below)
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
@@ -151,7 +152,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
     staged_below, column_bytes = tuned(FoldStagedRows()).max_vector_bytes, _column_bytes(monoid, value)
-    problem = Problem.of(descriptor.axes, [x], [folded], value, ordered, True, staged_below, column_bytes)
+    problem = Problem.of(descriptor.axes, [x], [folded], value, ordered, True, True, staged_below, column_bytes)
     slots, guard = [Slot("folded", state, problem.rows * monoid_of(monoid).results)], NULL
     if gradient.guarded:
         guard = "guard"
@@ -191,7 +192,7 @@ def _broadcast(
     """The launch that stores dx, given the results of a fold in the slot ``folded``; with ``monoid``, the kernel folds itself."""
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
-    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)}
+    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | ({"peeled": problem.peeled} if problem.row_contiguous else {})
     x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
         "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / problem.extent,
@@ -201,6 +202,5 @@ def _broadcast(
     if monoid:
         arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
         return Launch(_spec("fold_and_broadcast_rows", monoid=monoid, **constants), geometry.launch, arguments)
-    return Launch(
-        _spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, {**arguments, "folded": folded, **_kept_strides(folded=folded_strides)}
-    )
+    arguments |= {"folded": folded, **_kept_strides(folded=folded_strides)}
+    return Launch(_spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, arguments)

@@ -146,6 +146,7 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, card: str) -> None:
         self.exact, self.traced, self.bounds = 0, 0, list[Bound]()
+        monkeypatch.setattr(plan, "_plans", {})
         monkeypatch.setattr(frames, "_bounds", {})
         monkeypatch.setattr(calls, "_classes", {})
         monkeypatch.setattr(plan, "EMULATED", CARDS[card])

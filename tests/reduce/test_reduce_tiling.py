@@ -79,7 +79,8 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: Any, options: dict[str
         ((1 << 20, 49), "bf16", "broadcast_staged_rows", {"lanes": 1, "vector": 8}),
         ((1 << 20, 276), "bf16", "broadcast_staged_rows", {"lanes": 4, "vector": 8}),
         ((1 << 20, 601), "f32", "broadcast_staged_rows", {"lanes": 16}),
-        ((1 << 20, 701), "f32", "fold_and_broadcast_rows", {"vector": 1}),
+        ((1 << 20, 701), "f32", "fold_and_broadcast_rows", {"vector": 4, "peeled": True}),
+        ((1 << 20, 704), "f32", "fold_and_broadcast_rows", {"vector": 4, "peeled": False}),
         ((1 << 20, 24), "f32", "fold_and_broadcast_rows", {"vector": 4}),
     ],
 )  # fmt: skip
@@ -92,6 +93,16 @@ def test_kernel_of_a_gradient(shape: tuple[int, ...], element: str, kernel: str,
         (launch,) = op.variants[0].recipe(op, descriptor, layouts, CARD).steps
         assert launch.spec.factory.endswith(f":{kernel}")
         assert dict(launch.spec.constants) | constants == dict(launch.spec.constants)
+
+
+def test_rows_of_a_gradient_are_peeled_where_x_and_dx_lie_alike() -> None:
+    shape = (1 << 10, 1 << 12)
+    descriptor = ReduceBackwardDescriptor(ReduceKind.parse("logsumexp"), shape, 1, "f32")
+    op, kept = OPS[descriptor.op_name], contiguous((shape[0], 1))
+    for x, dx, peeled, vector in ((4, 4, True, 4), (8, 8, True, 4), (0, 0, False, 4), (4, 8, False, 1), (0, 8, False, 2)):
+        layouts = {"x": Layout(shape, contiguous(shape).strides, x), "dx": Layout(shape, contiguous(shape).strides, dx), "y": kept, "dy": kept}
+        (launch,) = op.variants[0].recipe(op, descriptor, layouts, CARD).steps
+        assert {"peeled": peeled, "vector": vector}.items() <= dict(launch.spec.constants).items()
 
 
 def test_halves_have_monoids_of_their_own() -> None:

@@ -343,6 +343,8 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
     reduce(f"{op} back to staged rows", f"{op}_backward", (259, 33), 1)
+for op in ("mean", "var", "prod"):
+    reduce(f"{op} back to peeled rows", f"{op}_backward", (3, 1101), 1)
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)

@@ -16,18 +16,18 @@ from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import lane_of_group, split_of_block
 from .rows import lane_fold
-from .vjp import ROW_TERMS, lane_vjp, vjp_of
+from .vjp import ROW_TERMS, group_vjp, lane_vjp, vjp_of
 
 
 @jit.kernel
-def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
+def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled: bool, kept: int, dims: int) -> Any:
     """``dx[r, i] = vjp(x[r, i], dy[r], y[r], p[r], q[r])``: a group of ``lanes`` lanes has ``chunk`` elements of a row, as in :func:`fold_rows`.
 
     p and q are the results of a fold that ran before. Bytes: rows · extent · value written, and as many read where the gradient uses x.
 
     Constants and parameters as :mod:`.` lists them.
     """
-    row_vjp, store_gradient = vjp_of(gradient, value), lane_vjp(gradient, value, vector, lanes * vector, dims, False)
+    row_vjp, store_gradient = vjp_of(gradient, value), group_vjp(gradient, value, vector, lanes, dims, peeled)
     load_folded, load_row_terms, wide = row_vjp.load_folded, row_vjp.load_row_terms, accumulator_type(value)
     groups, row_offset = THREADS // lanes, strided_offset_of(kept)
 
@@ -47,14 +47,14 @@ def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, kept: 
             y_offset = row_offset(row, kept_shape, y_kept_strides)
             p_q = load_folded(folded, row_offset(row, kept_shape, folded_kept_strides), y, y_offset)
             load_row_terms(row_terms, 0, x, dy, y, x_offset, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
-            end = min((split + 1) * chunk, int64(extent))
-            store_gradient(x, dx, x_offset, dx_offset, split * chunk + lane * vector, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            begin, end = split * chunk, min((split + 1) * chunk, int64(extent))
+            store_gradient(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return broadcast_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
 
 
 @jit.kernel
-def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
+def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, peeled: bool, kept: int, dims: int) -> Any:
     """:func:`fold_rows` and :func:`broadcast_rows` in one launch: a group folds its whole row, then reads it again while caches still hold it.
 
     The group stores ``chunk`` elements of dx. That is the whole row, unless the gradient is guarded: then a row may have several splits, and a group
@@ -64,10 +64,10 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
     Constants and parameters as :mod:`.` lists them.
     """
     wide, row_vjp, guarded = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded
-    store_gradient, load_row_terms = lane_vjp(gradient, value, vector, lanes * vector, dims, False), row_vjp.load_row_terms
+    store_gradient, load_row_terms = group_vjp(gradient, value, vector, lanes, dims, peeled), row_vjp.load_row_terms
     widen, is_normal, origin_from = conversions_of(value)[0], is_normal_of(value), origin_of(value)
     subtracts_origin, results, accumulator = monoid_of(monoid).subtracts_origin, monoid_of(monoid).results, thread_accumulator_of(monoid, value)
-    fold_lane = lane_fold(monoid, value, vector, lanes, False, dims, reused=row_vjp.has_x, rare=guarded)
+    fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims, reused=row_vjp.has_x, rare=guarded)
     empty, reduce_lanes, finish = accumulator.empty, accumulator.reduce_lanes(lanes), jit.device(typed_monoid(monoid, value).finish)
     groups, row_offset = THREADS // lanes, strided_offset_of(kept)
 
@@ -104,8 +104,8 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
             p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)
         if row < rows:
             load_row_terms(row_terms, 0, x, dy, y, x_offset, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
-            dx_offset, end = row_offset(row, kept_shape, dx_kept_strides), min((split + 1) * chunk, int64(extent))
-            store_gradient(x, dx, x_offset, dx_offset, split * chunk + lane * vector, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            dx_offset, begin, end = row_offset(row, kept_shape, dx_kept_strides), split * chunk, min((split + 1) * chunk, int64(extent))
+            store_gradient(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return fold_and_broadcast_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
 

@@ -10,7 +10,7 @@ from numba import cuda
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS, LARGE
 from ...device.build import opaque
-from ...device.vector import STORE_STREAM
+from ...device.vector import STORE_STREAM, aligned_span
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, origin_of, position_code_of
 from ...runtime import jit
 from ..tiling import steps_of
@@ -110,6 +110,40 @@ def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, acr
             walk_special(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return store_gradient
+
+
+@functools.cache
+def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, peeled: bool) -> Any:
+    """``store(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)``: a group's share of a row.
+
+    The ``lanes`` lanes of the group store the positions ``begin`` to ``end`` − 1. ``peeled``: those before the first and behind the last aligned
+    vector one by one; vectors of x and dx are aligned at the same positions.
+    """
+    row_vjp, store_vectors, element = vjp_of(gradient, value), lane_vjp(gradient, value, vector, lanes * vector, dims, False), jit.SCALARS[value]
+    has_x, element_vjp = row_vjp.has_x, row_vjp.element_vjp
+
+    @jit.device
+    def store_one(x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, inverse_extent: Any, row_terms: Any) -> None:
+        own = x[x_offset + position] if has_x else element(0)
+        terms = row_terms[0], row_terms[1], row_terms[2], row_terms[3], row_terms[4]
+        dx[dx_offset + position] = element_vjp(own, position, inverse_extent, terms)
+
+    @jit.device
+    def store(
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, begin: Any, end: Any, lane: Any, shape: Any, x_strides: Any, dx_strides: Any,
+        inverse_extent: Any, row_terms: Any,
+    ) -> None:  # fmt: skip
+        first, last = begin, end
+        if peeled:
+            first, last = aligned_span(dx, dx_offset + begin, dx_offset + end, vector)
+            first, last = first - dx_offset, last - dx_offset
+        store_vectors(x, dx, x_offset, dx_offset, first + lane * vector, last, shape, x_strides, dx_strides, inverse_extent, row_terms)
+        if peeled and begin + lane < first:
+            store_one(x, dx, x_offset, dx_offset, begin + lane, inverse_extent, row_terms)
+        if peeled and last + lane < end:
+            store_one(x, dx, x_offset, dx_offset, last + lane, inverse_extent, row_terms)
+
+    return store
 
 
 def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across_rows: bool, element_vjp: Any, steps: int) -> Any:
