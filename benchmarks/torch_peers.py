@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .case import Case
-from .peer import INDEXED, Given, Peer, along, always, calm, extreme_given, floats, indexed, one_go
+from .peer import INDEXED, Given, Peer, along, always, both, brief, calm, extreme_given, floats, indexed, one_go
 from .reduce_truths import axes_of
 
 #: kind → the name of its reduction, and the initial value of an output
@@ -151,11 +151,11 @@ def _folds(torch: Any) -> Iterator[Peer]:
         fits = calm if kind == "prod" else always
         yield Peer("scatter_reduce_", f"*segment_{kind}", lambda t: (t.output, _wide(t), t.input), scatter(reduce, start), fits)
         name, op = "segment_reduce", f"unsorted_segment_{kind}"
-        yield Peer(f"{name}, {_READY}", f"segment_{kind}", lambda t: (t.input, t.lengths), reduced(kind), floats)
-        yield Peer(f"sort + {name}, {_READY}", op, lambda t: (t.input, t.segment_ids, t.lengths), sort_and_reduce(kind), one_go)
+        yield Peer(f"{name}, {_READY}", f"segment_{kind}", lambda t: (t.input, t.lengths), reduced(kind), both(floats, brief))
+        yield Peer(f"sort + {name}, {_READY}", op, lambda t: (t.input, t.segment_ids, t.lengths), sort_and_reduce(kind), both(one_go, brief))
     for kind in INDEXED:
         name, op = f"index_select + segment_reduce, order and {_READY}", f"unsorted_segment_{kind}"
-        yield Peer(name, op, lambda t: (t.input, t.permutation, t.lengths), gather_and_reduce(kind), indexed)
+        yield Peer(name, op, lambda t: (t.input, t.permutation, t.lengths), gather_and_reduce(kind), both(indexed, brief))
     for kind in ("max", "min"):
         given: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.segment_ids, _wide(t), t.input)  # noqa: E731
         yield Peer("scatter_reduce_ twice", f"*segment_arg{kind}", given, first(*_REDUCTIONS[kind]))
@@ -164,7 +164,7 @@ def _folds(torch: Any) -> Iterator[Peer]:
     for kind, finish in (("var", lambda found: found), ("std", torch.sqrt)):
         twice: Callable[..., Any] = lambda *given, finish=finish: finish(variance(*given))  # noqa: E731
         added: Callable[..., Any] = lambda *given, finish=finish: finish(added_variance(*given))  # noqa: E731
-        yield Peer(f"segment_reduce twice, {_READY}", f"segment_{kind}", lengths, twice)
+        yield Peer(f"segment_reduce twice, {_READY}", f"segment_{kind}", lengths, twice, brief)
         yield Peer("index_add_ twice, counts ready", f"*segment_{kind}", counts, added)
 
 

@@ -637,6 +637,9 @@ def test_peers_have_their_cases() -> None:
         (False, True, False),
         (True, True, False),
     ]
+    uniform, short, long = (SegmentCase("segment_prod", ids, rows, 1, 9) for ids, rows in (("uniform", 10**8), ("hot", 10**6), ("hot", 10**7)))
+    assert [(peer.calm(case), peer.brief(case)) for case in (uniform, short, long)] == [(True, True), (False, True), (False, False)]
+    assert [peer.both(peer.calm, peer.floats)(case) for case in (uniform, short, whole)] == [True, False, False]
 
 
 def test_what_peers_are_given() -> None:
