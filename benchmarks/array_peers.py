@@ -9,7 +9,7 @@ from typing import Any
 
 from . import rescan
 from .case import Case, nbytes
-from .peer import INDEXED, Given, Peer, along, extreme_given, indexed, native, packed
+from .peer import INDEXED, Given, Peer, along, always, calm, extreme_given, indexed, native, packed
 from .reduce_truths import axes_of
 
 
@@ -30,24 +30,42 @@ def _jax_reductions(jax: Any) -> Iterator[Peer]:
         "var": lambda x, axis, keepdims: jnp.var(x, axis=axis, keepdims=keepdims, ddof=1),
         "std": lambda x, axis, keepdims: jnp.std(x, axis=axis, keepdims=keepdims, ddof=1),
     }  # fmt: skip
+
+    def position(which: Callable[..., Any]) -> Callable[..., Any]:
+        """The element's position in C order over the axes."""
+        return lambda x, axis, keepdims: which(jnp.moveaxis(x, axis, range(-len(axis), 0)).reshape(*_kept(x, axis), -1), axis=-1)
+
+    others = {"argmax": position(jnp.argmax), "argmin": position(jnp.argmin), "any": jnp.any, "all": jnp.all, "count_nonzero": jnp.count_nonzero}
+
+    def fold(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, y: function(x, axis=axes_of(x, y), keepdims=True).reshape(y.shape)
+
+    for kind, function in (functions | others).items():
+        yield Peer(kind, f"reduce_{kind}", lambda t: (t.x, t.y), fold(function), packed)
     for kind, function in functions.items():
-        yield Peer(
-            kind, f"reduce_{kind}", lambda t: (t.x, t.y), lambda x, y, function=function: function(x, axis=axes_of(x, y), keepdims=True), packed
-        )
+        run = fold(function)
+        forward = jax.jit(lambda x, dy, run=run: jax.vjp(lambda x: run(x, dy), x)[1])
+        yield Peer("vjp", f"reduce_{kind}_backward", _pulled(forward), lambda pull, dy: pull(dy)[0], packed)
+
+
+def _kept(x: Any, axes: tuple[int, ...]) -> list[int]:
+    """The extents of the other axes."""
+    return [extent for axis, extent in enumerate(x.shape) if axis not in axes]
+
+
+def _pulled(forward: Callable[..., Any]) -> Callable[[Given], tuple[Any, ...]]:
+    """The pullback by ``vjp``, whose forward pass ends before the clock starts, and dy."""
+    return lambda t: (forward(t.x if "x" in t else t.dx, t.dy), t.dy)
 
 
 def _jax_scans(jax: Any) -> Iterator[Peer]:
     """Scans and their gradients by ``vjp``, whose forward pass ends before the clock starts."""
     names = {kind: kind for kind in ("cumsum", "cumprod", "cummax", "cummin")} | {"logcumsumexp": "cumlogsumexp"}
-    for (kind, name), axis, reverse in itertools.product(names.items(), range(3), (False, True)):
+    for (kind, name), axis, reverse in itertools.product(names.items(), range(4), (False, True)):
         scan = functools.partial(getattr(jax.lax, name), axis=axis, reverse=reverse)
-        forward = jax.jit(lambda x, scan=scan: jax.vjp(scan, x)[1])
-
-        def given(t: Given, forward: Callable[..., Any] = forward) -> tuple[Any, ...]:
-            return forward(t.x if "x" in t else t.dx), t.dy
-
+        forward = jax.jit(lambda x, dy, scan=scan: jax.vjp(scan, x)[1])
         yield Peer(name, kind, lambda t: (t.x.astype("int32") if t.x.dtype == bool else t.x,), scan, along(axis, reverse))
-        yield Peer("vjp", f"{kind}_backward", given, lambda pull, dy: pull(dy)[0], along(axis, reverse))
+        yield Peer("vjp", f"{kind}_backward", _pulled(forward), lambda pull, dy: pull(dy)[0], along(axis, reverse))
 
 
 def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
@@ -65,8 +83,17 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
         counts = jnp.maximum(fold("sum")(y, jnp.ones_like(ids), ids), 1)
         return fold("sum")(y, x, ids) / counts.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1))
 
+    def deviations(y: Any, x: Any, ids: Any, counts: Any) -> Any:
+        return x - take(fold("sum")(y, x, ids) / counts, ids)
+
+    def over(dy: Any, y: Any) -> Any:
+        return jnp.where(y == 0, 0, dy / y)
+
+    def moments(dy: Any, x: Any, ids: Any, counts: Any) -> Any:
+        return deviations(dy, x, ids, counts) * take(dy / jnp.maximum(counts - 1, 1), ids)
+
     def variance(y: Any, x: Any, ids: Any, counts: Any) -> Any:
-        apart = x - take(fold("sum")(y, x, ids) / counts, ids)
+        apart = deviations(y, x, ids, counts)
         return fold("sum")(y, apart * apart, ids) / jnp.maximum(counts - 1, 1)
 
     def first(kind: str) -> Callable[..., Any]:
@@ -101,12 +128,13 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
 
     op, ready = f"{prefix}segment_", ", counts ready"
     for kind in ("sum", "max", "min", "prod"):
-        yield Peer(f"segment_{kind}", op + kind, lambda t: (t.output, t.input, t.segment_ids), fold(kind))
+        yield Peer(f"segment_{kind}", op + kind, lambda t: (t.output, t.input, t.segment_ids), fold(kind), calm if kind == "prod" else always)
     yield Peer("segment_sum", f"{op}norm2", lambda t: (t.output, t.input, t.segment_ids), lambda y, x, ids: jnp.sqrt(fold("sum")(y, x * x, ids)))
     counted: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.input, t.segment_ids, t.counts)  # noqa: E731
     yield Peer(f"segment_sum{ready}", f"{op}mean", counted, lambda y, x, ids, counts: fold("sum")(y, x, ids) / counts)
     yield Peer("segment_sum of rows and of ones", f"{op}mean", lambda t: (t.output, t.input, t.segment_ids), mean)
     yield Peer(f"segment_sum twice{ready}", f"{op}var", counted, variance)
+    yield Peer(f"segment_sum twice{ready}", f"{op}std", counted, lambda *given: jnp.sqrt(variance(*given)))
     yield Peer("segment_max + segment_sum", f"{op}logsumexp", lambda t: (t.output, t.input, t.segment_ids), logsumexp)
     yield Peer("segment_max + segment_sum", f"{op}softmax", lambda t: (t.lengths, t.input, t.segment_ids), softmax)
     yield Peer("segment_max + segment_sum", f"{op}log_softmax", lambda t: (t.lengths, t.input, t.segment_ids), log_softmax)
@@ -119,7 +147,14 @@ def _jax_ordered(jax: Any, prefix: str, ordered: bool) -> Iterator[Peer]:
             extreme_given(kind),
             lambda dy, x, ids, y: jnp.where(x == take(y, ids), take(dy, ids), 0),
         )
-    yield Peer("take", f"{op}prod_backward", lambda t: (t.d_output, t.input, t.output, t.segment_ids), lambda dy, x, y, ids: take(dy * y, ids) / x)
+    kept: Callable[[Given], tuple[Any, ...]] = lambda t: (t.d_output, t.input, t.output, t.segment_ids)  # noqa: E731
+    yield Peer("take", f"{op}prod_backward", kept, lambda dy, x, y, ids: take(dy * y, ids) / x)
+    yield Peer("take + exp", f"{op}logsumexp_backward", kept, lambda dy, x, y, ids: take(dy, ids) * jnp.exp(x - take(y, ids)))
+    yield Peer("take", f"{op}norm2_backward", kept, lambda dy, x, y, ids: take(over(dy, y), ids) * x)
+    spread: Callable[[Given], tuple[Any, ...]] = lambda t: (t.d_output, t.input, t.segment_ids, t.counts)  # noqa: E731
+    yield Peer(f"segment_sum + take{ready}", f"{op}var_backward", spread, lambda dy, *given: moments(2 * dy, *given))
+    divided: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, *spread(t))  # noqa: E731
+    yield Peer(f"segment_sum + take{ready}", f"{op}std_backward", divided, lambda y, dy, *given: moments(over(dy, y), *given))
     for kind, name in (("max", "argmax"), ("min", "argmin")):
         yield Peer(f"segment_{kind} + segment_min", op + name, lambda t: (t.lengths, t.input, t.segment_ids), first(kind))
     saved: Callable[[Given], tuple[Any, ...]] = lambda t: (t.lengths, t.d_output, t.output, t.segment_ids)  # noqa: E731
@@ -183,7 +218,7 @@ def _cupy_scans(xp: Any) -> Iterator[Peer]:
     def fits(axis: int) -> Callable[[Case], bool]:
         return lambda case: along(axis)(case) and native(case)
 
-    for kind, axis in itertools.product(("cumsum", "cumprod"), range(3)):
+    for kind, axis in itertools.product(("cumsum", "cumprod"), range(4)):
         scan = functools.partial(getattr(xp, kind), axis=axis)
         yield Peer(kind, kind, lambda t: (t.x, t.y), lambda x, y, scan=scan: scan(x, out=y), fits(axis))
 

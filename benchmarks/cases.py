@@ -44,6 +44,7 @@ SMALL: Extents = ("uniform", 100_000, 16, 5_000)
 
 KINDS = ("sum", "mean", "max", "min", "prod")
 FIRST = ("argmax", "argmin")
+DEVIATIONS = ("norm2", "var", "std")
 
 
 def _rows(pattern: str, kinds: Iterable[str], extents: Iterable[Extents], **options: Any) -> Iterator[Case]:
@@ -61,7 +62,7 @@ def sorted_cases() -> Iterator[Case]:
     yield from _rows(op, ["sum"], [*EDGES, *ODD])
     yield from _rows(op, KINDS, [WIDE], element="bf16")
     yield from _rows(op, KINDS, [HALF], element="f64")
-    yield from _rows(op, ["logsumexp", "norm2", "var"], [WIDE])
+    yield from _rows(op, ["logsumexp", *DEVIATIONS], [WIDE])
     yield from _rows(op, FIRST, [WIDE])
     yield from _rows(op, ["softmax"], [HEADS_4, HEADS_8])
     yield from _rows(op, ["log_softmax"], [HEADS_8])
@@ -85,6 +86,7 @@ def gradient_cases() -> Iterator[Case]:
     """Backward ops; the small one has a peer that reads all rows for every element."""
     op = "segment_{}_backward"
     yield from _rows(op, KINDS, UNIFORM)
+    yield from _rows(op, ["logsumexp", *DEVIATIONS], [WIDE])
     yield from _rows(op, ["softmax", "log_softmax"], [HEADS_8])
     yield from _rows(f"unsorted_{op}", ["sum", "mean"], UNIFORM)
     yield from _rows(f"unsorted_{op}", ["max"], [WIDE, SMALL])
@@ -99,7 +101,7 @@ AXES: tuple[Axes, ...] = (
 UNEVEN: tuple[Axes, ...] = (((16383, 1000, 37), (0,)), ((16383, 1000, 37), (1,)), ((16383, 1000, 37), (2,)), ((16383, 16383), (1,)))
 #: short rows, whose bytes no vector divides
 SHORT = (((50_000_000, 5), "f32"), ((1_982_427, 49), "bf16"))
-REDUCTIONS = (*KINDS, "norm2", "logsumexp", "var", "std")
+REDUCTIONS = (*KINDS, "logsumexp", *DEVIATIONS)
 
 
 def reduce_cases() -> Iterator[Case]:
@@ -113,6 +115,9 @@ def reduce_cases() -> Iterator[Case]:
     for lies in ("misaligned", "transposed", "every_second_row"):
         for shape, axes in SQUARE:
             yield ReduceCase("reduce_sum", shape, axes, lies=lies)
+    for kind in (*FIRST, "any", "all", "count_nonzero"):
+        for shape, axes in SQUARE:
+            yield ReduceCase(f"reduce_{kind}", shape, axes)
     for kind in REDUCTIONS:
         for shape, axes in SQUARE:
             yield ReduceCase(f"reduce_{kind}_backward", shape, axes)

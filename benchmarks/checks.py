@@ -46,6 +46,11 @@ def spread(xp: Any, each: Any, like: Any) -> Any:
     return xp.broadcast_to(column(each, like) if each.ndim == 1 else each, like.shape)
 
 
+def inverse(xp: Any, x: Any) -> Any:
+    """1 / x, and 0 where x is."""
+    return xp.where(x == 0, 0.0, 1 / xp.where(x == 0, 1.0, x))
+
+
 def row_sum(xp: Any, operands: Mapping[str, Any]) -> Truth:
     x = operands["x"]
     parts = [(x[rows].sum(axis=1, dtype=xp.float64), abs(x[rows]).sum(axis=1, dtype=xp.float64)) for rows in slabs(x)]

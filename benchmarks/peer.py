@@ -10,6 +10,7 @@ from typing import Any
 from numba_baracuda.core.dtypes import element
 
 from .case import Case
+from .segment_truths import segment_truth
 from .values import cast
 
 #: folds that are measured with the sorting permutation given
@@ -69,9 +70,8 @@ class Given:
     def extreme(self, which: str) -> Any:
         """The result of the forward op."""
         dy, x = self._operands["d_output"], self._operands["input"]
-        found = self._xp.full(dy.shape, -self._xp.inf if which == "max" else self._xp.inf, x.dtype)
-        getattr(self._xp, f"{which}imum").at(found, self._ids, x)
-        return self._share(found)
+        found = segment_truth(self._xp, f"segment_{which}", {"input": x, "segment_ids": self._ids, "output": dy}).value
+        return self._share(cast(self._xp, found, element(x.dtype).name))
 
 
 def always(case: Case) -> bool:
@@ -94,6 +94,21 @@ def one_go(case: Case) -> bool:
 def packed(case: Case) -> bool:
     """Whether arrays are contiguous: JAX imports no others."""
     return getattr(case, "lies", "") != "every_second_row"
+
+
+def calm(case: Case) -> bool:
+    """No segment holds most rows: products by compare and swap take microseconds a row there, one after another."""
+    return getattr(case, "ids", "") != "hot"
+
+
+def brief(case: Case) -> bool:
+    """No segment has so many rows that one thread, which takes 92 ns a row (H200), reads them for a second."""
+    return calm(case) or getattr(case, "rows", 0) < 10_000_000
+
+
+def both(one: Callable[[Case], bool], other: Callable[[Case], bool]) -> Callable[[Case], bool]:
+    """Cases that fit two ways."""
+    return lambda case: one(case) and other(case)
 
 
 def along(axis: int, reverse: bool = False) -> Callable[[Case], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .checks import Truth
+from .checks import Truth, inverse
 from .values import wide
 
 Operands = Mapping[str, Any]
@@ -16,11 +16,10 @@ def axes_of(x: Any, y: Any) -> tuple[int, ...]:
     return tuple(axis for axis, (extent, kept) in enumerate(zip(x.shape, y.shape, strict=True)) if extent != kept)
 
 
-def _moments(xp: Any, x: Any, axes: tuple[int, ...], n: int) -> tuple[Any, Any, Any]:
-    """Mean, variance of a sample, and the scale of its rounding error."""
+def _moments(x: Any, axes: tuple[int, ...], n: int) -> tuple[Any, Any]:
+    """Mean, and variance of a sample."""
     mean = x.mean(axes, keepdims=True)
-    spread = ((x - mean) ** 2).sum(axes, keepdims=True) / (n - 1)
-    return mean, spread, spread + (mean**2) / n
+    return mean, ((x - mean) ** 2).sum(axes, keepdims=True) / (n - 1)
 
 
 def _forward(xp: Any, kind: str, x: Any, axes: tuple[int, ...], n: int) -> Truth:
@@ -32,6 +31,11 @@ def _forward(xp: Any, kind: str, x: Any, axes: tuple[int, ...], n: int) -> Truth
         return Truth(along("sum", x) / share, along("sum", abs(x)) / share, n)
     if kind in ("max", "min"):
         return Truth(along(kind, x))
+    if kind in ("argmax", "argmin"):
+        last = xp.moveaxis(x, axes, tuple(range(-len(axes), 0))).reshape(-1, n)
+        return Truth(getattr(last, kind)(1).reshape([1 if axis in axes else extent for axis, extent in enumerate(x.shape)]))
+    if kind in ("any", "all", "count_nonzero"):
+        return Truth(along("sum" if kind == "count_nonzero" else kind, x != 0))
     if kind == "prod":
         value = along("prod", x)
         return Truth(value, abs(value), n**2)
@@ -42,8 +46,9 @@ def _forward(xp: Any, kind: str, x: Any, axes: tuple[int, ...], n: int) -> Truth
         top = along("max", x)
         total = along("sum", xp.exp(x - top))
         return Truth(top + xp.log(total), abs(top) + xp.log(total) + 1, n)
-    _, spread, scale = _moments(xp, x, axes, n)
-    return Truth(spread, scale, n) if kind == "var" else Truth(xp.sqrt(spread), scale / xp.sqrt(spread), n)
+    mean, spread = _moments(x, axes, n)
+    root = xp.sqrt(spread)
+    return Truth(spread, spread + (mean**2) / n, n) if kind == "var" else Truth(root, root + abs(mean) / (n - 1) ** 0.5, n)
 
 
 def _backward(xp: Any, kind: str, o: Operands, dx: Any, axes: tuple[int, ...], n: int) -> Truth:
@@ -53,19 +58,18 @@ def _backward(xp: Any, kind: str, o: Operands, dx: Any, axes: tuple[int, ...], n
         return Truth(value, abs(value))
     x, y = o["x"], o["y"]
     if kind in ("max", "min"):
-        return Truth(xp.where(x == y, dy, 0.0))
+        best = x == y
+        return Truth(xp.where(best, dy, 0.0), free=best & (best.sum(axes, keepdims=True) > 1))
     if kind == "prod":
         value = dy * (y / x)
     elif kind == "norm2":
-        value = dy * (x / y)
+        value = dy * x * inverse(xp, y)
     elif kind == "logsumexp":
         value = dy * xp.exp(x - y)
         return Truth(value, abs(value) * (1 + abs(x - y)))
     else:
-        mean, spread, _ = _moments(xp, x, axes, n)
-        share = abs(dy) / (n - 1) * (2 if kind == "var" else 1 / y)
-        value = xp.sign(dy) * share * (x - mean)
-        return Truth(value, share * (abs(x - mean) + xp.sqrt(spread)), n)
+        share = dy / (n - 1) * (2 if kind == "var" else inverse(xp, y))
+        return Truth(share * (x - x.mean(axes, keepdims=True)), abs(share) * (abs(x) + abs(x).mean(axes, keepdims=True)), n)
     return Truth(value, abs(value), 4)
 
 

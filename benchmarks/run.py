@@ -146,12 +146,24 @@ def copy_rates(rows: Sequence[Row]) -> str:
     return f"{statistics.median(rates):.1f} ({min(rates):.1f} to {max(rates):.1f})"
 
 
-def _frameworks(text: str) -> list[str]:
+def framework_names(text: str) -> list[str]:
+    """What ``--against`` names."""
     names = [] if text == "none" else text.split(",")
     for name in names:
         if name not in peers.NAMES:
             raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(peers.NAMES)}")
     return names
+
+
+def load_frameworks(names: Sequence[str], xp: Any, screen: Console) -> tuple[peers.Framework, ...]:
+    """Those that can be had; says of the others why not."""
+    found = []
+    for name in names:
+        try:
+            found.append(peers.load(name, xp))
+        except Exception as error:  # missing, or broken in a way of its own
+            screen.print(f"{name}: not available ({message(error)})", markup=False)
+    return tuple(found)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -160,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--case", default="*", metavar="PATTERN", help="only cases whose id matches, e.g. 'zipf-*'")
     default = ",".join(peers.DEFAULT)
     against = f"peers, of {', '.join(peers.NAMES)}, or none (default: {default}; torch.compile takes seconds a case)"
-    parser.add_argument("--against", type=_frameworks, default=default, metavar="NAME,NAME", help=against)
+    parser.add_argument("--against", type=framework_names, default=default, metavar="NAME,NAME", help=against)
     file = "results file (default: results/ops_<gpu>.csv if all cases are run in full size, else none)"
     parser.add_argument("--csv", type=Path, metavar="FILE", help=file)
     parser.add_argument("--repeats", type=int, default=25, metavar="N", help="samples of each time, fewer for slow calls (default: %(default)s)")
@@ -196,13 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases = [case.tiny() for case in found] if arguments.tiny else found
     whole = not arguments.tiny and (arguments.op, arguments.case) == ("*", "*")
     path = arguments.csv or (results.default_path("ops", driver.device_name()) if whole else None)
-    frameworks = []
-    for name in arguments.against:
-        try:
-            frameworks.append(peers.load(name, cupy))
-        except Exception as error:  # missing or broken
-            screen.print(f"{name}: not available ({message(error)})", markup=False)
-    bench = Bench(cupy, Events(cupy), tuple(frameworks), arguments.repeats, driver.l2_bytes())
+    bench = Bench(cupy, Events(cupy), load_frameworks(arguments.against, cupy, screen), arguments.repeats, driver.l2_bytes())
     return run(cases, bench, screen, path)
 
 

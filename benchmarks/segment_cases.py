@@ -35,12 +35,13 @@ def _zipf(xp: Any, rng: Any, rows: int, segments: int) -> Any:
 
 #: How ids are drawn from [0, S); for ops that take sorted ids they are sorted afterwards.
 #: uniform: each id alike. zipf: P(id = k) ∝ (k + 1)^−1.3, so that of 100,000 segments the first holds 26 % of the rows. even: uniform among
-#: the even ids, half of the segments empty. each: row n has id n.
+#: the even ids, half of the segments empty. each: row n has id n. hot: nine rows of ten in the middle segment, the others uniform.
 DISTRIBUTIONS: dict[str, Ids] = {
     "uniform": _fraction,
     "zipf": _zipf,
     "even": lambda xp, rng, rows, segments: 2 * _fraction(xp, rng, rows, (segments + 1) // 2),
     "each": lambda xp, rng, rows, segments: xp.arange(rows),
+    "hot": lambda xp, rng, rows, segments: xp.where(rng.random(rows) < 0.9, segments // 2, _fraction(xp, rng, rows, segments)),
 }
 
 
@@ -139,7 +140,7 @@ class SegmentCase:
         def bind(operands: Mapping[str, Any]) -> Callable[[], None]:
             given = dict(operands)
             if self.indexed:
-                given["segment_ids"] = SegmentIndex(given["segment_ids"], self.segments)
+                given["segment_ids"] = SegmentIndex(given["segment_ids"], self.segments, is_sorted=False)
             return lambda: plan.run(workspace=workspace, **given)
 
         return f"{plan.sku.variant} {self.element} {self.index} {plan.sku.arch.name}", bind

@@ -15,7 +15,7 @@ import numpy as np
 
 from numba_baracuda import OPS
 
-from .checks import Truth, column
+from .checks import Truth, column, inverse
 from .values import wide
 
 _SLAB = 1 << 26  #: elements that are folded at a time, unless one column has more
@@ -92,8 +92,9 @@ def _first(which: str) -> Row:
 
 
 def _prod(runs: Runs, o: Operands, empty: float) -> Truth:
+    """Products of factors near 1 are rounded to the same side again and again, so that errors add up."""
     value = runs.fold(runs.xp.multiply, o["input"], empty)
-    return Truth(value, abs(value), runs.counts)
+    return Truth(value, abs(value), runs.counts**2)
 
 
 def _shifted(runs: Runs, x: Any) -> tuple[Any, Any, Any]:
@@ -123,6 +124,13 @@ def _var(runs: Runs, o: Operands, empty: float) -> Truth:
     share = 1 / column(xp.maximum(runs.counts - 1, 1), x)
     apart = x - runs.spread(_mean(runs, o, 0.0).value)
     return Truth(runs.fold(xp.add, apart**2, empty) * share, runs.fold(xp.add, x**2) * share, runs.counts)
+
+
+def _std(runs: Runs, o: Operands, empty: float) -> Truth:
+    """The mean's rounding error adds to that of the deviations."""
+    variance, mean = _var(runs, o, empty).value, _mean(runs, o, 0.0).value
+    value = runs.xp.sqrt(variance)
+    return Truth(value, value + abs(mean) / column(runs.xp.maximum(runs.counts - 1, 1), mean) ** 0.5, runs.counts)
 
 
 def _softmax(runs: Runs, o: Operands, empty: float) -> Truth:
@@ -163,7 +171,34 @@ def _extreme_backward(which: str) -> Row:
 def _prod_backward(runs: Runs, o: Operands, empty: float) -> Truth:
     """For inputs without zeros."""
     value = runs.spread(o["d_output"] * runs.fold(runs.xp.multiply, o["input"])) / o["input"]
-    return Truth(value, abs(value), runs.spread(runs.counts))
+    return Truth(value, abs(value), runs.spread(runs.counts) ** 2)
+
+
+def _logsumexp_backward(runs: Runs, o: Operands, empty: float) -> Truth:
+    apart = o["input"] - runs.spread(o["output"])
+    value = runs.spread(o["d_output"]) * runs.xp.exp(apart)
+    return Truth(value, abs(value) * (1 + abs(apart)))
+
+
+def _norm2_backward(runs: Runs, o: Operands, empty: float) -> Truth:
+    value = runs.spread(o["d_output"]) * o["input"] * runs.spread(inverse(runs.xp, o["output"]))
+    return Truth(value, abs(value), 4)
+
+
+def _moments_backward(runs: Runs, o: Operands, factor: Any) -> Truth:
+    """``factor`` · d_output · (input − mean) / (count − 1); the terms of the difference are the input and its mean."""
+    x, counts = o["input"], column(runs.counts, o["d_output"])
+    share = runs.spread(factor * o["d_output"] / runs.xp.maximum(counts - 1, 1))
+    mean, size = (runs.spread(runs.fold(runs.xp.add, each) / runs.xp.maximum(counts, 1)) for each in (x, abs(x)))
+    return Truth(share * (x - mean), abs(share) * (abs(x) + size), runs.spread(runs.counts))
+
+
+def _var_backward(runs: Runs, o: Operands, empty: float) -> Truth:
+    return _moments_backward(runs, o, 2)
+
+
+def _std_backward(runs: Runs, o: Operands, empty: float) -> Truth:
+    return _moments_backward(runs, o, inverse(runs.xp, o["output"]))
 
 
 def _softmax_backward(runs: Runs, o: Operands, empty: float) -> Truth:
@@ -189,6 +224,7 @@ ROWS: dict[str, Row] = {
     "logsumexp": _logsumexp,
     "norm2": _norm2,
     "var": _var,
+    "std": _std,
     "softmax": _softmax,
     "log_softmax": _log_softmax,
     "sum_backward": _sum_backward,
@@ -196,6 +232,10 @@ ROWS: dict[str, Row] = {
     "max_backward": _extreme_backward("maximum"),
     "min_backward": _extreme_backward("minimum"),
     "prod_backward": _prod_backward,
+    "logsumexp_backward": _logsumexp_backward,
+    "norm2_backward": _norm2_backward,
+    "var_backward": _var_backward,
+    "std_backward": _std_backward,
     "softmax_backward": _softmax_backward,
     "log_softmax_backward": _log_softmax_backward,
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .case import Case
-from .peer import INDEXED, Given, Peer, along, always, extreme_given, floats, indexed, one_go
+from .peer import INDEXED, Given, Peer, along, always, both, brief, calm, extreme_given, floats, indexed, one_go
 from .reduce_truths import axes_of
 
 #: kind → the name of its reduction, and the initial value of an output
@@ -48,11 +48,23 @@ def _reductions(torch: Any) -> Iterator[Peer]:
         "mean": torch.mean,
         "max": torch.amax,
         "min": torch.amin,
-        "prod": lambda x, dim, keepdim: torch.prod(x, dim[0], keepdim),
+        "prod": lambda x, dim, keepdim: functools.reduce(lambda left, axis: torch.prod(left, axis, keepdim), dim, x),
         "norm2": lambda x, dim, keepdim: torch.linalg.vector_norm(x, 2, dim, keepdim),
         "logsumexp": torch.logsumexp,
         "var": torch.var,
         "std": torch.std,
+    }
+
+    def position(which: str) -> Callable[..., Any]:
+        """The element's position in C order over the axes; they are moved to the end, with a copy where that needs one."""
+        return lambda x, dim, keepdim: getattr(x.movedim(dim, tuple(range(-len(dim), 0))).flatten(-len(dim)), which)(-1)
+
+    others: dict[str, Callable[..., Any]] = {
+        "argmax": position("argmax"),
+        "argmin": position("argmin"),
+        "any": torch.any,
+        "all": torch.all,
+        "count_nonzero": lambda x, dim, keepdim: torch.count_nonzero(x, dim),
     }
 
     def fold(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +73,9 @@ def _reductions(torch: Any) -> Iterator[Peer]:
     for kind, function in functions.items():
         yield Peer(kind, f"reduce_{kind}", lambda t: (t.x, t.y), fold(function))
         yield _autograd(torch, f"reduce_{kind}", fold(function))
+    for kind, function in others.items():
+        run = fold(function)
+        yield Peer(kind, f"reduce_{kind}", lambda t: (t.x, t.y), lambda x, y, run=run: run(x, y).view(y.shape))
 
 
 def _scans(torch: Any) -> Iterator[Peer]:
@@ -71,7 +86,7 @@ def _scans(torch: Any) -> Iterator[Peer]:
         "cummin": lambda x, dim: torch.cummin(x, dim).values,
         "logcumsumexp": torch.logcumsumexp,
     }
-    for (kind, function), axis in itertools.product(functions.items(), range(3)):
+    for (kind, function), axis in itertools.product(functions.items(), range(4)):
         scan = functools.partial(function, dim=axis)
         yield Peer(kind, kind, lambda t: (t.x,), scan, along(axis))
         yield _autograd(torch, kind, lambda x, dy, scan=scan: scan(x), along(axis))  # type: ignore[misc]
@@ -82,6 +97,16 @@ def _wide(t: Given) -> Any:
     """The ids broadcast along the columns, as a view."""
     ids, x = t.long_ids, t.input
     return ids.reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
+
+
+def _added(x: Any, ids: Any, counts: Any) -> Any:
+    """The sums of the segments."""
+    return x.new_zeros((len(counts), *x.shape[1:])).index_add_(0, ids, x)
+
+
+def _apart(x: Any, ids: Any, counts: Any) -> Any:
+    """Each row's difference from the mean of its segment."""
+    return x - _added(x, ids, counts).div_(counts).index_select(0, ids)
 
 
 def _folds(torch: Any) -> Iterator[Peer]:
@@ -101,6 +126,10 @@ def _folds(torch: Any) -> Iterator[Peer]:
         apart = x - reduced("mean")(x, lengths).index_select(0, ids)
         return reduced("sum")(apart.square_(), lengths) / (counts - 1).clamp_(min=1)
 
+    def added_variance(x: Any, ids: Any, counts: Any) -> Any:
+        apart = _apart(x, ids, counts)
+        return _added(apart.square_(), ids, counts) / (counts - 1).clamp_(min=1)
+
     def first(reduce: str, start: float) -> Callable[..., Any]:
         def run(y: Any, ids: Any, wide: Any, x: Any) -> Any:
             best = scatter(reduce, start)(x.new_empty(y.shape), wide, x)
@@ -119,17 +148,24 @@ def _folds(torch: Any) -> Iterator[Peer]:
         lambda y, ids, x, counts: y.zero_().index_add_(0, ids, x).div_(counts),
     )
     for kind, (reduce, start) in _REDUCTIONS.items():
-        yield Peer("scatter_reduce_", f"*segment_{kind}", lambda t: (t.output, _wide(t), t.input), scatter(reduce, start))
+        fits = calm if kind == "prod" else always
+        yield Peer("scatter_reduce_", f"*segment_{kind}", lambda t: (t.output, _wide(t), t.input), scatter(reduce, start), fits)
         name, op = "segment_reduce", f"unsorted_segment_{kind}"
-        yield Peer(f"{name}, {_READY}", f"segment_{kind}", lambda t: (t.input, t.lengths), reduced(kind), floats)
-        yield Peer(f"sort + {name}, {_READY}", op, lambda t: (t.input, t.segment_ids, t.lengths), sort_and_reduce(kind), one_go)
+        yield Peer(f"{name}, {_READY}", f"segment_{kind}", lambda t: (t.input, t.lengths), reduced(kind), both(floats, brief))
+        yield Peer(f"sort + {name}, {_READY}", op, lambda t: (t.input, t.segment_ids, t.lengths), sort_and_reduce(kind), both(one_go, brief))
     for kind in INDEXED:
         name, op = f"index_select + segment_reduce, order and {_READY}", f"unsorted_segment_{kind}"
-        yield Peer(name, op, lambda t: (t.input, t.permutation, t.lengths), gather_and_reduce(kind), indexed)
+        yield Peer(name, op, lambda t: (t.input, t.permutation, t.lengths), gather_and_reduce(kind), both(indexed, brief))
     for kind in ("max", "min"):
         given: Callable[[Given], tuple[Any, ...]] = lambda t: (t.output, t.segment_ids, _wide(t), t.input)  # noqa: E731
         yield Peer("scatter_reduce_ twice", f"*segment_arg{kind}", given, first(*_REDUCTIONS[kind]))
-    yield Peer(f"segment_reduce twice, {_READY}", "segment_var", lambda t: (t.input, t.segment_ids, t.lengths, t.counts), variance)
+    lengths: Callable[[Given], tuple[Any, ...]] = lambda t: (t.input, t.segment_ids, t.lengths, t.counts)  # noqa: E731
+    counts: Callable[[Given], tuple[Any, ...]] = lambda t: (t.input, t.segment_ids, t.counts)  # noqa: E731
+    for kind, finish in (("var", lambda found: found), ("std", torch.sqrt)):
+        twice: Callable[..., Any] = lambda *given, finish=finish: finish(variance(*given))  # noqa: E731
+        added: Callable[..., Any] = lambda *given, finish=finish: finish(added_variance(*given))  # noqa: E731
+        yield Peer(f"segment_reduce twice, {_READY}", f"segment_{kind}", lengths, twice, brief)
+        yield Peer("index_add_ twice, counts ready", f"*segment_{kind}", counts, added)
 
 
 def _softmaxes(torch: Any) -> Iterator[Peer]:
@@ -201,4 +237,31 @@ def _gradients(torch: Any) -> Iterator[Peer]:
         "*segment_prod_backward",
         lambda t: (t.d_output, t.input, t.output, t.segment_ids),
         lambda dy, x, y, ids: (dy * y).index_select(0, ids).div_(x),
+    )
+
+    def over(dy: Any, y: Any) -> Any:
+        return torch.where(y == 0, 0, dy / y)
+
+    def moments(x: Any, ids: Any, counts: Any, dy: Any) -> Any:
+        return _apart(x, ids, counts).mul_((dy / (counts - 1).clamp_(min=1)).index_select(0, ids))
+
+    saved: Callable[[Given], tuple[Any, ...]] = lambda t: (t.d_output, t.input, t.output, t.segment_ids)  # noqa: E731
+    yield Peer(
+        "index_select + exp",
+        "*segment_logsumexp_backward",
+        saved,
+        lambda dy, x, y, ids: (x - y.index_select(0, ids)).exp_().mul_(dy.index_select(0, ids)),
+    )
+    yield Peer("index_select + mul", "*segment_norm2_backward", saved, lambda dy, x, y, ids: over(dy, y).index_select(0, ids).mul_(x))
+    yield Peer(
+        "index_add_ + index_select, counts ready",
+        "*segment_var_backward",
+        lambda t: (t.input, t.segment_ids, t.counts, t.d_output),
+        lambda x, ids, counts, dy: moments(x, ids, counts, 2 * dy),
+    )
+    yield Peer(
+        "index_add_ + index_select, counts ready",
+        "*segment_std_backward",
+        lambda t: (t.input, t.segment_ids, t.counts, t.d_output, t.output),
+        lambda x, ids, counts, dy, y: moments(x, ids, counts, over(dy, y)),
     )

@@ -39,8 +39,8 @@ def duplicate(xp: Any, array: Any) -> Any:
 
 
 def poison(array: Any) -> None:
-    """Fills an array with a value that no result has: NaN, or a number far below 0."""
-    array.view("u1")[...] = 0xFE if array.dtype.kind == "i" else 0xFF
+    """Fills an array with a value that no result has: NaN, or a number far below 0; truth values with false, which few results are."""
+    array.view("u1")[...] = {"i": 0xFE, "b": 0}.get(array.dtype.kind, 0xFF)
 
 
 def uniform(xp: Any, rng: Any, shape: tuple[int, ...], element: str) -> Any:
