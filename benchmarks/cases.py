@@ -134,6 +134,9 @@ TALL: tuple[Along, ...] = (((1 << 22, 24), 0), ((1 << 25, 3), 0))
 SCANS: tuple[Along, ...] = (
     ROWS, ((1 << 20, 256), 1), ((32, 2048, 4096), 2), COLUMNS, ((64, 8192, 512), 1), ((32, 2048, 4096), 1), *ENDLESS, *TALL,
 )  # fmt: skip
+#: columns of few elements, narrow columns and columns of an odd width, in float32 and in bfloat16
+ODD_COLUMNS: tuple[Along, ...] = (((4, 43_145_613), 0), ((50_000_003, 5), 0), ((345_678, 777), 0))
+ODD_HALVES: tuple[Along, ...] = (((555, 7, 17_223), 1), ((7251, 4794, 6), 1))
 #: counts, of which CSR offsets are the cumulative sums
 OFFSETS: Along = (((1 << 27) + 3,), 0)
 #: what is scanned in other elements than float32, forward and backward
@@ -149,8 +152,10 @@ def scan_cases() -> Iterator[Case]:
         if op.family != "scan":
             continue
         backward = op.traits["backward"]
-        for shape, axis in SCANS:
+        for shape, axis in (*SCANS, *ODD_COLUMNS):
             yield ScanCase(name, shape, axis)
+        for shape, axis in ODD_HALVES:
+            yield ScanCase(name, shape, axis, "bf16")
         if not all(variant.deterministic for variant in op.variants):
             for shape, axis in ENDLESS[:1] if backward else ENDLESS:
                 yield ScanCase(name, shape, axis, deterministic=False)

@@ -44,7 +44,7 @@ REDUCED = (
 #: scans: the same, and rows that blocks share, peeled or not, and columns
 SCANNED = (
     ((300, 4), 1), ((70, 37), 1), ((40, 600), 1), ((9, 4000), 1), ((9, 4001), 1), ((1, 40_000), 1), ((2, 40_001), 1), ((400, 33), 0),
-    ((3000, 40), 0), ((9000, 2), 0), ((6, 50, 8), 1),
+    ((3000, 40), 0), ((9000, 2), 0), ((6, 50, 8), 1), ((3, 4001), 0), ((5, 7, 301), 1), ((7, 600, 6), 1),
 )  # fmt: skip
 #: for element types and ops whose algorithm another op tests
 FEW = ((2100, (3,), 90), (300, (128,), 9))

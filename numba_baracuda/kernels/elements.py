@@ -85,3 +85,29 @@ def strided_offset_of(dims: int) -> Any:
         return offset + remaining * strides[0]
 
     return strided_offset
+
+
+@functools.cache
+def coordinates_of(dims: int) -> tuple[Any, Any]:
+    """``coordinates(index, shape, found)``: into ``found``, int64 [dims], the coordinates of the element number ``index``, in C order, of ``dims``
+    axes; and ``offset(found, strides)``, theirs. For several operands of one shape this divides once, where :func:`strided_offset_of` does for each.
+    """
+
+    @jit.device
+    def coordinates(index: Any, shape: Any, found: Any) -> None:
+        found[0] = int64(index)
+        for back in range(dims - 1):
+            k = dims - 1 - back
+            # without a sign, so that numbers of 32 bits are divided as such
+            quotient = int64(uint64(found[0]) // uint64(shape[k]))
+            found[k] = found[0] - quotient * shape[k]
+            found[0] = quotient
+
+    @jit.device
+    def offset(found: Any, strides: Any) -> Any:
+        total = found[0] * strides[0]
+        for k in range(1, dims):
+            total += found[k] * strides[k]
+        return total
+
+    return coordinates, offset

@@ -1,8 +1,8 @@
 """The tuning policies of the scan family.
 
-All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). Tiles and thresholds are the same on every architecture, since no
-other was measured. ``min_blocks_per_multiprocessor`` is the fastest value that compiles for sm_90 without a spill; from sm_100 on, where kernels take
-more registers, long rows get one block fewer.
+All numbers but those said to be computed were chosen by times on an H200 (sm_90, 132 multiprocessors). Tiles and thresholds are the same on every
+architecture, since no other was measured. ``min_blocks_per_multiprocessor`` is the fastest value that compiles for sm_90 without a spill;
+from sm_100 on, where kernels take more registers, long rows get one block fewer.
 
 There are four classes of scans: ``"single"``, whose states are one number; ``"several"``, of several numbers; ``"runs"``, sums over the runs of equal
 winners; ``"affine"``, whose states are affine maps.
@@ -66,8 +66,9 @@ class ScanColumns(Policy):
     threads_per_block: int = chosen(256, *THREADS)
     bytes_per_thread: int = 128
     vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of the widest load or store across rows, in ``scan_long_columns`` as well
-    contiguous_bytes: int = 256  #: contiguous bytes of a row that a block loads or stores together
+    contiguous_bytes: int = 256  #: contiguous bytes of a row that a block loads or stores together, at least
     min_blocks_per_multiprocessor: int = 0
+    grid_blocks_per_multiprocessor: int = 4  #: least blocks of threads that each walk down whole columns; computed, not timed
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,10 @@ class ScanLongColumns(Policy):
     threads_per_block: int = chosen(256, *THREADS)
     bytes_per_thread: int = 128
     contiguous_bytes: int = 128
+    narrow_bytes: int = 128  #: contiguous bytes where loads and stores are narrow and begin anywhere in a sector; computed, not timed
     min_blocks_per_multiprocessor: int = 4
     cached: bool = True  #: whether a tile that is read twice is cached in L1
-    max_row_bytes_per_multiprocessor: int = 128  #: blocks share columns of rows of up to so many bytes for each multiprocessor
+    max_row_bytes_per_multiprocessor: int = 192  #: blocks share columns of rows of up to so many bytes; above 128 computed, not timed
     min_tiles: int = 2  #: blocks share columns of more tiles than this
     bytes_per_status_byte: int = 100  #: least bytes of a tile for each byte of its status
     concurrent_tiles: int = 64  #: tiles of all strips that run while one group of tiles waits for the prefix of the group before it
@@ -115,14 +117,18 @@ _HALF_COLUMNS = {
     "runs": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
     "affine": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
 }
-#: for elements of 4 bytes; for those of 8 bytes ``_DOUBLE_STRIPS`` blocks are resident
+#: for elements of 4 bytes; for those of 8 bytes, and for narrow loads and stores, fewer blocks are resident
 _LONG_COLUMNS = {
-    "single": ScanLongColumns(bytes_per_thread=128, contiguous_bytes=64, min_blocks_per_multiprocessor=3),
+    "single": ScanLongColumns(bytes_per_thread=128, contiguous_bytes=64, min_blocks_per_multiprocessor=3, max_row_bytes_per_multiprocessor=384),
     "several": ScanLongColumns(bytes_per_thread=64),
     "runs": ScanLongColumns(bytes_per_thread=32, cached=False),
     "affine": ScanLongColumns(bytes_per_thread=32),
 }
-_DOUBLE_STRIPS = 2
+_DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
+#: bytes of a row of halves, for each multiprocessor, up to which blocks share columns
+_HALF_ROW_BYTES = 192
+#: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
+_DENSE_DOUBLES, _DENSE_THREADS = 512, 768
 #: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
 for _usual in ("single", "several"):
     _name = f"foreign_{_usual}"
@@ -158,9 +164,15 @@ def scan_columns(states: str, size: int) -> ScanColumns:
     return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0))
 
 
-def scan_long_columns(states: str, size: int, target: Target) -> ScanLongColumns:
-    """The policy for a class of scans of elements of ``size`` bytes."""
+def scan_long_columns(states: str, size: int, narrow: bool, target: Target) -> ScanLongColumns:
+    """The policy for a class of scans of elements of ``size`` bytes; loads and stores may be ``narrow``."""
     policy = _LONG_COLUMNS[states]
-    blocks = {4: policy.min_blocks_per_multiprocessor, 8: _DOUBLE_STRIPS}.get(size, 0)
+    blocks = {4: _NARROW_STRIPS if narrow else policy.min_blocks_per_multiprocessor, 8: _DOUBLE_STRIPS}.get(size, 0)
     threads = EMULATED_THREADS if target.emulated else policy.threads_per_block
-    return tuned(replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks))
+    row_bytes = min(policy.max_row_bytes_per_multiprocessor, _HALF_ROW_BYTES) if size == 2 else policy.max_row_bytes_per_multiprocessor
+    return tuned(replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, max_row_bytes_per_multiprocessor=row_bytes))
+
+
+def dense_blocks(states: str, size: int, threads: int) -> int:
+    """Resident blocks of ``threads`` that scan dense columns; of users' monoids the compiler decides on them. Compiled without a spill, not timed."""
+    return 0 if states.startswith("foreign_") else (_DENSE_DOUBLES if size == 8 else _DENSE_THREADS) // threads

@@ -11,10 +11,9 @@ from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
 from .policy import Elements
+from .tiling import MAX_VECTOR_BYTES
 
 Strides = tuple[int, ...]
-#: bytes of the widest vectorized load or store
-_VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,7 @@ class Problem:
     the widest load or store that is aligned in all operands: up to ``along_bytes`` of the first operand along rows, or ``across`` bytes across them.
     A vector of more than 16 bytes of another operand takes several loads or stores. Where vectors are aligned only in the middle of each row, rows
     are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16.
+    Where the columns of a slice are one contiguous range in all operands, ``dense`` is the number of elements of such a load or store of it, else 0.
     """
 
     shape: Strides
@@ -36,6 +36,7 @@ class Problem:
     vector: int = 1
     peeled: bool = False
     misalignment: int = 0
+    dense: int = 0
 
     @property
     def rows(self) -> int:
@@ -47,7 +48,7 @@ class Problem:
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
     @classmethod
-    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = _VECTOR_BYTES) -> Problem:
+    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = MAX_VECTOR_BYTES) -> Problem:
         first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
@@ -60,17 +61,20 @@ class Problem:
             return plain
         widest = aligned = max(1, (along_bytes if along else across) // sizes[0])
         for each, size in zip(operands, sizes, strict=True):
-            while aligned > 1 and each.address % min(_VECTOR_BYTES, aligned * size):
+            while aligned > 1 and each.address % min(MAX_VECTOR_BYTES, aligned * size):
                 aligned //= 2
         steps = [step for strides in kept for count, step in zip(shape, strides, strict=True) if count > 1]
-        others = steps if along else [*axis_strides, *(step for step in steps if step != 1)]
+        others = steps if along else [*(axis_strides if extent > 1 else ()), *(step for step in steps if step != 1)]
         vector = fitting(aligned, [extent if along else shape[-1], *others])
         misalignment = first.address // sizes[0] % widest
         alike = all(
             (each.address // size - misalignment) % width == 0
             and all((step - other) % width == 0 for step, other in zip(strides, kept[0], strict=True))
-            for each, size, width, strides in zip(operands, sizes, [min(widest, _VECTOR_BYTES // size) for size in sizes], kept, strict=True)
+            for each, size, width, strides in zip(operands, sizes, [min(widest, MAX_VECTOR_BYTES // size) for size in sizes], kept, strict=True)
         )
+        dense = 0
+        if not along and extent > 1 and all(step == shape[-1] for step in axis_strides) and len(set(sizes)) == 1:
+            dense = fitting(MAX_VECTOR_BYTES // sizes[0], [each.address // sizes[0] for each in operands] + [step for step in steps if step != 1])
         if along and vector < widest and alike and extent * sizes[0] > tuned(Elements()).min_peeled_bytes:
             return cls(shape, kept, axis_strides, extent, along, widest, True, misalignment)
-        return cls(shape, kept, axis_strides, extent, along, vector)
+        return cls(shape, kept, axis_strides, extent, along, vector, dense=dense)

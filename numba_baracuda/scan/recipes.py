@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..core.axes import ceil_div
+from ..core.axes import ceil_div, fitting, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..core.policy import tuned
@@ -62,6 +62,8 @@ class _Scan:
         form, threads = "rows" if self.problem.along else "columns", dealt["threads"]
         spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}_{form}", tuple(sorted((self._constants | dealt).items())), threads, resident)
         shared = threads * dealt["steps"] * self.problem.vector * self.staged_bytes if self.problem.along else 0
+        if dealt.get("dense"):
+            shared = threads // dealt["lanes"] * tiling.dense_pitch(dealt["lanes"], dealt["steps"], self.size) * self.size
         strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output", "indices"), self.problem.kept, strict=True)}
         return Launch(spec, (blocks, threads, shared), {**self._arguments, form: self.problem.rows, **strides, **more})
 
@@ -70,32 +72,58 @@ class _Scan:
         most = tuned(policy.Elements()).shared_bytes_per_thread * self.size // self.staged_bytes
         return tiling.steps_of(min(nbytes, most), self.problem.vector, self.size)
 
+    def dense(self, steps: int) -> int:
+        """Elements of a vector where the lanes of a level load and store dense columns together, 0 where each lane has its own."""
+        problem = self.problem
+        served = len(self.operator.inputs) == 1 and not self._constants["index"] and problem.dense > problem.vector
+        if not served or problem.shape[-1] > tiling.WARP:
+            return 0
+        dense = fitting(min(problem.dense, steps), [problem.extent * problem.shape[-1]] if self._constants["reverse"] else [])
+        return dense if dense > problem.vector else 0
+
     def columns(self) -> Recipe:
         problem, plan = self.problem, policy.scan_columns(self.states, self.size)
-        steps = tiling.steps_of(plan.bytes_per_thread, problem.vector, self.size)
-        lanes = tiling.column_lanes(ceil_div(problem.shape[-1], problem.vector), problem.vector * self.size, plan.contiguous_bytes)
-        dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": plan.threads_per_block}
-        blocks = ceil_div(problem.rows, lanes * problem.vector)
-        return Recipe((self.launch("scan", blocks, {}, plan.min_blocks_per_multiprocessor, **dealt),))
+        vector, threads = problem.vector, plan.threads_per_block
+        steps, each = (tiling.steps_of(plan.bytes_per_thread, count, self.size) for count in (vector, 1))
+        dense = self.dense(each)
+        if dense and tiling.dense_threads(threads, problem.shape[-1], each, problem.extent):
+            threads = tiling.dense_threads(threads, problem.shape[-1], each, problem.extent)
+            lanes, steps, vector, blocks = power_of_two(problem.shape[-1]), each, 1, problem.rows // problem.shape[-1]
+        else:
+            beside = tiling.column_lanes(ceil_div(problem.shape[-1], vector), vector * self.size, plan.contiguous_bytes)
+            alone = ceil_div(problem.rows, threads * vector) >= plan.grid_blocks_per_multiprocessor * self.target.multiprocessors
+            lanes, steps = tiling.dealt_columns(plan, beside, vector, steps, problem.extent, alone)
+            dense, blocks = 0, ceil_div(problem.rows, lanes * vector)
+        dealt: dict[str, Any] = {
+            "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "whole": problem.extent == steps, "dense": dense,
+        }  # fmt: skip
+        resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
+        return Recipe((self.launch("scan", blocks, {}, resident, **dealt),))
 
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
-        problem, plan = self.problem, policy.scan_long_columns(self.states, self.size, self.target)
-        nbytes, vectors = problem.vector * self.size, ceil_div(problem.shape[-1], problem.vector)
-        lanes = tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes)
-        steps, threads = tiling.steps_of(plan.bytes_per_thread, problem.vector, self.size), plan.threads_per_block
+        problem, narrow = self.problem, tiling.is_narrow(self.problem.vector, self.size)
+        plan, vector = policy.scan_long_columns(self.states, self.size, narrow, self.target), problem.vector
+        dense = self.dense(tiling.steps_of(plan.bytes_per_thread, 1, self.size))
+        vector = 1 if dense else vector
+        nbytes, vectors = vector * self.size, ceil_div(problem.shape[-1], vector)
+        lanes = power_of_two(vectors) if dense else tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes)
+        if narrow and not dense:
+            lanes = tiling.narrow_lanes(vectors, lanes, tiling.column_lanes(vectors, nbytes, plan.narrow_bytes))
+        steps, threads = tiling.steps_of(plan.bytes_per_thread, vector, self.size), plan.threads_per_block
         batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size)
-        strips, tiles = ceil_div(problem.rows, lanes * problem.vector), ceil_div(problem.extent, high)
+        strips, tiles = ceil_div(problem.rows, vectors if dense else lanes * vector), ceil_div(problem.extent, high)
         wide = problem.rows * self.size > plan.max_row_bytes_per_multiprocessor * self.target.multiprocessors
         if wide or problem.extent <= plan.min_tiles * high:
             return None
         dealt: dict[str, Any] = {
-            "lanes": lanes, "steps": steps, "threads": threads, "batches": batches, "group_tiles": tiling.group_of(plan, strips) if ordered else 0,
-            "l1_cached": plan.cached,
+            "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "batches": batches, "dense": dense,
+            "group_tiles": tiling.group_of(plan, strips) if ordered else 0, "l1_cached": plan.cached,
         }  # fmt: skip
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         more = {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}
-        launch = self.launch("scan_long", strips * tiles, more, plan.min_blocks_per_multiprocessor, **dealt)
+        resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
+        launch = self.launch("scan_long", strips * tiles, more, resident, **dealt)
         return Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def rows(self) -> Recipe:

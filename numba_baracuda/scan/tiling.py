@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from ..core.axes import ceil_div, power_of_two
 from ..core.policy import tuned
-from .policy import Elements, ScanLongColumns, ScanLongRows, ScanRows
+from .policy import Elements, ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 
 #: bytes of a cache line; tiles begin at a multiple of them
 LINE_BYTES = Elements.line_bytes
+#: bytes of the widest vectorized load or store
+MAX_VECTOR_BYTES = 16
+#: lanes of a warp
+WARP = 32
 #: 64-bit words of the workspace before the statuses of tiles
 HEAD = 2
 
@@ -34,6 +38,41 @@ def dealt_row(policy: ScanRows, vectors: int, steps: int) -> tuple[int, int, int
 def column_lanes(vectors: int, nbytes: int, contiguous_bytes: int) -> int:
     """Adjacent lanes for rows of ``vectors`` contiguous vectors of ``nbytes``: they cover ``contiguous_bytes`` if a row has as many."""
     return max(1, min(32, contiguous_bytes // nbytes, power_of_two(vectors)))
+
+
+def is_narrow(vector: int, size: int) -> bool:
+    """Whether loads and stores of ``vector`` elements of ``size`` bytes are so narrow that their number limits a kernel."""
+    return vector == 1 or vector * size <= 4
+
+
+def dense_pitch(lanes: int, steps: int, size: int) -> int:
+    """Elements of ``size`` bytes of shared memory from one level's part to the next where ``lanes`` columns lie densely."""
+    return lanes * steps + max(lanes, MAX_VECTOR_BYTES // size)
+
+
+def dense_threads(threads: int, width: int, steps: int, extent: int) -> int:
+    """Threads of a block for ``width`` dense columns of ``extent`` elements, from two warps to ``threads``; 0 if most of two warps were idle."""
+    needed = power_of_two(width) * ceil_div(extent, steps)
+    return min(threads, max(2 * WARP, power_of_two(needed))) if needed > WARP else 0
+
+
+def narrow_lanes(vectors: int, least: int, most: int) -> int:
+    """The most adjacent lanes, from ``least`` to ``most``, of which rows of ``vectors`` leave at most a quarter idle."""
+    while most > least and 4 * vectors < 3 * most * ceil_div(vectors, most):
+        most //= 2
+    return most
+
+
+def dealt_columns(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone: bool) -> tuple[int, int]:
+    """(lanes, steps) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
+
+    All threads of a block are adjacent if columns are ``alone``, enough to keep the device busy so, or have at most ``steps`` elements, which are
+    then the steps. Otherwise a tile has as many levels as the columns fill.
+    """
+    threads = policy.threads_per_block
+    if alone or extent <= steps:
+        return threads, min(steps, extent)
+    return threads // min(threads // lanes, max(vector, power_of_two(ceil_div(extent, steps)))), steps
 
 
 def pieces_of(bits: Sequence[int]) -> list[tuple[int, int]]:

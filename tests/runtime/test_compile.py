@@ -1,5 +1,7 @@
 """The compile ring: every kernel becomes machine code for three architectures, without a GPU. Fails where the toolchain is missing."""
 
+import re
+
 import pytest
 import sass
 from numba import cuda
@@ -160,6 +162,17 @@ def test_planted_faults_are_found() -> None:
         assert code and sass.code_faults(sass.disassemble(cubin), spec, cubin) == sass.code_faults(code, spec, cubin), bug
         found = sass.resource_faults(cubin) + sass.code_faults(code, spec, cubin)
         assert found == [] if complaint is None else any(complaint in each for each in found), (bug, found)
+
+
+def test_threads_that_walk_down_whole_columns_load_them_first() -> None:
+    """All elements of a column are on their way before one is used, and no barrier is met."""
+    specs = [spec for spec in kernel_specs("cumsum", "sm_90") if dict(spec.constants).get("whole")]
+    assert specs
+    for spec in specs:
+        code = sass.disassemble(cache.cubin(spec, "sm_90"))
+        accesses = re.findall(r"\b(LDG|STG|BAR)\b", code)
+        steps = dict(spec.constants)["steps"]
+        assert accesses == ["LDG"] * steps + ["STG"] * steps
 
 
 def test_too_few_registers_are_found() -> None:

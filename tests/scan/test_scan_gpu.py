@@ -22,11 +22,13 @@ if not arrays.emulating():
     cupy = pytest.importorskip("cupy")
 
 EVERY_OP = pytest.mark.parametrize("op", OPS, ids=name_of)
-#: rows of some lanes, of a warp, of a block, peeled, shared out to blocks; columns of several widths, many, short, or shared out to blocks
+#: rows of some lanes, of a warp, of a block, peeled, shared out to blocks; columns of several widths, many, short, of a
+#: thread's own, or shared out to blocks
 SHAPES = [
     ((5000, 4), 1), ((3000, 16), 1), ((2000, 37), 1), ((700, 300), 1), ((300, 5000), 1), ((700, 5001), 1), ((3, 300_000), 1), ((3, 300_001), 1),
     ((9, 4000, 7), 1), ((30_000, 12), 0), ((5000, 1024), 0), ((1, 1 << 21), 1), ((40, 50, 64), 1), ((300, 20_000), 0), ((40_000, 2), 0),
-    ((20_000, 3), 0), ((1, 20_000, 24), 1),
+    ((20_000, 3), 0), ((1, 20_000, 24), 1), ((4, 500_001), 0), ((55, 7, 1723), 1), ((30, 1, 20_002), 1), ((20, 135_301), 0), ((37, 20_000), 0),
+    ((200_003, 5), 0), ((51, 4794, 6), 1), ((700, 150, 3), 1), ((30_001, 77), 0), ((4001, 7001), 0),
 ]  # fmt: skip
 
 

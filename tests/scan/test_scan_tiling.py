@@ -16,7 +16,7 @@ from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Clear, Launch, Layout, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.scan.policy import EMULATED_THREADS, ScanLongColumns, ScanLongRows
+from numba_baracuda.scan.policy import EMULATED_THREADS, ScanColumns, ScanLongColumns, ScanLongRows
 from numba_baracuda.scan.problem import Problem
 from numba_baracuda.scan.tiling import pieces_of, status_words, steps_of
 
@@ -58,15 +58,34 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((1 << 14, 1 << 14), 0, {"element": "bf16"}, "scan_columns", {"lanes": 16, "vector": 4, "steps": 16}),
         ((1 << 14, 1 << 14), 0, {"name": "logcumsumexp"}, "scan_columns", {"lanes": 8, "vector": 4, "steps": 4}),
         ((1 << 14, 1 << 14), 0, {"address": 4}, "scan_columns", {"vector": 1}),
+        ((4, 43_145_613), 0, {}, "scan_columns", {"lanes": 256, "vector": 1, "steps": 4, "whole": True}),
+        ((4, 46_475_412), 0, {}, "scan_columns", {"lanes": 256, "vector": 4, "steps": 4, "whole": True}),
+        ((555, 7, 17_223), 1, {"element": "bf16"}, "scan_columns", {"lanes": 256, "vector": 1, "steps": 7, "whole": True}),
+        ((4, 1, 42_237_562), 1, {"name": "logcumsumexp"}, "scan_columns", {"lanes": 256, "vector": 4, "steps": 1, "whole": True}),
+        ((95, 819_846), 0, {"element": "bf16"}, "scan_columns", {"lanes": 256, "vector": 2, "steps": 16, "whole": False}),
+        ((40, 100_000), 0, {}, "scan_columns", {"lanes": 32, "vector": 4, "steps": 8, "whole": False}),
+        ((20, 100_000), 0, {}, "scan_columns", {"lanes": 64, "vector": 4, "steps": 8, "whole": False}),
+        ((7251, 4794, 6), 1, {"element": "bf16"}, "scan_columns", {"lanes": 8, "vector": 1, "steps": 16, "dense": 4, "threads": 256}),
+        ((7251, 100, 6), 1, {}, "scan_columns", {"lanes": 8, "vector": 1, "dense": 4, "threads": 64}),
+        ((7251, 4794, 6), 1, {"address": 4}, "scan_columns", {"lanes": 8, "vector": 1, "dense": 0}),
+        ((7251, 4794, 6), 1, {"pad": 1}, "scan_columns", {"vector": 1, "dense": 0}),
+        ((50_000_003, 5), 0, {}, "scan_long_columns", {"lanes": 8, "vector": 1, "steps": 16, "dense": 4, "batches": 1}),
+        ((50_000_003, 5), 0, {"name": "cumsum_backward"}, "scan_long_columns", {"dense": 0, "reverse": True}),
+        ((50_000_004, 5), 0, {"name": "cumsum_backward"}, "scan_long_columns", {"dense": 4, "reverse": True}),
+        ((50_000_003, 5), 0, {"name": "cummax", "index": "i64"}, "scan_long_columns", {"dense": 0}),
+        ((50_000_004, 5), 0, {"name": "cumprod_backward"}, "scan_long_columns", {"dense": 0}),
+        ((345_678, 777), 0, {}, "scan_long_columns", {"lanes": 32, "vector": 1, "steps": 16, "dense": 0}),
+        ((1 << 20, 37), 0, {}, "scan_long_columns", {"lanes": 16, "vector": 1, "dense": 0}),
+        ((72_599, 2, 2254), 0, {}, "scan_long_columns", {"vector": 4, "dense": 0}),
         ((1 << 20, 24), 0, {}, "scan_long_columns", {"group_tiles": 32, "vector": 4, "lanes": 4, "steps": 8, "batches": 1}),
         ((1 << 20, 24), 0, {"lookback": True, "name": "cumsum_backward"}, "scan_long_columns", {"group_tiles": 0, "reverse": True}),
         ((1 << 20, 24), 0, {"name": "cummax_backward", "element": "bf16"}, "scan_long_columns", {"batches": 7, "reverse": False}),
-        ((1 << 22, 2), 0, {}, "scan_long_columns", {"vector": 2, "lanes": 1, "group_tiles": 64}),
+        ((1 << 22, 2), 0, {}, "scan_long_columns", {"vector": 1, "lanes": 2, "dense": 4, "group_tiles": 64}),
         ((1, 1 << 24, 64), 1, {"name": "cummax", "index": "i64"}, "scan_long_columns", {"kept": 1, "index": "i64", "batches": 4}),
         ((3, 1 << 22, 37), 1, {}, "scan_long_columns", {"kept": 2, "vector": 1, "lanes": 16}),
         ((1 << 20, 132 * 32), 0, {}, "scan_long_columns", {"group_tiles": 8, "lanes": 4}),
         ((1 << 20, 132 * 32), 0, {"name": "cumprod_backward"}, "scan_long_columns", {"lanes": 8}),
-        ((1 << 20, 132 * 32 + 4), 0, {}, "scan_columns", {}),
+        ((1 << 20, 132 * 96 + 4), 0, {}, "scan_columns", {}),
         ((1 << 10, 24), 0, {}, "scan_columns", {}),
         ((1, 1 << 28), 1, {}, "scan_long_rows", {"group_tiles": ScanLongRows.group_tiles, "threads": 256, "peeled": False}),
         ((1, 1 << 28), 1, {"lookback": True}, "scan_long_rows", {"group_tiles": 0}),
@@ -184,6 +203,42 @@ def test_long_columns_of_other_elements(kind: Kind, name: str, dtype: str) -> No
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_gradients_of_long_columns(kind: Kind, name: str, deterministic: bool) -> None:
     check_gradient(kind, name, *TALL[1 + deterministic], deterministic)
+
+
+@EVERY
+def test_columns_of_few_elements(kind: Kind, name: str) -> None:
+    """Threads walk down whole columns, by vectors or one by one, with an axis before or without."""
+    for shape, axis in (((3, 515), 0), ((4, 520), 0), ((3, 5, 131), 1), ((2, 1, 1030), 1)):
+        check(kind, name, values(name, shape), axis, reverse=axis == 1)
+        check_gradient(kind, name, shape, axis, True)
+    check(kind, name, values(name, (6, 300)), 0, exclusive=True, initial=0.5)
+
+
+@EVERY
+def test_columns_of_their_own(kind: Kind, name: str) -> None:
+    """The same of more elements than a thread has at a time; and columns that fill some levels of a block."""
+    shape = (37, 1030)
+    with using(ScanColumns, grid_blocks_per_multiprocessor=1):
+        check(kind, name, values(name, shape), 0, reverse=True)
+        check_gradient(kind, name, shape, 0, True)
+    check(kind, name, values(name, shape), 0)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_dense_columns(kind: Kind, name: str, dtype: str) -> None:
+    """Lanes share the columns of a slice, which end in a part of a tile; slices begin at another part of 16 bytes each."""
+    for shape, axis in (((3, 342, 6), 1), ((2, 300, 31), 1), ((1100, 3), 0)):
+        check(kind, name, values(name, shape, dtype), axis)
+    check(kind, name, values(name, (2, 304, 5), dtype), 1, reverse=True, exclusive=True, initial=0.5)
+
+
+def test_indices_in_columns_of_few_elements(kind: Kind) -> None:
+    x = np.random.default_rng(3).integers(0, 3, (5, 6, 131)).astype(np.float32)
+    for reverse in (False, True):
+        y, places = map(kind.numpy, nb.cummax(kind.array(x), 1, reverse=reverse, return_indices=True))
+        np.testing.assert_array_equal(np.take_along_axis(x, places, 1), y)
+        np.testing.assert_array_equal(y, np.maximum.accumulate(x[:, ::-1], 1)[:, ::-1] if reverse else np.maximum.accumulate(x, 1))
 
 
 def test_indices_in_long_columns(kind: Kind) -> None:

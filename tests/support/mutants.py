@@ -36,6 +36,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "scan/lookback": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
+    "scan/dense_tile": ("* of *dense columns*",),
     "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows"),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),
     "scan/operator_functions": ("* places of columns", "places of columns *", "* of short rows"),
@@ -102,14 +103,14 @@ KNOWN: dict[str, dict[str, str]] = {
             "a half that is done looks at what it has found again; that past the end is found last",
     },
     "scan/column_tile": {
-        "ColumnTile._load.load: guard: s < steps - 1 in "
+        "ColumnTile._load_positions.load: guard: s < steps - 1 in "
         "neighbour = widen(adjacent[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])":
             "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",
-        "ColumnTile._load.load: guard: s > 0 in neighbour = widen(adjacent[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])":
+        "ColumnTile._load_positions.load: guard: s > 0 in neighbour = widen(adjacent[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])":
             "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",
-        "ColumnTile._store_scattered.store: guard: position < extent in if position < extent:":
+        "ColumnTile._store_winners.store: guard: position < extent in if whole or position < extent:":
             "behind the end lies the last element again, which does not win against itself",
-        "ColumnTile._fold.fold: guard: start + s < extent in if start + s < extent:":
+        "ColumnTile._fold_positions.fold: guard: start + s < extent in if whole or start + s < extent:":
             "elements behind the end would be folded again, and nothing comes after them",
     },
     "scan/scattered_store": {

@@ -398,7 +398,8 @@ def narrow(threads: int = 64) -> Iterator[None]:
     ``threads`` are those of a block where blocks share rows or columns.
     """
     with (
-        using(ScanRows, bytes_per_thread=32, threads_per_block=64), using(ScanColumns, bytes_per_thread=32),
+        using(ScanRows, bytes_per_thread=32, threads_per_block=64),
+        using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
         using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2),
     ):  # fmt: skip
@@ -458,6 +459,15 @@ def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
 
 _add("cumsum of peeled rows that begin late", late_rows)
 scan("cumsum of columns side by side", "cumsum", (40, 130), 0)
+scan("cumsum of wide columns in several tiles", "cumsum", (150, 34), 0)
+scan("cumsum of long wide columns", "cumsum", (1100, 35), 0)
+for op in ("cumsum", "logcumsumexp"):
+    scan(f"{op} of dense columns", op, (3, 300, 6), 1)
+    scan(f"{op} of dense columns backwards", op, (2, 144, 5), 1, reverse=True)
+    scan(f"{op} of long dense columns", op, (1100, 7), 0)
+for op in ("cumsum", "cummax_backward", "cumprod_backward", "logcumsumexp_backward"):
+    scan(f"{op} of short columns", op, (3, 3, 131), 1)
+    scan(f"{op} of columns alone", op, (19, 1100), 0)
 for op in ("cumsum", "cummax_backward", "cumprod_backward"):
     scan(f"{op} of peeled rows", op, (3, 1101), 1)
     scan(f"{op} of peeled long rows", op, (2, 1631), 1, reverse=True)

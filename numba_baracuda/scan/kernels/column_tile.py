@@ -10,6 +10,8 @@ from numba.cuda.types import int32, int64
 
 from ...device.vector import LOAD, LOAD_STREAM, STORE_STREAM
 from ...runtime import jit
+from ..tiling import is_narrow
+from .dense_tile import dense_tile_of
 from .operator_functions import OperatorFunctions
 
 
@@ -18,31 +20,95 @@ class ColumnTile:
 
     ``load`` fills the arrays p, q and r in ``transformed`` [steps · vector] with what the operator makes of the elements; ``fold`` returns the
     aggregate of one column; ``store`` writes results, and turns ``prefixes``, a state for each column, from those before the positions into those
-    after them. ``l1_cached`` loads stay in L1, for a second reading.
+    after them, of columns that are ``active``. ``l1_cached`` loads stay in L1, for a second reading. Positions may lie behind the column's end.
+
+    Where loads and stores are narrow, so that there are many, positions that all lie in the column take a path without conditions. If ``dense`` is
+    not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level together; the levels of a
+    warp are ``level_extent`` positions apart. The operator then has one input and results of its type, and neither scatters nor tells indices.
     """
 
-    def __init__(self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, index_type: str, l1_cached: bool) -> None:
+    def __init__(
+        self, functions: OperatorFunctions, vector: int, lanes: int, steps: int, level_extent: int, reverse: bool, index_type: str, l1_cached: bool,
+        dense: int,
+    ) -> None:  # fmt: skip
         self.size = steps * vector
         self._functions, self._vector, self._steps, self._reverse, self._index = functions, vector, steps, reverse, index_type
         self._load_vector = (LOAD if l1_cached else LOAD_STREAM)[vector]
         self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
+        self._dense = dense_tile_of(functions.element, lanes, steps, dense, reverse) if dense else None
+        self._narrow = is_narrow(vector, functions.element.bitwidth // 8)
+        last_level = 32 // lanes - 1 if dense else 0
+
+        @jit.device
+        def is_whole(start: Any, extent: Any) -> Any:
+            """Whether all positions lie in the column; where the lanes of a warp work together, those of all its levels."""
+            below = last_level - (int32(cuda.laneid) // lanes if dense else 0)
+            return start + (below * level_extent + steps) <= extent
+
+        self._is_whole = is_whole
         self.load, self.fold, self.store = self._load(), self._fold(), self._store()
 
     def _load(self) -> Any:
+        partial, whole, is_whole = self._load_positions(False), self._load_positions(True), self._is_whole
+        if not self._narrow:
+            return partial
+
+        @jit.device
+        def load(arrays: Any, bases: Any, strides: Any, start: Any, extent: Any, initial: Any, transformed: Any) -> None:
+            if is_whole(start, extent):
+                whole(arrays, bases, strides, start, extent, initial, transformed)
+            else:
+                partial(arrays, bases, strides, start, extent, initial, transformed)
+
+        return load
+
+    def _fold(self) -> Any:
+        partial, whole, is_whole = self._fold_positions(False), self._fold_positions(True), self._is_whole
+        if not self._narrow:
+            return partial
+
+        @jit.device
+        def fold(transformed: Any, v: Any, start: Any, extent: Any) -> Any:
+            return whole(transformed, v, start, extent) if is_whole(start, extent) else partial(transformed, v, start, extent)
+
+        return fold
+
+    def _store(self) -> Any:
+        make = self._store_winners if self._functions.operator.scatters else self._store_positions
+        partial, whole, is_whole, narrow, together = make(False), make(True), self._is_whole, self._narrow, self._dense is not None
+
+        @jit.device
+        def store(
+            output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
+            extent: Any, prefixes: Any, active: Any,
+        ) -> None:  # fmt: skip
+            if narrow and (active or together) and is_whole(start, extent):
+                whole(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
+            elif active:
+                partial(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
+
+        return store
+
+    def _load_positions(self, whole: bool) -> Any:
         functions, vector, steps, memory_offset, reverse = self._functions, self._vector, self._steps, self._memory_offset, self._reverse
         element, widen, wide, transform_into = functions.element, functions.widen, functions.wide, functions.transform_into
         size, load_vector = self.size, self._load_vector
         inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
         size_a, size_b, size_c = (size if k < inputs else 1 for k in range(3))
         size_adjacent = vector if neighbour_offset else 1
+        dense: Any = self._dense if whole else None
+        staged, arrange = dense is not None, dense and dense.arrange
 
         @jit.device
-        def load_vectors(array: Any, base: Any, stride: Any, start: Any, extent: Any, raw: Any) -> None:
-            present, offset = int32(min(extent - start, int64(steps))), base + memory_offset(min(start, extent - 1), extent) * stride
+        def load_each(array: Any, base: Any, stride: Any, start: Any, extent: Any, raw: Any) -> None:
+            present, first = int32(min(extent - start, int64(steps))), start if whole else min(start, extent - 1)
+            offset = base + memory_offset(first, extent) * stride
             step = -stride if reverse else stride
             for s in range(steps):
                 load_vector(array, offset, raw, s * vector)
-                offset += step if s + 1 < present else int64(0)
+                offset += step if whole or s + 1 < present else int64(0)
+
+        load_vectors = dense.fetch if dense else load_each
 
         @jit.device
         def load(arrays: Any, bases: Any, strides: Any, start: Any, extent: Any, initial: Any, transformed: Any) -> None:
@@ -55,6 +121,8 @@ class ColumnTile:
                 load_vectors(arrays[1], bases[1], strides[1], start, extent, raw_b)
             if inputs > 2:
                 load_vectors(arrays[2], bases[2], strides[2], start, extent, raw_c)
+            if staged:
+                arrange(raw_a, strides[0])
             if neighbour_offset != 0:
                 position = min(start + steps, extent - 1) if neighbour_offset > 0 else max(min(start, extent) - 1, int64(0))
                 load_vector(arrays[2], bases[2] + memory_offset(position, extent) * strides[2], adjacent, 0)
@@ -67,7 +135,7 @@ class ColumnTile:
                     neighbour = c
                     if neighbour_offset > 0:
                         neighbour = widen(adjacent[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])
-                        if start + s + 1 >= extent:
+                        if (not whole or s == steps - 1) and start + s + 1 >= extent:
                             neighbour = wide(initial)
                     if neighbour_offset < 0:
                         neighbour = widen(adjacent[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])
@@ -77,7 +145,7 @@ class ColumnTile:
 
         return load
 
-    def _fold(self) -> Any:
+    def _fold_positions(self, whole: bool) -> Any:
         functions, vector, steps = self._functions, self._vector, self._steps
         identity, combine, lift = functions.states.identity, functions.states.combine, functions.lift
 
@@ -85,15 +153,13 @@ class ColumnTile:
         def fold(transformed: Any, v: Any, start: Any, extent: Any) -> Any:
             aggregate = identity()
             for s in range(steps):
-                if start + s < extent:
+                if whole or start + s < extent:
                     aggregate = combine(aggregate, lift(transformed, s * vector + v, start + s))
             return aggregate
 
         return fold
 
-    def _store(self) -> Any:
-        if self._functions.operator.scatters:
-            return self._store_scattered()
+    def _store_positions(self, whole: bool) -> Any:
         functions, vector, steps, reverse, memory_offset = self._functions, self._vector, self._steps, self._reverse, self._memory_offset
         combine, get, put = functions.states.combine, functions.get, functions.put
         lift, emit, narrow = functions.lift, functions.emit, functions.narrow
@@ -101,6 +167,8 @@ class ColumnTile:
         index_type = jit.SCALARS[self._index] if indexed else result
         winner_index = functions.winner_index_of(reverse, index_type)
         width, index_width = min(vector, 128 // result.bitwidth), min(vector, 128 // index_type.bitwidth)
+        dense: Any = self._dense if whole else None
+        staged, write = dense is not None, dense and dense.write
         size_indices, store_vector, store_indices = size if indexed else 1, STORE_STREAM[width], STORE_STREAM[index_width]
 
         @jit.device
@@ -121,11 +189,13 @@ class ColumnTile:
                         winner_indices[k] = winner_index(state, after, extent)
                     state = after
                 put(prefixes, v, state)
-            present = int32(min(extent - start, int64(steps)))
+            if staged:
+                write(output, output_base, output_stride, start, extent, values)
+            present = int32(0 if staged else min(extent - start, int64(steps)))
             output_offset = output_base + memory_offset(start, extent) * output_stride
             indices_offset = indices_base + memory_offset(start, extent) * indices_stride
             for s in range(steps):
-                if s < present:
+                if (whole and not staged) or s < present:
                     for k in range(0, vector, width):
                         store_vector(output, output_offset + k, values, s * vector + k)
                     if indexed:
@@ -136,7 +206,7 @@ class ColumnTile:
 
         return store
 
-    def _store_scattered(self) -> Any:
+    def _store_winners(self, whole: bool) -> Any:
         """Zeros, but a winner gets what is emitted where the next winner takes over or the column ends."""
         functions, vector, steps, memory_offset = self._functions, self._vector, self._steps, self._memory_offset
         combine, get, put = functions.states.combine, functions.get, functions.put
@@ -158,7 +228,7 @@ class ColumnTile:
                 state = get(prefixes, v)
                 for s in range(steps):
                     k, position = s * vector + v, start + s
-                    if position < extent:
+                    if whole or position < extent:
                         after = combine(state, lift(transformed, k, position))
                         if after[1] == position:
                             winner_masks[s] |= int32(1 << v)
@@ -166,12 +236,12 @@ class ColumnTile:
                                 output[output_base + v + memory_offset(state[1], extent) * output_stride] = narrow(
                                     emit(state, after, transformed[0][k], transformed[0][k], position)
                                 )
-                        if position == extent - 1 and after[1] >= 0:
+                        if (not whole or s == steps - 1) and position == extent - 1 and after[1] >= 0:
                             output[output_base + v + memory_offset(after[1], extent) * output_stride] = narrow(after[2])
                         state = after
                 put(prefixes, v, state)
             for s in range(steps):
-                if start + s < extent:
+                if whole or start + s < extent:
                     offset = output_base + memory_offset(start + s, extent) * output_stride
                     if winner_masks[s] == 0:
                         store_vector(output, offset, zeros, 0)
@@ -184,6 +254,8 @@ class ColumnTile:
 
 
 @functools.cache
-def column_tile_of(functions: OperatorFunctions, vector: int, steps: int, reverse: bool, index_type: str, l1_cached: bool) -> ColumnTile:
+def column_tile_of(
+    functions: OperatorFunctions, vector: int, lanes: int, steps: int, level_extent: int, reverse: bool, index_type: str, l1_cached: bool, dense: int
+) -> ColumnTile:
     """The one :class:`ColumnTile` for these."""
-    return ColumnTile(functions, vector, steps, reverse, index_type, l1_cached)
+    return ColumnTile(functions, vector, lanes, steps, level_extent, reverse, index_type, l1_cached, dense)

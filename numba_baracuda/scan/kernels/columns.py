@@ -8,9 +8,10 @@ from numba.cuda.types import int32, int64, uint32
 from ...device.build import opaque
 from ...device.order import fetch_add
 from ...device.warp import scan_of
-from ...kernels.elements import strided_offset_of
+from ...kernels.elements import coordinates_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
+from ..tiling import MAX_VECTOR_BYTES
 from .column_tile import column_tile_of
 from .lookback import lookback_of
 from .operator_functions import functions_of
@@ -19,24 +20,28 @@ from .operator_functions import functions_of
 @jit.kernel
 def scan_columns(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    position: str, kept: int,
+    whole: bool, dense: int, position: str, kept: int,
 ) -> Any:  # fmt: skip
     """:func:`scan_rows` where the scanned axis is not the one of the smallest stride: rows are called columns here.
 
     ``lanes`` adjacent lanes have ``vector`` columns each. A block has threads / lanes such *levels* below each other; a tile is ``steps`` consecutive
     positions a level. Each lane folds its part of each column. One thread a column turns these aggregates, in shared memory, into the prefixes of the
-    levels, and keeps the prefix of the next tile. Order and bytes as :func:`scan_rows`.
+    levels, and keeps the prefix of the next tile. A block of one level needs neither: each thread walks down whole columns. It leaves lines in L1 if
+    its vectors have less than 16 bytes, since neighbours then share sectors. Order and bytes as :func:`scan_rows`.
 
-    Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two up to 32. ``steps``: consecutive
-    positions that a lane has of a tile. ``columns``: the number of columns.
+    Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two; threads / lanes is 1, or at least
+    ``vector``. ``steps``: consecutive positions that a lane has of a tile. ``whole``: whether these are all that a column has; its elements are then
+    loaded without a condition. ``dense``: elements of a vector that is staged in shared memory, 0 for none: a block then has the dense columns of
+    one slice. ``columns``: the number of columns.
     """
-    functions = functions_of(operator, value, result, exclusive, position)
-    column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, False), functions.states, functions.wide
-    load, fold, store = column_tile.load, column_tile.fold, column_tile.store
+    functions, alone = functions_of(operator, value, result, exclusive, position), lanes == threads
+    l1_cached = alone and vector * functions.element.bitwidth < 8 * MAX_VECTOR_BYTES
+    column_tile = column_tile_of(functions, vector, lanes, steps, steps, reverse, index, l1_cached, dense)
+    states, wide, load, fold, store = functions.states, functions.wide, column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, get, put = functions.initial_state, states.combine, functions.get, functions.put
-    levels, block_columns, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), column_tile.size
+    levels, block_columns, (coordinates, offset), size = threads // lanes, lanes * vector, coordinates_of(kept), column_tile.size
     pitch, tile_extent = block_columns + (lanes if lanes < 32 else 0), levels * steps
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1 if alone else levels * pitch), functions.kinds
     local_0, local_1, local_2, local_3 = functions.sizes(vector)
     size_q, size_r = size if functions.operator.distinct > 1 else 1, size if functions.operator.distinct > 2 else 1
 
@@ -56,31 +61,39 @@ def scan_columns(
             cuda.local.array(local_3, kind_3),
         )  # fmt: skip
         thread = uint32(cuda.threadIdx.x)
-        level, lane = int32(thread // uint32(lanes)), int32(thread % uint32(lanes))
+        level, lane = int32(0 if alone else thread // uint32(lanes)), int32(thread if alone else thread % uint32(lanes))
         column = (int64(cuda.blockIdx.x) * lanes + lane) * vector
         active = column < columns
         column = min(column, int64(columns - vector))
-        bases = column_of(column, kept_shape, a_strides), column_of(column, kept_shape, b_strides), column_of(column, kept_shape, c_strides)
-        output_base, indices_base = column_of(column, kept_shape, output_strides), column_of(column, kept_shape, indices_strides)
-        tile_prefix, tile_start, end, slot = initial_state(initial, initial_position), int64(0), int64(extent), level * pitch + lane
+        if dense:
+            active = lane < axis_strides[0]
+            column = cuda.blockIdx.x * axis_strides[0] + min(int64(lane), axis_strides[0] - 1)
+        place = cuda.local.array(kept, int64)
+        coordinates(column, kept_shape, place)
+        bases = offset(place, a_strides), offset(place, b_strides), offset(place, c_strides)
+        output_base, indices_base = offset(place, output_strides), offset(place, indices_strides)
+        tile_prefix, tile_start, slot = initial_state(initial, initial_position), int64(0), level * pitch + lane
+        end = int64(steps if whole else extent)
+        for v in range(vector):
+            put(prefixes, v, tile_prefix)
         while tile_start < end:
             start = tile_start + level * steps
             load((a, b, c), bases, axis_strides, start, end, initial, transformed)
-            for v in range(vector):
-                put(shared_states, slot + v * lanes, fold(transformed, v, start, end))
-            cuda.syncthreads()
-            if thread < block_columns:
-                for d in range(levels):
-                    aggregate = get(shared_states, d * pitch + thread)
-                    put(shared_states, d * pitch + thread, tile_prefix)
-                    tile_prefix = combine(tile_prefix, aggregate)
-            cuda.syncthreads()
-            # no barrier after this: a thread reads only the slots that it alone overwrites with the next tile's aggregates
-            for v in range(vector):
-                put(prefixes, v, get(shared_states, slot + v * lanes))
-            if active:
-                store(output, indices, output_base, indices_base, axis_strides[3], axis_strides[4], transformed, start, end, prefixes)
-            tile_start = opaque(tile_start + tile_extent)
+            if not alone:
+                for v in range(vector):
+                    put(shared_states, slot + v * lanes, fold(transformed, v, start, end))
+                cuda.syncthreads()
+                if thread < block_columns:
+                    for d in range(levels):
+                        aggregate = get(shared_states, d * pitch + thread)
+                        put(shared_states, d * pitch + thread, tile_prefix)
+                        tile_prefix = combine(tile_prefix, aggregate)
+                cuda.syncthreads()
+                # no barrier after this: a thread reads only the slots that it alone overwrites with the next tile's aggregates
+                for v in range(vector):
+                    put(prefixes, v, get(shared_states, slot + v * lanes))
+            store(output, indices, output_base, indices_base, axis_strides[3], axis_strides[4], transformed, start, end, prefixes, active)
+            tile_start = end if whole else opaque(tile_start + tile_extent)
 
     return scan_columns, lambda columns: (-(-columns // block_columns), threads, 0)
 
@@ -88,7 +101,7 @@ def scan_columns(
 @jit.kernel
 def scan_long_columns(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool,
+    dense: int, position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool,
 ) -> Any:  # fmt: skip
     """:func:`scan_columns` where columns are few and long: each block scans one tile, and gets the prefixes before it by decoupled look-back.
 
@@ -100,11 +113,12 @@ def scan_long_columns(
 
     Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two up to 32. ``steps``: consecutive
     positions of a batch. ``batches``: batches that a lane has of a tile. ``l1_cached``: whether loads leave the inputs in L1 for the second reading.
-    ``columns``: the number of columns. ``strips``: the number of strips, ⌈columns / (lanes · vector)⌉.
+    ``dense``: as there; a strip is then the columns of a slice. ``columns``: the number of columns. ``strips``: the number of strips, else
+    ⌈columns / (lanes · vector)⌉.
     """
     functions = functions_of(operator, value, result, exclusive, position)
-    column_tile, states, wide = column_tile_of(functions, vector, steps, reverse, index, l1_cached), functions.states, functions.wide
-    load, fold, store = column_tile.load, column_tile.fold, column_tile.store
+    column_tile = column_tile_of(functions, vector, lanes, steps, batches * steps, reverse, index, l1_cached, dense)
+    states, wide, load, fold, store = functions.states, functions.wide, column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     levels, block_columns, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), column_tile.size
     pitch, level_extent, tile_extent = block_columns + (lanes if lanes < 32 else 0), batches * steps, levels * batches * steps
@@ -157,13 +171,13 @@ def scan_long_columns(
         if thread == 0:
             number = fetch_add(tile_status, 0, int64(1))
             ticket[0] = number // strips
-            ticket[1] = (number - ticket[0] * strips) * block_columns
+            ticket[1] = (number - ticket[0] * strips) * (axis_strides[0] if dense else int64(block_columns))
         cuda.syncthreads()
         tile, first_column = ticket[0], ticket[1]
         level, lane = int32(uint32(thread) // uint32(lanes)), int32(uint32(thread) % uint32(lanes))
-        column = first_column + lane * vector
-        active = column < columns
-        column = min(column, int64(columns - vector))
+        column, end_column = first_column + lane * vector, first_column + axis_strides[0] if dense else int64(columns)
+        active = column < end_column
+        column = min(column, int64(end_column - vector))
         bases = column_of(column, kept_shape, a_strides), column_of(column, kept_shape, b_strides), column_of(column, kept_shape, c_strides)
         output_base, indices_base = column_of(column, kept_shape, output_strides), column_of(column, kept_shape, indices_strides)
         end, slot = int64(extent), level * pitch + lane
@@ -184,18 +198,15 @@ def scan_long_columns(
             number = thread // lookback_lanes
             aggregate = scan_levels(shared_states, number)
             lookback_column = first_column + number % lanes * vector + number // lanes
-        look_back(
-            tile_status, tile * columns + lookback_column, columns, tile, tiles, lookback_column < columns, initial_state(initial, initial_position),
-            aggregate, tile_prefixes,
-        )  # fmt: skip
+        initial_prefix, looking = initial_state(initial, initial_position), lookback_column < end_column
+        look_back(tile_status, tile * columns + lookback_column, columns, tile, tiles, looking, initial_prefix, aggregate, tile_prefixes)
         for v in range(vector):
             put(prefixes, v, combine(get(tile_prefixes, lane + v * lanes), get(shared_states, slot + v * lanes)))
         start = level_start
         while start < level_start + level_extent:
             if batches > 1:
                 load((a, b, c), bases, axis_strides, start, end, initial, transformed)
-            if active:
-                store(output, indices, output_base, indices_base, axis_strides[3], axis_strides[4], transformed, start, end, prefixes)
+            store(output, indices, output_base, indices_base, axis_strides[3], axis_strides[4], transformed, start, end, prefixes, active)
             start = opaque(start + steps)
 
     return scan_long_columns, lambda strips, tiles: (strips * tiles, threads, 0)
