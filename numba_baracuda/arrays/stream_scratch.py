@@ -1,4 +1,4 @@
-"""Memory that a stream keeps as the workspace of calls of one launch, which then allocate nothing and clear nothing.
+"""Stream scratch: memory that a stream keeps as the workspace of calls of one launch, which then allocate nothing and clear nothing.
 
 Work on a stream runs in order, so its calls can share this memory. It begins with zeros, and each launch leaves these as it found them.
 """
