@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,25 @@ def test_more_streams_than_get_memory() -> None:
     for out in outs:
         np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
     assert sum(map(bool, stream_scratch._addresses.values())) <= stream_scratch.MOST_STREAMS
+
+
+def test_a_stream_with_the_handle_of_one_that_is_gone(delay: Callable[..., None]) -> None:
+    """Its work comes behind that of the other, or else two launches would share the memory."""
+    x, axis, wanted = problem(3, 5)
+    outs = [cupy.full(wanted.shape, 99, np.float32) for _ in range(60)]
+    cupy.cuda.Device().synchronize()
+    handles = []
+    for out in outs:
+        stream = cupy.cuda.Stream(non_blocking=True)
+        handles.append(stream.ptr)
+        delay(stream.ptr, 2)
+        for _ in range(3):
+            nb.reduce_sum(x, axis, False, out=out, stream=stream)
+        del stream
+    cupy.cuda.Device().synchronize()
+    for out in outs:
+        np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
+    print(f"{len(outs)} streams had {len(set(handles))} handles")
 
 
 @pytest.mark.parametrize("which", ["own", "shared", "per thread"])
