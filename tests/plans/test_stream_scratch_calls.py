@@ -13,7 +13,7 @@ from samples import name_of
 import numba_baracuda as nb
 from numba_baracuda.arrays import allocation, arrays, stream_scratch
 from numba_baracuda.core.op import Clear, Launch, Op, Recipe, Target, contiguous
-from numba_baracuda.plans import frames
+from numba_baracuda.plans import first, frames
 from numba_baracuda.plans.bound import BoundCall
 from numba_baracuda.runtime import jit
 
@@ -29,6 +29,7 @@ class Card:
         self.queued: list[tuple[str, int, list[int]]] = []
         self.base, self.dropped, self.taken = BASE, list[tuple[int, int]](), 0
         self.failing: BaseException | None = None
+        monkeypatch.setattr(first, "prepare", lambda steps, target, device: None)
         monkeypatch.setattr(frames.Frame, "_parameters", lambda frame, spec: jit.resolve(spec).parameters)
         monkeypatch.setattr(frames.Frame, "_act", lambda frame, step, sizes: self._act(step))
         monkeypatch.setattr(frames.Frame, "ready", lambda frame, k, sizes, pointers: frame.acts[k])
