@@ -150,7 +150,6 @@ class Watch:
         monkeypatch.setattr(frames, "_bounds", {})
         monkeypatch.setattr(calls, "_classes", {})
         monkeypatch.setattr(plan, "EMULATED", CARDS[card])
-        monkeypatch.setattr(plan, "_plans", {})
         monkeypatch.setattr(calls.Calls, "_run", lambda self_, bound, *rest: self.bounds.append(bound))
         monkeypatch.setattr(allocation, "empty", lambda like, shape, element, stream: anywhere(shape, c_strides(shape), element))
         for name, counter in (("_exactly", "exact"), ("_trace", "traced")):
