@@ -105,10 +105,14 @@ class Gemm:
 
 @dataclass(frozen=True)
 class Clear:
-    """Sets every byte of a slot."""
+    """Sets every byte of a slot.
+
+    ``restored``: the launches behind it leave zeros there again. Slots that are restored come before all others.
+    """
 
     slot: str
     byte: int = 0
+    restored: bool = False
 
 
 @dataclass(frozen=True)

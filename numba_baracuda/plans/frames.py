@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..arrays import allocation, arrays, spans, streams
+from ..arrays import allocation, arrays, spans, stream_scratch, streams
 from ..arrays.views import View, remember
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import NULL, Clear, Gemm, Launch, Op, Recipe, Slot, Sort, Target
@@ -18,6 +18,7 @@ from ..runtime import driver, launch
 from . import first
 from .binding import check_workspace
 from .memos import memo
+from .steps import Kernel
 
 if TYPE_CHECKING:
     from ..emulator.emulated import Emulated
@@ -48,29 +49,6 @@ def keep_again(key: Any, bound: Bound) -> None:
         remember(_met, mark, None)
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A launch without its sizes; pointer parameters have the names of operands or slots."""
-
-    spec: KernelSpec
-    threads: int
-    parameters: tuple[Parameter, ...]
-    pointers: dict[str, str]
-
-    @property
-    def signature(self) -> str:
-        return " ".join(each.type for each in self.parameters)
-
-    def with_sizes(self, blocks: int, shared: int, words: Sequence[Any]) -> Launch:
-        """The launch with these sizes."""
-        left, arguments = iter(words), dict[str, Any](self.pointers)
-        for each in self.parameters:
-            if not each.pointer:
-                count = each.type.rpartition("x")[0]
-                arguments[each.name] = tuple(itertools.islice(left, int(count))) if count else next(left)
-        return Launch(self.spec, (blocks, self.threads, shared), arguments)
-
-
 class Frame:
     """The steps of a recipe without their sizes. Its kernels are compiled and loaded, each with the indices of its addresses."""
 
@@ -87,6 +65,8 @@ class Frame:
         self.naming = any(view.kind in streams.NAMING for view in views)
         self.steps: list[Any] = []
         self.acts: list[_Act] = []
+        self.restored = 0  #: slots, the first of all, that the steps leave as zeros if they find zeros
+        self.alone = -1  #: the index of the launch that is the only step where these slots are zeros
 
     def take(self, recipe: Recipe) -> tuple[tuple[Any, ...], ...]:
         """Takes over the steps of a recipe; returns the sizes of each."""
@@ -98,6 +78,10 @@ class Frame:
         self.steps = [step for step, _ in apart]
         if not self.target.emulated:
             self.acts = [self._act(step, sizes) for step, sizes in apart]
+            left = [k for k, step in enumerate(self.steps) if not (isinstance(step, Clear) and step.restored)]
+            self.restored = len(self.steps) - len(left)
+            if len(left) == 1 and isinstance(self.steps[left[0]], Kernel):
+                self.alone = left[0]
         return tuple(sizes for _, sizes in apart)
 
     def _idle(self, step: Any) -> bool:
@@ -248,14 +232,25 @@ class Bound:
 
     def run(self, stream: int, pointers: list[int], views: Sequence[View], workspace: View | None, made: Sequence[Any] = ()) -> None:
         """Runs the steps behind the producers of the operands: the views, and the arrays ``made`` for outputs. Appends slots to ``pointers``."""
-        frame = self.frame
+        frame, kept = self.frame, None
         if workspace is None and self.workspace:
-            workspace = allocation.scratch(views[0], self.workspace, stream)
+            if frame.alone >= 0:
+                kept = stream_scratch.slots(frame.device, stream, self.offsets, frame.restored, self.workspace)
+            if kept is None:
+                workspace = allocation.scratch(views[0], self.workspace, stream)
         if frame.device < 0:
             self._emulate([*[view.owner for view in views], *made], workspace)
             return
         if frame.naming:
             streams.follow(views, stream, frame.device)
+        if kept is not None:
+            pointers += *kept, 0
+            try:
+                frame.acts[frame.alone](stream, pointers, self.sizes[frame.alone])
+            except BaseException:
+                stream_scratch.drop(frame.device, stream)
+                raise
+            return
         self.add_slots(pointers, workspace)
         try:
             for act, sizes in zip(frame.acts, self.sizes, strict=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import BroadcastColumns, BroadcastRows, FoldColumns, FoldRows
+from .policy import BroadcastColumns, BroadcastRows, FoldColumns, FoldRows, JoinSplits
 from .problem import Problem
 from .tiling import THREADS, column_lanes, few_rows, row_lanes, short_row, splits_for, steps_of
 
@@ -47,6 +47,20 @@ class Geometry:
             return None
         steps = few_rows(ceil_div(problem.extent, problem.vector), problem.rows, steps_of(value, problem.vector))
         return cls(32, 1, 1, problem.extent, steps, 1) if steps else None
+
+    def joined(self, problem: Problem, multiprocessors: int, value: str, scalars: int) -> Geometry | None:
+        """With fewer splits, which the last block of each row joins; None where a second launch is as fast. ``scalars`` are those of a state."""
+        policy, own = tuned(JoinSplits()), tuned(FoldRows()) if problem.row_contiguous else tuned(FoldColumns())
+        if self.splits == 1 or problem.rows * problem.extent * BY_NAME[value].itemsize > policy.max_bytes:
+            return None
+        few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
+        splits, chunk = splits_for(few, self.blocks, problem.extent, _dealing(problem, multiprocessors, value)[2], multiprocessors)
+        made = Geometry(self.lanes, self.blocks, splits, chunk)
+        return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
+
+    def states(self, problem: Problem) -> int:
+        """States that a block of a split fold has in the end."""
+        return 1 if problem.row_contiguous else self.lanes * problem.vector
 
     @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:

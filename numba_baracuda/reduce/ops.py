@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -101,10 +102,12 @@ _SHAPES: tuple[tuple[tuple[int, ...], Any], ...] = (
     ((64, 8192, 512), 1), ((999, 1000, 37), 2), ((16383, 16383), 1), ((1 << 20, 16, 2), 1),
     ((1 << 20, 24), 1), ((1 << 16, 1024), 1), ((1 << 14, 701), 1), ((64, 512, 64), (0, 2)), ((1024,), None),
 )  # fmt: skip
+#: the same, of folds that one launch does
+_JOINED: tuple[tuple[tuple[int, ...], Any], ...] = (((1 << 20,), 0), ((20_000, 64), 0))
 
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
-    """All shapes in float32; two shapes in the other types; transposed and misaligned operands; the other rules of ties."""
+    """All shapes in float32; a few in the other types; transposed and misaligned operands; the other rules of ties."""
     made: Any = ReduceBackwardDescriptor if op.traits["backward"] else ReduceDescriptor
 
     def problem(shape: tuple[int, ...], axis: Any, lay: Callable[..., Layout] = contiguous, **options: Any) -> tuple[Any, dict[str, Layout]]:
@@ -121,6 +124,8 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         yield problem((1 << 14, 1 << 14), 0, result=result)
     yield problem((100, 70, 50), 1, transposed)
     if not op.traits["backward"]:
+        for element, (shape, axis) in itertools.product(op.elements, _JOINED):
+            yield problem(shape, axis, element=element)
         yield problem((1 << 14, 1 << 14), 0, lambda shape: replace(contiguous(shape), address=4))
     for ties in ("first", "even") if "ties" in op.traits["keywords"] else ():
         yield problem((1 << 14, 1 << 14), 1, ties=ties)
@@ -130,7 +135,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 _COARSE = tuple(max((part << k) - less, 1) for k in range(0, 27, 3) for part in (1, 3) for less in (0, 1, 2))
 #: extents before, along and behind the reduced axis
 _GRID = (
-    GridAxis((1, 2, 3, 5, 8, 64, 700, 1 << 13, 1 << 17, 1 << 24), anchors=(1, 700, 1 << 20)),
+    GridAxis((1, 2, 3, 5, 8, 24, 64, 128, 300, 700, 1 << 13, 1 << 17, 1 << 24), anchors=(1, 700, 1 << 20)),
     GridAxis(_COARSE, tuple(range(1, 4097)), anchors=(1, 100, 1 << 16)),
     GridAxis((1, 2, 3, 4, 5, 8, 64, 1 << 13, 1 << 24), tuple(range(1, 1025)), anchors=(1,)),
 )

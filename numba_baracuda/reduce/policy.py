@@ -75,6 +75,19 @@ class CombinePartials(Policy):
 
 
 @dataclass(frozen=True)
+class JoinSplits(Policy):
+    """``fold_rows`` and ``fold_columns`` where the last block of a row to finish combines the partials. Computed, not timed.
+
+    A block that reads ``max_scalars`` takes about as long as a second launch, 3 µs: four times it waits for 16 loads of each thread.
+    """
+
+    grid_blocks_per_multiprocessor: int = 2  #: blocks for each multiprocessor, with ``bytes_in_flight`` of each thread, that keep the memory busy
+    max_scalars: int = 17 << 10  #: the most scalars of states that a block combines
+    items_per_thread: int = fixed(16)  #: scalars that a thread loads at a time
+    max_bytes: int = 32 << 20  #: of elements; folds of more take so long that a launch matters little
+
+
+@dataclass(frozen=True)
 class BroadcastRows(Policy):
     """``broadcast_rows``: gradients along rows."""
 

@@ -53,11 +53,13 @@ def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
 
 
 def fold_steps(
-    descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL
-) -> tuple[list[Step], list[Slot]]:
+    descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL,
+    alone: bool = False,
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
 
-    Rows that are split leave partials in the workspace, which a second launch combines. With ``guard``, nothing runs unless ``guard[0]`` is set.
+    Rows that are split leave partials in the workspace, which a second launch combines, or, of few elements, the last block of each row. That pays
+    only where the fold is ``alone``, so that one launch is left. With ``guard``, nothing runs unless ``guard[0]`` is set.
     """
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
     fold_monoid = monoid_of(monoid)
@@ -68,17 +70,25 @@ def fold_steps(
         return [_fold_staged(problem, constants, arguments)], []
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
+    few = geometry.joined(problem, target.multiprocessors, value, fold_monoid.width) if alone and fold_monoid.commutes else None
+    geometry, joined = few or geometry, few is not None
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
+    if not geometry.height:
+        dealt["joined"] = joined
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
     corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
-        "x": source, "guard": guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
+        "x": source, "guard": "arrivals" if joined else guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
         "kept_shape": problem.kept_shape,
         **_kept_strides(x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
     steps: list[Step] = [Launch(_spec(kernel, **constants, **dealt), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
+    states = geometry.blocks * geometry.states(problem) if joined else problem.rows
+    room = Slot("partials", state, states * geometry.splits * fold_monoid.width)
+    if joined:
+        return [Clear("arrivals", restored=True), *steps], [Slot("arrivals", "i32", geometry.blocks), room]
     lanes = join_lanes(geometry.splits)
     spec, launch = _spec("combine_partials", **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
     arguments = {
@@ -86,7 +96,7 @@ def fold_steps(
         "kept_shape": problem.kept_shape, "y_kept_strides": y_kept,
     }  # fmt: skip
     steps.append(Launch(spec, launch, arguments))
-    return steps, [Slot("partials", state, problem.rows * geometry.splits * fold_monoid.width)]
+    return steps, [room]
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -110,7 +120,7 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
     x, y = [layouts["x"]], [layouts["y"]]
     problem = Problem.of(descriptor.axes, x, y, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
-    steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element)
+    steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element, alone=True)
     return Recipe(tuple(steps), tuple(slots))
 
 

@@ -11,15 +11,16 @@ import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from ..core.errors import KernelLaunchError, Unsupported
 
 MINIMUM_CAPABILITY = (8, 0)
 LOST_CONTEXT = frozenset((3, 201, 709))  #: CUresult of not initialised, invalid context, context is destroyed
 INSTALL_TOOLKIT = "pip install 'numba-baracuda[cuda12]' or 'numba-baracuda[cuda13]', whichever the driver serves"
-_NOT_INITIALISED = 3
+_NOT_INITIALISED, _DESTROYED = 3, 709
 _CAPTURE_IMPLICIT = 906  #: CUresult of work on the legacy default stream while a stream that it waits for is captured
+Memo = TypeVar("Memo", bound="dict[Any, Any] | list[Any]")
 _bindings: Any = None
 _forked = False  #: a process that was forked from one that had started CUDA
 
@@ -175,6 +176,13 @@ def on_device(device: int) -> Iterator[None]:
         bindings().cuCtxSetCurrent(previous)
 
 
+def recover(code: int, device: int) -> None:
+    """Makes a context of ``device`` current after a call that failed for want of one; what a destroyed one held is forgotten."""
+    if code == _DESTROYED:
+        _forget()
+    ensure_context(device)
+
+
 def _ask(name: str, device: int, *arguments: Any) -> Any:
     """Call a driver function that needs a current context; if there is none, call it again with a context of ``device``."""
     call = getattr(bindings(), name)
@@ -183,7 +191,7 @@ def _ask(name: str, device: int, *arguments: Any) -> Any:
             return check(call(*arguments), name)
     result = call(*arguments)
     if result[0] and int(result[0]) in LOST_CONTEXT:
-        ensure_context(device)
+        recover(int(result[0]), device)
         result = call(*arguments)
     return check(result, name)
 
@@ -220,7 +228,26 @@ def meets_capture(stream: int, device: int = 0) -> bool:
         return True
 
 
-_events: dict[int, list[Any]] = {}  #: by device; events that are free for the next use
+def per_thread(stream: int) -> bool:
+    """Whether every thread has a stream of its own under this handle: 2, and 0 where the bindings are told so."""
+    return stream == 2 or (stream == 0 and os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") != "0")
+
+
+_of_contexts: list[Any] = []
+
+
+def of_contexts(memo: Memo) -> Memo:
+    """A dictionary or list of what contexts hold, such as addresses: it is emptied when they are gone."""
+    _of_contexts.append(memo)
+    return memo
+
+
+def _forget() -> None:
+    for each in _of_contexts:
+        each.clear()
+
+
+_events: dict[int, list[Any]] = of_contexts({})  #: by device; events that are free for the next use
 
 
 def follow(stream: int, producer: int, device: int = 0) -> None:
@@ -255,6 +282,6 @@ def reset() -> None:
     """Forget the driver and all that was read from it."""
     global _bindings
     _bindings = None
-    _events.clear()
+    _forget()
     for cached in (device_count, handle, _attribute, compute_capability, driver_version, device_name, _primary, idle_stream):
         cached.cache_clear()

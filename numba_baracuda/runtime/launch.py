@@ -186,7 +186,7 @@ class Launch:
         code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, stream, block[1], 0)[0]
         if code:
             if int(code) in driver.LOST_CONTEXT:
-                driver.ensure_context(self.device)
+                driver.recover(int(code), self.device)
                 code = call(function, blocks, 1, 1, self.threads, 1, 1, shared, stream, block[1], 0)[0]
             if code:
                 where = f"{blocks} blocks of {self.threads} threads, {shared} bytes of dynamic shared memory, device {self.device}"

@@ -25,13 +25,16 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
   of a block that have neighbouring columns
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
+* ``joined``: whether the last block of a row to finish combines the partials of its splits, and no second launch does; never where ``guarded``
 * ``kept``, ``dims``: the numbers of kept and of reduced axes
 
 Parameters of all kernels; a row's arrays have the kept axes, full ones the reduced axes, too:
 
 * ``x`` [full]: the elements; ``y`` [kept]: the results; ``dy`` [kept] and ``dx`` [full]: the gradients of y and of x
-* ``guard`` [1]: 0 if no result is special; any address where the kernel is not ``guarded``
-* ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split
+* ``guard`` [1]: 0 if no result is special; where splits are ``joined``, [rows, or blocks of columns]: how many blocks of each have finished, 0 before
+  and after; else any address
+* ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns that are ``joined``
+  [blocks of columns, splits, scalars of a lane's states, lanes]
 * ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold
 * ``rows`` or ``columns``: their number; ``extent``: elements of a row
 * ``splits``: blocks that have a part of the same row; ``chunk``: elements of a split, of which the last may have fewer

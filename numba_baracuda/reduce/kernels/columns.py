@@ -10,13 +10,14 @@ from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
 from ...kernels.accumulators import thread_accumulator_of
+from ...kernels.arrivals import last_to_arrive
 from ...kernels.batch import state_accessors, state_functions, state_kind
 from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .loads import lane_of_group, peeled_loads, split_of_block, vector_loads
-from .results import result_stores
+from .results import result_stores, splits_fold
 
 
 @functools.cache
@@ -38,14 +39,17 @@ def stretches_of(depth: int) -> Any:
 
 
 @jit.kernel
-def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
+def fold_columns(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, joined: bool, kept: int, dims: int
+) -> Any:
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
     vector every ``THREADS // lanes`` positions of the block's ``chunk``, several before it uses the first; where the monoid does not commute, a lane
     has neighbouring positions instead. Then the lanes of a column combine their states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
-    Order and bytes as ``fold_rows``.
+    Where splits are ``joined``, the last block of some columns to finish combines them: each lane every ``THREADS // lanes``-th split, then the lanes
+    of a column as before. Order and bytes as ``fold_rows``.
 
     Constants and parameters as :mod:`.` lists them.
     """
@@ -64,6 +68,7 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
     add, size = accumulator.add_columns(steps, vector, position_stride), steps * vector
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
     shared_size, levels = THREADS * state_scalars if depth > 1 else 1, depth.bit_length() - 1
+    combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if joined else 1
 
     def fold_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
@@ -111,21 +116,29 @@ def fold_columns(*, monoid: str, value: str, result: str, vector: int, lanes: in
             origin = origin_from(x[base + v]) if subtracts_origin and begin < end and low <= v < high else wide(0)
             put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
-        for level in range(levels):
-            half = depth >> (level + 1)
-            if half <= row_lane < 2 * half:
-                for k in range(state_scalars):
-                    shared_states[k * THREADS + thread] = state[k]
-            cuda.syncthreads()
-            if row_lane < half:
-                for v in range(vector):
-                    other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
-                    put(state, v * width, 1, combine(get(state, v * width, 1), other))
+        for stage in range(stages):
+            if joined and stage > 0:
+                if row_lane == 0:
+                    for k in range(state_scalars):
+                        partials[((column_block * splits + split) * state_scalars + k) * lanes + column_lane] = state[k]
+                if not last_to_arrive(guard, column_block, splits):
+                    return
+                combine_splits(partials, column_block, splits, row_lane, column_lane, state)
+            for level in range(levels):
+                half = depth >> (level + 1)
+                if half <= row_lane < 2 * half:
+                    for k in range(state_scalars):
+                        shared_states[k * THREADS + thread] = state[k]
+                cuda.syncthreads()
+                if row_lane < half:
+                    for v in range(vector):
+                        other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
+                        put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
             for v in range(vector):
                 if peeled and not low <= v < high:
                     continue
-                if splits > 1:
+                if splits > 1 and not joined:
                     store_partial(partials, (column + v) * splits + split, get(state, v * width, 1))
                 else:
                     store_result(y, column_offset(column + v, kept_shape, y_kept_strides), get(state, v * width, 1), corrected_count)

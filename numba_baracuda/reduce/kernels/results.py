@@ -7,12 +7,13 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
+from ...device.build import opaque
 from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
 from ...kernels.elements import strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS
+from ..tiling import THREADS, joined_splits
 from .loads import lane_of_group
 
 
@@ -37,6 +38,38 @@ def result_stores(monoid: str, value: str, result: str) -> tuple[Any, Any]:
                 y[offset * results + w] = narrow(finished[w])
 
     return store_result, jit.device(lambda partials, index, state: put(partials, index * width, 1, state))
+
+
+@functools.cache
+def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -> Any:
+    """``fold(partials, group, splits, first, lane, states)``: combines the splits ``first``, ``first + stride``, … of a group of rows.
+
+    ``partials`` is [groups, splits, scalars of ``vector`` states, ``lanes``]; a lane has ``vector`` rows, and
+    their states go to ``states``. It issues several loads at a time.
+    """
+    functions, kind = state_functions(monoid, value), jit.SCALARS[state_kind(monoid, value)]
+    identity, combine, width = functions.identity, functions.combine, len(functions.kinds)
+    (get, put), scalars, in_flight = state_accessors(width), vector * width, joined_splits(vector * width)
+    size = in_flight * scalars
+
+    @jit.device
+    def fold(partials: Any, group: Any, splits: Any, first: Any, lane: Any, states: Any) -> None:
+        loaded = cuda.local.array(size, kind)
+        for v in range(vector):
+            put(states, v * width, 1, identity())
+        split = int64(first)
+        while split < splits:
+            for u in range(in_flight):
+                index = (group * splits + min(split + u * stride, splits - 1)) * scalars
+                for k in range(scalars):
+                    loaded[u * scalars + k] = partials[(index + k) * lanes + lane]
+            for u in range(in_flight):
+                if split + u * stride < splits:
+                    for v in range(vector):
+                        put(states, v * width, 1, combine(get(states, v * width, 1), get(loaded, u * scalars + v * width, 1)))
+            split = opaque(split + in_flight * stride)
+
+    return fold
 
 
 @jit.kernel

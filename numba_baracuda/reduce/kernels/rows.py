@@ -10,14 +10,16 @@ from ...algebra import monoid_of
 from ...device.build import opaque
 from ...device.vector import aligned_span
 from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.batch import state_kind
+from ...kernels.arrivals import last_to_arrive
+from ...kernels.batch import state_accessors, state_kind
 from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
+from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .loads import lane_of_group, split_of_block, vector_loads
 from .ordered import lane_in_order
-from .results import result_stores
+from .results import result_stores, splits_fold
 
 
 @functools.cache
@@ -65,20 +67,24 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
 
 
 @jit.kernel
-def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, kept: int, dims: int) -> Any:
+def fold_rows(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, joined: bool, kept: int, dims: int
+) -> Any:
     """``y[r] = finish(lift(x[r, 0]) ⊕ … ⊕ lift(x[r, extent - 1]))`` for each row r.
 
     A group of ``lanes`` lanes folds one split of a row, ``chunk`` elements. Each lane loads several vectors before it uses the first, folds its
     elements in registers, and the group reduces the states of its lanes. Where a row has one split, its state is finished and stored to ``y``; the
-    states of several ``splits`` go to ``partials``. ``peeled``: rows begin or end inside an aligned vector; the elements at the ends are loaded one
-    by one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Order: fixed by the constants and ``chunk``.
-    Bytes: rows · extent · value read, rows · result written.
+    states of several ``splits`` go to ``partials``. Where they are ``joined``, the last block of a row to finish combines them. ``peeled``: rows
+    begin or end inside an aligned vector; the elements at the ends are loaded one by one. A monoid that does not commute wants 32 lanes, or a block,
+    and rows that are not peeled. Order: fixed by the constants and ``chunk``. Bytes: rows · extent · value read, rows · result written.
 
     Constants and parameters as :mod:`.` lists them.
     """
     wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
     accumulator, groups, row_offset = thread_accumulator_of(monoid, value), THREADS // lanes, strided_offset_of(kept)
     empty, reduce_lanes, (store_result, store_partial) = accumulator.empty, accumulator.reduce_lanes(lanes), result_stores(monoid, value, result)
+    combine_splits, reduce_warp = splits_fold(monoid, value, 1, 1, 32), group_reduce(monoid, value, 32)
+    (get, _), width, kind = state_accessors(accumulator.state_width), accumulator.state_width, jit.SCALARS[state_kind(monoid, value)]
     if monoid_of(monoid).commutes:
         fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims)
     else:
@@ -102,8 +108,16 @@ def fold_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, 
             if subtracts_origin and begin < end:
                 origin = origin_from(x[base])
         state = reduce_lanes(acc, count, origin)
+        if joined:
+            if lane == 0:
+                store_partial(partials, row * splits + split, state)
+            if not last_to_arrive(guard, row, splits) or lane >= 32:
+                return
+            states = cuda.local.array(width, kind)
+            combine_splits(partials, row, splits, lane, 0, states)
+            state = reduce_warp(get(states, 0, 1))
         if lane == 0 and row < rows:
-            if splits > 1:
+            if splits > 1 and not joined:
                 store_partial(partials, row * splits + split, state)
             else:
                 store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)

@@ -1,0 +1,66 @@
+"""Stream scratch: memory that a stream keeps as the workspace of calls of one launch, which then allocate nothing and clear nothing.
+
+Work on a stream runs in order, so its calls can share this memory. It begins with zeros, and each launch leaves these as it found them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from ..core.errors import KernelLaunchError
+from ..runtime import driver
+
+#: bytes of the memory, and of the zeros that it begins with
+NBYTES, ZEROED_BYTES = 1 << 20, 64 << 10
+#: streams that get such memory; they keep it until the process ends
+MOST_STREAMS = 64
+
+_addresses: dict[tuple[int, int], int] = driver.of_contexts({})  #: by device and stream; 0 where a stream has no such memory
+_made: list[int] = driver.of_contexts([])
+_making = threading.Lock()
+
+
+def address(device: int, stream: int) -> int:
+    """Where a stream's memory is; 0 where a call has to allocate.
+
+    A stream that is being captured has none, since replays may run beside other work of the stream. A handle that stands for another stream in every
+    thread has none either; all others stand for one stream, as in the pools of CuPy and torch.
+    """
+    if driver.meets_capture(stream, device):
+        return 0
+    found = _addresses.get((device, stream))
+    return _make(device, stream) if found is None else found
+
+
+def _make(device: int, stream: int) -> int:
+    """Allocates the memory of a stream, unless another thread has done so."""
+    with _making:
+        found = _addresses.get((device, stream))
+        if found is None:
+            found = 0
+            if not driver.per_thread(stream) and len(_made) < MOST_STREAMS:
+                try:
+                    found = driver.alloc_async(NBYTES, stream, device)
+                    _made.append(found)
+                    driver.memset_async(found, ZEROED_BYTES, stream, 0, device)
+                except KernelLaunchError:
+                    found = 0
+            _addresses[device, stream] = found
+        return found
+
+
+def slots(device: int, stream: int, offsets: Sequence[int], restored: int, nbytes: int) -> list[int] | None:
+    """The addresses of slots in a stream's memory; None where there is no such memory, or not enough.
+
+    ``offsets`` are those of a workspace of ``nbytes``; the zeros hold the first ``restored`` slots, the bytes behind them the others.
+    """
+    if (offsets[restored] if restored < len(offsets) else nbytes) > ZEROED_BYTES or ZEROED_BYTES + nbytes > NBYTES:
+        return None
+    base = address(device, stream)
+    return [base + offset + (0 if k < restored else ZEROED_BYTES) for k, offset in enumerate(offsets)] if base else None
+
+
+def drop(device: int, stream: int) -> None:
+    """Takes a stream's memory out of use, after a launch that failed and may not have restored its zeros."""
+    _addresses.pop((device, stream), None)

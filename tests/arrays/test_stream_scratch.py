@@ -1,0 +1,127 @@
+"""The memory that a stream keeps for calls of one launch: which streams have it, and when it is left alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from numba_baracuda.arrays import stream_scratch
+from numba_baracuda.arrays.stream_scratch import MOST_STREAMS, NBYTES, ZEROED_BYTES
+from numba_baracuda.core.errors import KernelLaunchError
+from numba_baracuda.runtime import driver
+
+
+class Memory:
+    """The driver's memory: what was allocated and cleared, which streams are captured, and how many allocations fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[tuple[int, int, int]] = []
+        self.cleared: list[tuple[int, ...]] = []
+        self.captured: set[int] = set()
+        self.failing = 0
+        monkeypatch.setattr(driver, "alloc_async", self._alloc)
+        monkeypatch.setattr(driver, "memset_async", lambda *what: self.cleared.append(what))
+        monkeypatch.setattr(driver, "meets_capture", lambda stream, device: stream in self.captured)
+
+    def _alloc(self, nbytes: int, stream: int, device: int) -> int:
+        time.sleep(0.01)  # so that threads meet here
+        if self.failing:
+            self.failing -= 1
+            raise KernelLaunchError("cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY (2)", 2)
+        self.taken.append((nbytes, stream, device))
+        return len(self.taken) << 20
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    monkeypatch.setattr(stream_scratch, "_addresses", {})
+    monkeypatch.setattr(stream_scratch, "_made", [])
+    monkeypatch.delenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", raising=False)
+    return Memory(monkeypatch)
+
+
+def test_a_stream_of_a_device_gets_its_memory_once(memory: Memory) -> None:
+    found = [stream_scratch.address(device, stream) for _ in range(2) for device in (0, 1) for stream in (0, 7)]
+    assert found == [1 << 20, 2 << 20, 3 << 20, 4 << 20] * 2
+    assert memory.taken == [(NBYTES, stream, device) for device in (0, 1) for stream in (0, 7)]
+    assert memory.cleared == [((k + 1) << 20, ZEROED_BYTES, stream, 0, device) for k, (_, stream, device) in enumerate(memory.taken)]
+
+
+def test_slots_that_are_restored_lie_in_the_zeros_and_others_behind_them(memory: Memory) -> None:
+    base = stream_scratch.address(0, 7)
+    assert stream_scratch.slots(0, 7, (0, 16, 48), 1, 64) == [base, base + ZEROED_BYTES + 16, base + ZEROED_BYTES + 48]
+    assert stream_scratch.slots(0, 7, (0, 16), 2, 64) == [base, base + 16]
+    assert stream_scratch.slots(0, 7, (0,), 0, NBYTES - ZEROED_BYTES) == [base + ZEROED_BYTES]
+
+
+def test_what_does_not_fit_allocates(memory: Memory) -> None:
+    assert stream_scratch.slots(0, 7, (0, ZEROED_BYTES + 16), 1, ZEROED_BYTES + 32) is None
+    assert stream_scratch.slots(0, 7, (0,), 1, ZEROED_BYTES + 16) is None
+    assert stream_scratch.slots(0, 7, (0, 16), 1, NBYTES - ZEROED_BYTES + 16) is None
+    assert stream_scratch.slots(0, 7, (0, ZEROED_BYTES), 1, NBYTES - ZEROED_BYTES) is not None
+
+
+def test_a_captured_stream_has_none_until_its_capture_ends(memory: Memory) -> None:
+    memory.captured = {7}
+    assert stream_scratch.slots(0, 7, (0, 16), 1, 32) is None and not memory.taken
+    memory.captured = set()
+    base = stream_scratch.address(0, 7)
+    assert base
+    memory.captured = {7}
+    assert stream_scratch.address(0, 7) == 0
+    memory.captured = {8}
+    assert stream_scratch.address(0, 7) == base
+
+
+def test_a_handle_that_is_another_stream_in_every_thread_has_none(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stream_scratch.address(0, 2) == 0 and stream_scratch.address(0, 1)
+    monkeypatch.setenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "1")
+    assert stream_scratch.address(0, 0) == 0
+    monkeypatch.setenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0")
+    assert stream_scratch.address(1, 0)
+    assert [stream for _, stream, _ in memory.taken] == [1, 0]
+
+
+def test_only_so_many_streams_get_memory(memory: Memory) -> None:
+    found = [stream_scratch.address(0, stream) for stream in range(100, 110 + MOST_STREAMS)]
+    assert all(found[:MOST_STREAMS]) and not any(found[MOST_STREAMS:])
+    assert len(memory.taken) == MOST_STREAMS
+
+
+def test_a_stream_without_memory_is_not_asked_again(memory: Memory) -> None:
+    memory.failing = 1
+    assert stream_scratch.address(0, 7) == 0 and stream_scratch.address(0, 7) == 0
+    assert stream_scratch.address(0, 8) and len(memory.taken) == 1
+
+
+def test_memory_that_a_failed_launch_used_is_used_no_more(memory: Memory) -> None:
+    first, other = stream_scratch.address(0, 7), stream_scratch.address(0, 8)
+    stream_scratch.drop(0, 7)
+    assert stream_scratch.address(0, 7) not in (0, first, other)
+    assert stream_scratch.address(0, 8) == other and len(memory.cleared) == 3
+
+
+def test_threads_share_the_memory_of_a_stream(memory: Memory) -> None:
+    found: list[int] = []
+    start = threading.Barrier(8)
+
+    def look() -> None:
+        start.wait()
+        found.append(stream_scratch.address(0, 7))
+
+    threads = [threading.Thread(target=look) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [1 << 20] * 8 and len(memory.taken) == 1
+
+
+def test_memory_of_contexts_that_are_gone_is_forgotten() -> None:
+    stream_scratch._addresses[9, 9] = 1 << 20
+    stream_scratch._made.append(1 << 20)
+    driver.reset()
+    assert not stream_scratch._addresses and not stream_scratch._made

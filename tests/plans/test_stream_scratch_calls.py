@@ -1,0 +1,124 @@
+"""Which calls work in the memory that a stream keeps, and what they queue there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import name_of
+
+import numba_baracuda as nb
+from numba_baracuda.arrays import allocation, arrays, stream_scratch
+from numba_baracuda.core.op import Clear, Launch, Op, Recipe, Target, contiguous
+from numba_baracuda.plans import first, frames
+from numba_baracuda.plans.bound import BoundCall
+from numba_baracuda.runtime import jit
+
+CARD = Target((9, 0), 132)
+BASE, POOL = 7 << 20, 3 << 20
+SHAPE = (20_000, 64)
+
+
+class Card:
+    """A device whose kernels nobody runs: what was queued, by the kind of step, with the addresses that it was given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.queued: list[tuple[str, int, list[int]]] = []
+        self.base, self.dropped, self.taken = BASE, list[tuple[int, int]](), 0
+        self.failing: BaseException | None = None
+        monkeypatch.setattr(first, "prepare", lambda steps, target, device: None)
+        monkeypatch.setattr(frames.Frame, "_parameters", lambda frame, spec: jit.resolve(spec).parameters)
+        monkeypatch.setattr(frames.Frame, "_act", lambda frame, step, sizes: self._act(step))
+        monkeypatch.setattr(frames.Frame, "ready", lambda frame, k, sizes, pointers: frame.acts[k])
+        monkeypatch.setattr(stream_scratch, "address", lambda device, stream: self.base)
+        monkeypatch.setattr(stream_scratch, "drop", lambda *what: self.dropped.append(what))
+        monkeypatch.setattr(allocation, "scratch", self._scratch)
+
+    def _act(self, step: Any) -> Callable[..., None]:
+        def act(stream: int, pointers: list[int] | None = None, sizes: Any = None) -> None:
+            if self.failing:
+                raise self.failing
+            self.queued.append((type(step).__name__, stream, list(pointers or ())))
+
+        return act
+
+    def _scratch(self, like: Any, nbytes: int, stream: int) -> Any:
+        self.taken += nbytes
+        return SimpleNamespace(ptr=POOL)
+
+    def bound(self, op: Op, recipe: Recipe, *given: np.ndarray) -> tuple[frames.Bound, list[Any]]:
+        views = [arrays.read(array, (op.name, operand.name, "")) for operand, array in zip(op.operands, given, strict=True)]
+        return frames.bind(op, recipe, views, CARD, 0), views
+
+
+@pytest.fixture
+def card(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> Card:
+    return Card(monkeypatch)
+
+
+def small_sum(card: Card) -> tuple[frames.Bound, list[Any], list[int]]:
+    op, descriptor = nb.OPS["reduce_sum"], nb.ReduceDescriptor("sum", SHAPE, 0)
+    recipe = op.variants[0].recipe(op, descriptor, {"x": contiguous(SHAPE), "y": contiguous((1, 64))}, CARD)
+    bound, views = card.bound(op, recipe, np.zeros(SHAPE, np.float32), np.zeros((1, 64), np.float32))
+    return bound, views, [view.ptr for view in views]
+
+
+def test_a_call_of_one_launch_works_in_the_memory_of_its_stream(card: Card) -> None:
+    bound, views, pointers = small_sum(card)
+    bound.run(9, [*pointers], views, None)
+    arrivals, partials = BASE, BASE + stream_scratch.ZEROED_BYTES + 16
+    assert card.queued == [("Kernel", 9, [*pointers, arrivals, partials, 0])] and card.taken == 0 and not card.dropped
+
+
+def test_without_such_memory_the_counters_are_cleared(card: Card) -> None:
+    card.base = 0
+    bound, views, pointers = small_sum(card)
+    bound.run(9, [*pointers], views, None)
+    assert card.queued == [(kind, 9, [*pointers, POOL, POOL + 16, 0]) for kind in ("Clear", "Kernel")]
+    assert card.taken == bound.workspace
+
+
+def test_a_given_workspace_is_used_and_cleared(card: Card) -> None:
+    bound, views, pointers = small_sum(card)
+    bound.run(9, [*pointers], views, SimpleNamespace(ptr=5 << 20))
+    assert card.queued == [(kind, 9, [*pointers, 5 << 20, (5 << 20) + 16, 0]) for kind in ("Clear", "Kernel")] and card.taken == 0
+
+
+def test_a_bound_call_has_scratch_of_its_own(card: Card) -> None:
+    """It may be captured later."""
+    bound, views, _ = small_sum(card)
+    BoundCall(bound, views, 9, None)()
+    assert [kind for kind, *_ in card.queued] == ["Clear", "Kernel"] and card.taken == bound.workspace
+
+
+@pytest.mark.parametrize("error", [nb.KernelLaunchError("fold_columns: failed", 1), KeyboardInterrupt()], ids=["launch", "interrupt"])
+def test_memory_of_a_failed_launch_is_dropped(card: Card, error: BaseException) -> None:
+    bound, views, pointers = small_sum(card)
+    card.failing = error
+    with pytest.raises(type(error)):
+        bound.run(9, [*pointers], views, None)
+    assert card.dropped == [(0, 9)]
+
+
+@pytest.mark.parametrize("op", [op for op in nb.OPS.values() if op.family in ("reduce", "segment", "scan")], ids=name_of)
+def test_slots_that_are_restored_come_first(op: Op) -> None:
+    """They are cleared to zeros, by the first steps of all."""
+    for descriptor, layouts in op.samples(op):
+        for variant in op.variants:
+            if variant.refuses(op, descriptor) is None:
+                recipe = variant.recipe(op, descriptor, layouts, CARD)
+                restored = [step for step in recipe.steps if isinstance(step, Clear) and step.restored]
+                assert list(recipe.steps[: len(restored)]) == restored and all(step.byte == 0 for step in restored)
+                assert [slot.name for slot in recipe.slots[: len(restored)]] == [step.slot for step in restored]
+
+
+def test_recipes_of_several_launches_allocate(card: Card) -> None:
+    op, shape = nb.OPS["reduce_sum"], (200_000, 64)
+    recipe = op.variants[0].recipe(op, nb.ReduceDescriptor("sum", shape, 0), {"x": contiguous(shape), "y": contiguous((1, 64))}, CARD)
+    assert sum(isinstance(step, Launch) for step in recipe.steps) == 2
+    bound, views = card.bound(op, recipe, np.zeros(shape, np.float32), np.zeros((1, 64), np.float32))
+    bound.run(9, [view.ptr for view in views], views, None)
+    assert len(card.queued) == 2 and card.taken == bound.workspace
