@@ -9,7 +9,7 @@ from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from .policy import BroadcastColumns, BroadcastRows, FoldColumns, FoldRows, JoinSplits
 from .problem import Problem
-from .tiling import THREADS, column_lanes, few_rows, row_lanes, short_row, splits_for, steps_of
+from .tiling import THREADS, column_lanes, column_steps, few_rows, row_lanes, short_row, splits_for, steps_of
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Geometry:
     blocks: int
     splits: int
     chunk: int
-    steps: int = 0  #: of a lane to each short row
+    steps: int = 0  #: vectors of a short row that a lane loads; of columns, those that it loads before it uses the first
     height: int = 0  #: short rows at a time
 
     @classmethod
@@ -29,9 +29,9 @@ class Geometry:
 
         Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
         """
-        lanes, blocks, step = _dealing(problem, multiprocessors, value)
+        lanes, blocks, step, steps = _dealing(problem, multiprocessors, value)
         if not problem.row_contiguous:
-            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors))
+            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
         if lanes == THREADS:
             return cls(lanes, blocks, *splits_for(tuned(FoldRows()), blocks, problem.extent, step, multiprocessors))
         vectors = ceil_div(problem.extent, problem.vector)
@@ -55,7 +55,7 @@ class Geometry:
             return None
         few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
         splits, chunk = splits_for(few, self.blocks, problem.extent, _dealing(problem, multiprocessors, value)[2], multiprocessors)
-        made = Geometry(self.lanes, self.blocks, splits, chunk)
+        made = replace(self, splits=splits, chunk=chunk)
         return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
 
     def states(self, problem: Problem) -> int:
@@ -65,22 +65,23 @@ class Geometry:
     @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap."""
-        lanes, blocks, step = _dealing(problem, multiprocessors, value)
+        lanes, blocks, step, steps = _dealing(problem, multiprocessors, value)
         policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
         chunk = step * policy.batches_per_thread
-        return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk)
+        return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
 
     @property
     def launch(self) -> tuple[int, int, int]:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, int, int]:
-    """(lanes, blocks for all rows, elements of a row that a block takes at a time)."""
+def _dealing(problem: Problem, multiprocessors: int, value: str) -> tuple[int, int, int, int]:
+    """(lanes, blocks for all rows, elements of a row that a block takes at a time, vectors that a lane does)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
-        return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector
+        return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector, steps
     lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps)
     columns = problem.rows + (vector - 1) * problem.peeled  #: the first vector may begin before the first column
-    return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps
+    steps = column_steps(problem.extent, THREADS // lanes, steps)
+    return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps, steps

@@ -43,6 +43,8 @@ def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | b
         full = problem.extent == geometry.steps * geometry.lanes * problem.vector
         constants |= {"steps": geometry.steps, "height": geometry.height, "full": full}
         return "fold_short_rows", constants, blocks, {"rows": problem.rows, "extent": problem.extent}
+    if not problem.row_contiguous:
+        constants["steps"] = geometry.steps
     constants["peeled"] = problem.peeled
     return f"fold_{_form(problem)}", constants, geometry.launch[0], _extents(problem, geometry)
 
@@ -202,7 +204,9 @@ def _broadcast(
     """The launch that stores dx, given the results of a fold in the slot ``folded``; with ``monoid``, the kernel folds itself."""
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
-    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | ({"peeled": problem.peeled} if problem.row_contiguous else {})
+    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
+        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
+    )
     x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
         "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / problem.extent,

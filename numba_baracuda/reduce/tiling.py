@@ -77,6 +77,11 @@ def column_lanes(vectors: int, nbytes: int, extent: int, steps: int) -> int:
     return lanes
 
 
+def column_steps(extent: int, depth: int, most: int) -> int:
+    """Vectors, at most ``most``, that each of ``depth`` lanes loads of a column of ``extent`` elements before it uses the first."""
+    return min(most, power_of_two(max(1, ceil_div(extent, depth))))
+
+
 def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: int, multiprocessors: int) -> tuple[int, int]:
     """(splits of each row, elements of a split), a multiple of ``step``: enough for the policy's grid, as far as rows are long enough."""
     wanted_blocks = multiprocessors * policy.grid_blocks_per_multiprocessor

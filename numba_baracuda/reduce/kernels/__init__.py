@@ -23,6 +23,7 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``vector``: elements of a vectorized load or store; more than 1 only where vectors are aligned in every operand, or ``peeled``
 * ``lanes``: lanes that have a row, a power of two: neighbouring lanes of a warp, or the whole block where there are more than 32; of columns, lanes
   of a block that have neighbouring columns
+* ``steps``: vectors of a column that a lane loads before it uses the first
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
 * ``joined``: whether the last block of a row to finish combines the partials of its splits, and no second launch does; never where ``guarded``

@@ -111,14 +111,14 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
 
 
 @jit.kernel
-def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, kept: int, dims: int) -> Any:
-    """:func:`broadcast_rows` for columns, with the lanes of a block in a grid as in :func:`fold_columns`.
+def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, steps: int, kept: int, dims: int) -> Any:
+    """:func:`broadcast_rows` for columns, with the lanes of a block in a grid and as many ``steps`` as in :func:`fold_columns`.
 
     Constants and parameters as :mod:`.` lists them.
     """
     wide, row_vjp, column_offset, depth = accumulator_type(value), vjp_of(gradient, value), strided_offset_of(kept), THREADS // lanes
     load_folded, load_row_terms, terms_size = row_vjp.load_folded, row_vjp.load_row_terms, ROW_TERMS * vector
-    store_gradient = lane_vjp(gradient, value, vector, depth, dims, True)
+    store_gradient = lane_vjp(gradient, value, vector, depth, dims, steps, True)
 
     def broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],

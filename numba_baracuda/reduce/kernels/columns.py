@@ -15,7 +15,7 @@ from ...kernels.batch import state_accessors, state_functions, state_kind
 from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS, steps_of
+from ..tiling import THREADS
 from .loads import lane_of_group, peeled_loads, split_of_block, vector_loads
 from .results import result_stores, splits_fold
 
@@ -40,13 +40,13 @@ def stretches_of(depth: int) -> Any:
 
 @jit.kernel
 def fold_columns(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, joined: bool, kept: int, dims: int
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, guarded: bool, joined: bool, kept: int, dims: int
 ) -> Any:
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
-    vector every ``THREADS // lanes`` positions of the block's ``chunk``, several before it uses the first; where the monoid does not commute, a lane
-    has neighbouring positions instead. Then the lanes of a column combine their states in shared memory, as a tree. ``peeled``: the columns begin
+    vector every ``THREADS // lanes`` positions of the block's ``chunk``, ``steps`` before it uses the first. Where the monoid does not commute, a
+    lane has neighbouring positions instead. Then the lanes of a column combine their states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
     Where splits are ``joined``, the last block of some columns to finish combines them: each lane every ``THREADS // lanes``-th split, then the lanes
     of a column as before. Order and bytes as ``fold_rows``.
@@ -56,7 +56,7 @@ def fold_columns(
     element, wide, origin_from = jit.SCALARS[value], accumulator_type(value), origin_of(value)
     accumulator, combine = thread_accumulator_of(monoid, value), state_functions(monoid, value).combine
     kind, empty, state_of, subtracts_origin = accumulator.kind, accumulator.empty, accumulator.state, monoid_of(monoid).subtracts_origin
-    depth, steps, width, accumulator_width = THREADS // lanes, steps_of(value, vector), accumulator.state_width, accumulator.width
+    depth, width, accumulator_width = THREADS // lanes, accumulator.state_width, accumulator.width
     (get, put), (get_accumulator, put_accumulator) = state_accessors(width), state_accessors(accumulator_width)
     ordered, stretch_of = not monoid_of(monoid).commutes, stretches_of(depth)
     position_stride = 1 if ordered else depth

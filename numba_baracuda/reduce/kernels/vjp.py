@@ -83,14 +83,14 @@ vjp_of = functools.cache(RowVjp)
 
 
 @functools.cache
-def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, across_rows: bool) -> Any:
+def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, steps: int, across_rows: bool) -> Any:
     """``store_gradient(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)``: one lane's share of dx.
 
-    The lane stores a vector of ``vector`` elements every ``stride`` positions, from ``position`` to ``end`` − 1. The elements of a vector belong to
-    one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the one row, or of each. A guarded gradient
+    The lane stores a vector of ``vector`` elements every ``stride`` positions, from ``position`` to ``end`` − 1, ``steps`` of them at a
+    time. The elements of a vector belong to one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the one row, or of each. A guarded gradient
     has a loop without p and q for rows whose results are all normal numbers.
     """
-    row_vjp, steps, rows = vjp_of(gradient, value), steps_of(value, vector), vector if across_rows else 1
+    row_vjp, rows = vjp_of(gradient, value), vector if across_rows else 1
     if not GRADIENTS[gradient].guarded:
         return _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp, steps)
     walk = _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp_normal, steps)
@@ -119,7 +119,8 @@ def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, pee
     The ``lanes`` lanes of the group store the positions ``begin`` to ``end`` − 1. ``peeled``: those before the first and behind the last aligned
     vector one by one; vectors of x and dx are aligned at the same positions.
     """
-    row_vjp, store_vectors, element = vjp_of(gradient, value), lane_vjp(gradient, value, vector, lanes * vector, dims, False), jit.SCALARS[value]
+    row_vjp, element, steps = vjp_of(gradient, value), jit.SCALARS[value], steps_of(value, vector)
+    store_vectors = lane_vjp(gradient, value, vector, lanes * vector, dims, steps, False)
     has_x, element_vjp = row_vjp.has_x, row_vjp.element_vjp
 
     @jit.device
