@@ -46,7 +46,7 @@ def fold_columns(
 
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
     vector every ``THREADS // lanes`` positions of the block's ``chunk``, ``steps`` before it uses the first. Where the monoid does not commute, a
-    lane has neighbouring positions instead. Then the lanes of a column combine their states in shared memory, as a tree. ``peeled``: the columns begin
+    lane has neighbouring positions instead. Then the lanes of a column combine states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
     Where splits are ``joined``, the last block of some columns to finish combines them: each lane every ``THREADS // lanes``-th split, then the lanes
     of a column as before. Order and bytes as ``fold_rows``.

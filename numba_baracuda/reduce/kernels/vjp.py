@@ -87,8 +87,8 @@ def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, ste
     """``store_gradient(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)``: one lane's share of dx.
 
     The lane stores a vector of ``vector`` elements every ``stride`` positions, from ``position`` to ``end`` − 1, ``steps`` of them at a
-    time. The elements of a vector belong to one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the one row, or of each. A guarded gradient
-    has a loop without p and q for rows whose results are all normal numbers.
+    time. The elements of a vector belong to one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the
+    one row, or of each. A guarded gradient has a loop without p and q for rows whose results are all normal numbers.
     """
     row_vjp, rows = vjp_of(gradient, value), vector if across_rows else 1
     if not GRADIENTS[gradient].guarded:
