@@ -13,10 +13,10 @@ from ..runtime import driver
 
 #: bytes of the memory, and of the zeros that it begins with
 NBYTES, ZEROED_BYTES = 1 << 20, 64 << 10
-#: streams that get such memory; they keep it until the process ends
+#: streams that get such memory, which is never freed
 MOST_STREAMS = 64
 
-_addresses: dict[tuple[int, int], int] = driver.of_contexts({})  #: by device and stream; 0 where a stream has no such memory
+_addresses: dict[tuple[int, int], int] = driver.of_contexts({})  #: by device and number of the stream; 0 where it has no such memory
 _made: list[int] = driver.of_contexts([])
 _making = threading.Lock()
 
@@ -25,28 +25,30 @@ def address(device: int, stream: int) -> int:
     """Where a stream's memory is; 0 where a call has to allocate.
 
     A stream that is being captured has none, since replays may run beside other work of the stream. A handle that stands for another stream in every
-    thread has none either; all others stand for one stream, as in the pools of CuPy and torch.
+    thread has none either.
     """
-    if driver.meets_capture(stream, device):
+    if driver.per_thread(stream) or driver.meets_capture(stream, device):
         return 0
-    found = _addresses.get((device, stream))
-    return _make(device, stream) if found is None else found
+    key = device, driver.stream_number(stream, device)
+    found = _addresses.get(key)
+    return _make(key, stream) if found is None else found
 
 
-def _make(device: int, stream: int) -> int:
-    """Allocates the memory of a stream, unless another thread has done so."""
+def _make(key: tuple[int, int], stream: int) -> int:
+    """Allocates the memory of a stream, unless another thread has done so, or many streams have some."""
     with _making:
-        found = _addresses.get((device, stream))
+        found, device = _addresses.get(key), key[0]
         if found is None:
             found = 0
-            if not driver.per_thread(stream) and len(_made) < MOST_STREAMS:
-                try:
-                    found = driver.alloc_async(NBYTES, stream, device)
-                    _made.append(found)
-                    driver.memset_async(found, ZEROED_BYTES, stream, 0, device)
-                except KernelLaunchError:
-                    found = 0
-            _addresses[device, stream] = found
+            if len(_made) >= MOST_STREAMS:
+                return found
+            try:
+                found = driver.alloc_async(NBYTES, stream, device)
+                _made.append(found)
+                driver.memset_async(found, ZEROED_BYTES, stream, 0, device)
+            except KernelLaunchError:
+                found = 0
+            _addresses[key] = found
         return found
 
 
@@ -63,4 +65,4 @@ def slots(device: int, stream: int, offsets: Sequence[int], restored: int, nbyte
 
 def drop(device: int, stream: int) -> None:
     """Takes a stream's memory out of use, after a launch that failed and may not have restored its zeros."""
-    _addresses.pop((device, stream), None)
+    _addresses.pop((device, driver.stream_number(stream, device)), None)

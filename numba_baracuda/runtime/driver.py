@@ -228,6 +228,11 @@ def meets_capture(stream: int, device: int = 0) -> bool:
         return True
 
 
+def stream_number(stream: int, device: int = 0) -> int:
+    """The number of a stream. No other stream ever has it, whereas a new one may get the handle of one that is gone but still has work to do."""
+    return int(_ask("cuStreamGetId", device, stream))
+
+
 def per_thread(stream: int) -> bool:
     """Whether every thread has a stream of its own under this handle: 2, and 0 where the bindings are told so."""
     return stream == 2 or (stream == 0 and os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") != "0")

@@ -21,9 +21,11 @@ class Memory:
         self.taken: list[tuple[int, int, int]] = []
         self.cleared: list[tuple[int, ...]] = []
         self.captured: set[int] = set()
+        self.numbers: dict[int, int] = {}  #: of streams whose number is not their handle
         self.failing = 0
         monkeypatch.setattr(driver, "alloc_async", self._alloc)
         monkeypatch.setattr(driver, "memset_async", lambda *what: self.cleared.append(what))
+        monkeypatch.setattr(driver, "stream_number", lambda stream, device: self.numbers.get(stream, stream))
         monkeypatch.setattr(driver, "meets_capture", lambda stream, device: stream in self.captured)
 
     def _alloc(self, nbytes: int, stream: int, device: int) -> int:
@@ -88,7 +90,17 @@ def test_a_handle_that_is_another_stream_in_every_thread_has_none(memory: Memory
 def test_only_so_many_streams_get_memory(memory: Memory) -> None:
     found = [stream_scratch.address(0, stream) for stream in range(100, 110 + MOST_STREAMS)]
     assert all(found[:MOST_STREAMS]) and not any(found[MOST_STREAMS:])
-    assert len(memory.taken) == MOST_STREAMS
+    assert len(memory.taken) == len(stream_scratch._addresses) == MOST_STREAMS
+
+
+def test_a_stream_with_the_handle_of_one_that_is_gone_has_memory_of_its_own(memory: Memory) -> None:
+    first = stream_scratch.address(0, 7)
+    memory.numbers = {7: 1007}
+    second = stream_scratch.address(0, 7)
+    assert second not in (0, first) and stream_scratch.address(0, 7) == second
+    stream_scratch.drop(0, 7)
+    memory.numbers = {}
+    assert stream_scratch.address(0, 7) == first
 
 
 def test_a_stream_without_memory_is_not_asked_again(memory: Memory) -> None:

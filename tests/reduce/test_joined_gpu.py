@@ -127,7 +127,7 @@ def test_more_streams_than_get_memory() -> None:
 
 
 def test_a_stream_with_the_handle_of_one_that_is_gone(delay: Callable[..., None]) -> None:
-    """Its work comes behind that of the other, or else two launches would share the memory."""
+    """The work of the other may still run beside its own, in memory of its own."""
     x, axis, wanted = problem(3, 5)
     outs = [cupy.full(wanted.shape, 99, np.float32) for _ in range(60)]
     cupy.cuda.Device().synchronize()

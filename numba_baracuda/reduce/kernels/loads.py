@@ -75,10 +75,11 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
     ``fetch(x, base, position, shape, strides, batch, batch_offset)`` loads all of them to ``batch[batch_offset:]``. A position counts elements of a
     row, which begins at offset ``base`` of ``x`` and has extents ``shape`` [dims] and ``strides`` [dims], in elements.
     ``fetch_some(x, base, position, end, safe, …)`` loads the vectors that begin before position ``end`` and returns their number. Instead of
-    the others it loads the vector at position ``safe``: the compiler would wait for a load inside a branch before it issues the next.
+    the others it loads the vector at position ``safe``, or one again: the compiler would wait for a load inside a branch before it issues the next.
+    It chooses positions, since LLVM drops a choice between two offsets where the loaded vector is not used.
     ``reused``: the row is read once more, so the loads let the caches keep it.
     """
-    load, (start, advance) = (LOAD_ONCE if reused else LOAD_STREAM)[vector], walk_of(dims, stride)
+    load, (start, advance), offset_of = (LOAD_ONCE if reused else LOAD_STREAM)[vector], walk_of(dims, stride), strided_offset_of(dims)
 
     @jit.device
     def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> None:
@@ -89,15 +90,25 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
 
     @jit.device
     def fetch_some(x: Any, base: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> Any:
-        valid, walk, safe_offset = int32(0), start(position, shape, strides), start(safe, shape, strides)[0]
+        valid = int32(0)
         for s in range(steps):
             inside = position + s * stride < end
-            load(x, base + (walk[0] if inside else safe_offset), batch, batch_offset + s * vector)
+            load(x, base + offset_of(position + s * stride if inside else safe, shape, strides), batch, batch_offset + s * vector)
             valid = int32(valid + int32(inside))
-            walk = advance(walk, shape, strides)
         return valid
 
-    return fetch, fetch_some
+    @jit.device
+    def fetch_some_of_two(x: Any, base: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> Any:
+        valid = int32(0)
+        offset, inner = start(position if position < end else safe, shape, strides)
+        for s in range(steps):
+            load(x, base + offset, batch, batch_offset + s * vector)
+            valid = int32(valid + int32(position + s * stride < end))
+            if position + (s + 1) * stride < end:
+                offset, inner = advance((offset, inner), shape, strides)
+        return valid
+
+    return fetch, fetch_some_of_two if dims == 2 else fetch_some
 
 
 @functools.cache
