@@ -58,9 +58,7 @@ class FoldColumns(Policy):
     """``fold_columns``: a block walks down columns; adjacent threads take adjacent vectors of a row."""
 
     contiguous_bytes: int = 512  #: contiguous bytes of a row that a block loads together
-    max_idle_percent: int = (
-        12  #: of the lanes of all blocks across, without a column; more, and blocks load fewer contiguous bytes. Computed, not timed.
-    )
+    max_idle_percent: int = 12  #: of the lanes that blocks have across: where more had no column, blocks load fewer contiguous bytes
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     min_split_batches: int = 4
@@ -98,4 +96,5 @@ class BroadcastRows(Policy):
 class BroadcastColumns(Policy):
     """``broadcast_columns``: gradients across rows."""
 
+    max_idle_percent: int = 100  #: as of ``FoldColumns``: narrower blocks store more slowly
     batches_per_thread: int = 4  #: batches that a thread writes in all

@@ -62,15 +62,14 @@ def joined_splits(scalars: int) -> int:
     return max(1, JoinSplits.items_per_thread // scalars)
 
 
-def column_lanes(vectors: int, nbytes: int, extent: int, steps: int) -> int:
+def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, max_idle_percent: int) -> int:
     """Adjacent lanes for rows of ``vectors`` contiguous vectors of ``nbytes``, and columns of ``extent`` elements.
 
-    They cover the policy's ``contiguous_bytes``, or fewer where many lanes of the last block would have no column, and are so many that each lane has
-    ``steps`` elements of a column.
+    They cover the policy's ``contiguous_bytes``, or fewer where more than ``max_idle_percent`` of all lanes would have no column. They are so many
+    that each lane has ``steps`` elements of a column.
     """
-    policy = tuned(FoldColumns())
-    lanes = min(max(32, policy.contiguous_bytes // nbytes), power_of_two(vectors), THREADS)
-    while lanes > 32 and (100 - policy.max_idle_percent) * ceil_div(vectors, lanes) * lanes > 100 * vectors:
+    lanes = min(max(32, tuned(FoldColumns()).contiguous_bytes // nbytes), power_of_two(vectors), THREADS)
+    while lanes > 32 and (100 - max_idle_percent) * ceil_div(vectors, lanes) * lanes > 100 * vectors:
         lanes //= 2
     while lanes < THREADS and THREADS // lanes * steps > extent:
         lanes *= 2
