@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import BroadcastColumns, BroadcastRows, FoldColumns, FoldRows, JoinSplits
+from .policy import BroadcastColumns, BroadcastRows, FoldColumns, FoldRows, SinglePass
 from .problem import Problem
 from .tiling import THREADS, column_lanes, column_steps, few_rows, row_lanes, short_row, splits_for, steps_of
 
@@ -48,9 +48,9 @@ class Geometry:
         steps = few_rows(ceil_div(problem.extent, problem.vector), problem.rows, steps_of(value, problem.vector))
         return cls(32, 1, 1, problem.extent, steps, 1) if steps else None
 
-    def joined(self, problem: Problem, multiprocessors: int, value: str, scalars: int) -> Geometry | None:
-        """With fewer splits, which the last block of each row joins; None where a second launch is as fast. ``scalars`` are those of a state."""
-        policy, own = tuned(JoinSplits()), tuned(FoldRows()) if problem.row_contiguous else tuned(FoldColumns())
+    def single_pass(self, problem: Problem, multiprocessors: int, value: str, scalars: int) -> Geometry | None:
+        """With fewer splits, which the last block of each row combines; None where a second launch is as fast. ``scalars`` are those of a state."""
+        policy, own = tuned(SinglePass()), tuned(FoldRows()) if problem.row_contiguous else tuned(FoldColumns())
         if self.splits == 1 or problem.rows * problem.extent * BY_NAME[value].itemsize > policy.max_bytes:
             return None
         few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))

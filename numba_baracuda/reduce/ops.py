@@ -103,7 +103,7 @@ _SHAPES: tuple[tuple[tuple[int, ...], Any], ...] = (
     ((1 << 20, 24), 1), ((1 << 16, 1024), 1), ((1 << 14, 701), 1), ((64, 512, 64), (0, 2)), ((1024,), None),
 )  # fmt: skip
 #: the same, of folds that one launch does
-_JOINED: tuple[tuple[tuple[int, ...], Any], ...] = (((1 << 20,), 0), ((20_000, 64), 0))
+_SINGLE_PASS: tuple[tuple[tuple[int, ...], Any], ...] = (((1 << 20,), 0), ((20_000, 64), 0))
 
 
 def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
@@ -124,7 +124,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         yield problem((1 << 14, 1 << 14), 0, result=result)
     yield problem((100, 70, 50), 1, transposed)
     if not op.traits["backward"]:
-        for element, (shape, axis) in itertools.product(op.elements, _JOINED):
+        for element, (shape, axis) in itertools.product(op.elements, _SINGLE_PASS):
             yield problem(shape, axis, element=element)
         yield problem((1 << 14, 1 << 14), 0, lambda shape: replace(contiguous(shape), address=4))
     for ties in ("first", "even") if "ties" in op.traits["keywords"] else ():

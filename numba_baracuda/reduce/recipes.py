@@ -15,7 +15,7 @@ from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .policy import Block, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
-from .tiling import THREADS, join_lanes, staged_lanes
+from .tiling import THREADS, combine_lanes, staged_lanes
 
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
@@ -72,26 +72,26 @@ def fold_steps(
         return [_fold_staged(problem, constants, arguments)], []
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
-    few = geometry.joined(problem, target.multiprocessors, value, fold_monoid.width) if alone and fold_monoid.commutes else None
-    geometry, joined = few or geometry, few is not None
+    few = geometry.single_pass(problem, target.multiprocessors, value, fold_monoid.width) if alone and fold_monoid.commutes else None
+    geometry, single_pass = few or geometry, few is not None
     kernel, dealt, blocks, extents = _dealt(problem, geometry)
     if not geometry.height:
-        dealt["joined"] = joined
+        dealt["single_pass"] = single_pass
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
     corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
-        "x": source, "guard": "arrivals" if joined else guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
+        "x": source, "guard": "arrivals" if single_pass else guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
         "kept_shape": problem.kept_shape,
         **_kept_strides(x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
     steps: list[Step] = [Launch(_spec(kernel, **constants, **dealt), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
-    states = geometry.blocks * geometry.states(problem) if joined else problem.rows
+    states = geometry.blocks * geometry.states(problem) if single_pass else problem.rows
     room = Slot("partials", state, states * geometry.splits * fold_monoid.width)
-    if joined:
+    if single_pass:
         return [Clear("arrivals", restored=True), *steps], [Slot("arrivals", "i32", geometry.blocks), room]
-    lanes = join_lanes(geometry.splits)
+    lanes = combine_lanes(geometry.splits)
     spec, launch = _spec("combine_partials", **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
     arguments = {
         "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "corrected_count": corrected_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import Block, CombinePartials, FoldColumns, FoldRows, FoldStagedRows, JoinSplits
+from .policy import Block, CombinePartials, FoldColumns, FoldRows, FoldStagedRows, SinglePass
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = Block.threads_per_block
@@ -51,15 +51,15 @@ def staged_lanes(row_bytes: int) -> int:
     return lanes if lanes <= THREADS // policy.min_rows_per_block else 0
 
 
-def join_lanes(splits: int) -> int:
+def combine_lanes(splits: int) -> int:
     """Lanes that share the partials of a row."""
     policy = tuned(CombinePartials())
     return min(policy.max_group_threads, power_of_two(ceil_div(splits, policy.items_per_thread)))
 
 
-def joined_splits(scalars: int) -> int:
+def splits_in_flight(scalars: int) -> int:
     """Splits that a lane of the last block loads at a time, so many scalars of each."""
-    return max(1, JoinSplits.items_per_thread // scalars)
+    return max(1, SinglePass.items_per_thread // scalars)
 
 
 def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, max_idle_percent: int) -> int:

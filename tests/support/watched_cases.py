@@ -26,7 +26,7 @@ from numba_baracuda import OPS
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
-from numba_baracuda.reduce.policy import FoldColumns, FoldRows, JoinSplits
+from numba_baracuda.reduce.policy import FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import FirstFault, FoldRanges
@@ -281,13 +281,13 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    batches: int = 4, joined: bool = False, **options: Any,
+    batches: int = 4, single_pass: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows begin after a multiple of 16 bytes.
 
-    Fewer ``batches`` make shorter splits of rows. Those that are ``joined`` are combined by the last block of a row, others by a second launch.
+    Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch.
     """
-    join = {"grid_blocks_per_multiprocessor": 7} if joined else {"max_bytes": 1}
+    policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         found, real = OPS[f"reduce_{op}"], reduce_cases.values
@@ -307,7 +307,7 @@ def reduce(
             arrays["x"] = kind.array(wide)[:, 1 : 1 + shape[1]]
         with (
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
-            using(FoldColumns, min_split_batches=batches), using(JoinSplits, **join),
+            using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
@@ -324,8 +324,8 @@ for op in ("sum", "var"):
     reduce(f"{op} of full short rows", op, (70, 32), 1)
     reduce(f"{op} of staged rows", op, (259, 33), 1)
     reduce(f"{op} of rows of a block in splits", op, (1, 9100), 1, batches=1)
-    reduce(f"{op} of rows of a block, joined", op, (2, 9100), 1, batches=1, joined=True)
-    reduce(f"{op} of columns, joined", op, (70, 300), 0, batches=1, joined=True)
+    reduce(f"{op} of rows of a block in a single pass", op, (2, 9100), 1, batches=1, single_pass=True)
+    reduce(f"{op} of columns in a single pass", op, (70, 300), 0, batches=1, single_pass=True)
     reduce(f"{op} of peeled rows", op, (3, 1101), 1)
     reduce(f"{op} of columns in splits", op, (3000, 3), 0, batches=1)
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)

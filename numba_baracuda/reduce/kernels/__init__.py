@@ -26,15 +26,15 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``steps``: vectors of a column that a lane loads before it uses the first
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
-* ``joined``: whether the last block of a row to finish combines the partials of its splits, and no second launch does; never where ``guarded``
+* ``single_pass``: whether the last block of a row to finish combines the partials of its splits, so that no second launch does; not if ``guarded``
 * ``kept``, ``dims``: the numbers of kept and of reduced axes
 
 Parameters of all kernels; a row's arrays have the kept axes, full ones the reduced axes, too:
 
 * ``x`` [full]: the elements; ``y`` [kept]: the results; ``dy`` [kept] and ``dx`` [full]: the gradients of y and of x
-* ``guard`` [1]: 0 if no result is special; where splits are ``joined``, [rows, or blocks of columns]: how many blocks of each have finished, 0 before
+* ``guard`` [1]: 0 if no result is special; of a ``single_pass`` [rows, or blocks of columns]: how many blocks of each have finished, 0 before
   and after; else any address
-* ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns that are ``joined``
+* ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns in a ``single_pass``
   [blocks of columns, splits, scalars of a lane's states, lanes]
 * ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold
 * ``rows`` or ``columns``: their number; ``extent``: elements of a row

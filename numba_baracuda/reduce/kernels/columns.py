@@ -40,7 +40,7 @@ def stretches_of(depth: int) -> Any:
 
 @jit.kernel
 def fold_columns(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, guarded: bool, joined: bool, kept: int, dims: int
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, guarded: bool, single_pass: bool, kept: int, dims: int
 ) -> Any:
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
@@ -48,7 +48,7 @@ def fold_columns(
     vector every ``THREADS // lanes`` positions of the block's ``chunk``, ``steps`` before it uses the first. Where the monoid does not commute, a
     lane has neighbouring positions instead. Then the lanes of a column combine states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
-    Where splits are ``joined``, the last block of some columns to finish combines them: each lane every ``THREADS // lanes``-th split, then the lanes
+    In a ``single_pass`` the last block of some columns to finish combines the splits: each lane every ``THREADS // lanes``-th split, then the lanes
     of a column as before. Order and bytes as ``fold_rows``.
 
     Constants and parameters as :mod:`.` lists them.
@@ -68,7 +68,7 @@ def fold_columns(
     add, size = accumulator.add_columns(steps, vector, position_stride), steps * vector
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
     shared_size, levels = THREADS * state_scalars if depth > 1 else 1, depth.bit_length() - 1
-    combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if joined else 1
+    combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if single_pass else 1
 
     def fold_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
@@ -117,7 +117,7 @@ def fold_columns(
             put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
         thread = int32(cuda.threadIdx.x)
         for stage in range(stages):
-            if joined and stage > 0:
+            if single_pass and stage > 0:
                 if row_lane == 0:
                     for k in range(state_scalars):
                         partials[((column_block * splits + split) * state_scalars + k) * lanes + column_lane] = state[k]
@@ -138,7 +138,7 @@ def fold_columns(
             for v in range(vector):
                 if peeled and not low <= v < high:
                     continue
-                if splits > 1 and not joined:
+                if splits > 1 and not single_pass:
                     store_partial(partials, (column + v) * splits + split, get(state, v * width, 1))
                 else:
                     store_result(y, column_offset(column + v, kept_shape, y_kept_strides), get(state, v * width, 1), corrected_count)

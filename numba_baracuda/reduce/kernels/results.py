@@ -13,7 +13,7 @@ from ...kernels.elements import strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..tiling import THREADS, joined_splits
+from ..tiling import THREADS, splits_in_flight
 from .loads import lane_of_group
 
 
@@ -49,7 +49,7 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -
     """
     functions, kind = state_functions(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     identity, combine, width = functions.identity, functions.combine, len(functions.kinds)
-    (get, put), scalars, in_flight = state_accessors(width), vector * width, joined_splits(vector * width)
+    (get, put), scalars, in_flight = state_accessors(width), vector * width, splits_in_flight(vector * width)
     size = in_flight * scalars
 
     @jit.device

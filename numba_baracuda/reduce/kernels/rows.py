@@ -68,13 +68,13 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
 
 @jit.kernel
 def fold_rows(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, joined: bool, kept: int, dims: int
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, single_pass: bool, kept: int, dims: int
 ) -> Any:
     """``y[r] = finish(lift(x[r, 0]) ⊕ … ⊕ lift(x[r, extent - 1]))`` for each row r.
 
     A group of ``lanes`` lanes folds one split of a row, ``chunk`` elements. Each lane loads several vectors before it uses the first, folds its
     elements in registers, and the group reduces the states of its lanes. Where a row has one split, its state is finished and stored to ``y``; the
-    states of several ``splits`` go to ``partials``. Where they are ``joined``, the last block of a row to finish combines them. ``peeled``: rows
+    states of several ``splits`` go to ``partials``. In a ``single_pass`` the last block of a row to finish combines them. ``peeled``: rows
     begin or end inside an aligned vector; the elements at the ends are loaded one by one. A monoid that does not commute wants 32 lanes, or a block,
     and rows that are not peeled. Order: fixed by the constants and ``chunk``. Bytes: rows · extent · value read, rows · result written.
 
@@ -108,7 +108,7 @@ def fold_rows(
             if subtracts_origin and begin < end:
                 origin = origin_from(x[base])
         state = reduce_lanes(acc, count, origin)
-        if joined:
+        if single_pass:
             if lane == 0:
                 store_partial(partials, row * splits + split, state)
             if not last_to_arrive(guard, row, splits) or lane >= 32:
@@ -117,7 +117,7 @@ def fold_rows(
             combine_splits(partials, row, splits, lane, 0, states)
             state = reduce_warp(get(states, 0, 1))
         if lane == 0 and row < rows:
-            if splits > 1 and not joined:
+            if splits > 1 and not single_pass:
                 store_partial(partials, row * splits + split, state)
             else:
                 store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)

@@ -18,7 +18,7 @@ from numba_baracuda.core.op import Clear, Launch, Op, Recipe, Target, contiguous
 from numba_baracuda.plans import frames
 from numba_baracuda.plans.plan import target_of
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import FoldColumns, FoldRows, JoinSplits
+from numba_baracuda.reduce.policy import FoldColumns, FoldRows, SinglePass
 
 CARD = Target((9, 0), 132)
 #: rows and columns in splits of which the last is short; rows that begin inside a vector; columns of several blocks, and idle lanes
@@ -26,10 +26,10 @@ SPLIT = [((2, 9001), 1), ((11_000,), 0), ((3, 3, 4104), (1, 2)), ((300, 10), 0),
 
 
 @contextlib.contextmanager
-def in_splits(joined: bool = True) -> Iterator[None]:
-    """Small problems have several splits, which the last block joins, or a second launch."""
-    join = {"grid_blocks_per_multiprocessor": 7} if joined else {"max_bytes": 1}
-    with using(FoldRows, min_split_batches=1), using(FoldColumns, min_split_batches=1), using(JoinSplits, **join):
+def in_splits(single_pass: bool = True) -> Iterator[None]:
+    """Small problems have several splits, which the last block combines, or a second launch."""
+    policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
+    with using(FoldRows, min_split_batches=1), using(FoldColumns, min_split_batches=1), using(SinglePass, **policy):
         yield
 
 
@@ -45,11 +45,11 @@ def kernels(recipe: Recipe) -> list[str]:
 # ---------------------------------------------------------------- values
 
 
-@pytest.mark.parametrize("joined", [True, False], ids=["one launch", "two"])
+@pytest.mark.parametrize("single_pass", [True, False], ids=["one launch", "two"])
 @pytest.mark.parametrize("op", [op for op in FORWARD if op.name in ("reduce_sum", "reduce_var", "reduce_logsumexp", "reduce_norm2")], ids=name_of)
-def test_splits_are_combined(kind: Kind, op: Op, joined: bool) -> None:
+def test_splits_are_combined(kind: Kind, op: Op, single_pass: bool) -> None:
     for shape, axis in SPLIT:
-        with in_splits(joined):
+        with in_splits(single_pass):
             check(kind, op, shape, axis)
 
 
@@ -142,21 +142,21 @@ def test_large_folds_are_two(shape: tuple[int, ...], axis: int) -> None:
 
 
 def test_a_block_combines_no_more_than_the_policy_says() -> None:
-    """And a grid has as many blocks as without a join, or two for each multiprocessor."""
-    rng, joined = np.random.default_rng(0), 0
+    """And a grid has as many blocks as with a second launch, or two for each multiprocessor."""
+    rng, single_pass = np.random.default_rng(0), 0
     for op in FORWARD + OTHER:
         for _ in range(200):
             rows, columns = (int(10 ** rng.uniform(0, top)) for top in (6, 3))
             found = recipe_of(op, (rows, columns), 0)
             if kernels(found) == ["fold_columns"] and len(found.slots) == 2:
-                joined += 1
-                with using(JoinSplits, max_bytes=1):
+                single_pass += 1
+                with using(SinglePass, max_bytes=1):
                     blocks = recipe_of(op, (rows, columns), 0).steps[0].config[0]
                 arrivals, partials = found.slots
-                assert partials.count <= arrivals.count * JoinSplits.max_scalars
+                assert partials.count <= arrivals.count * SinglePass.max_scalars
                 assert found.steps[1].config[0] >= min(blocks, 1.5 * CARD.multiprocessors)
-                assert 4 * rows * columns <= JoinSplits.max_bytes or op.elements[0] != "f32"
-    assert joined > 100
+                assert 4 * rows * columns <= SinglePass.max_bytes or op.elements[0] != "f32"
+    assert single_pass > 100
 
 
 def test_gradients_and_monoids_that_do_not_commute_keep_two_launches() -> None:
