@@ -112,11 +112,13 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 
 
 _COARSE = tuple(max((part << k) - less, 1) for k in range(0, 27, 3) for part in (1, 3) for less in (0, 1, 2))
+#: extents behind the scanned axis that vectors of 4, 1 and 2 elements fit
+_BEHIND = (1, 2, 3, 4, 5, 8, 38, 64, *((1 << k) - less for k in (13, 24) for less in (0, 1, 2)))
 #: extents before, along and behind the scanned axis
 _GRID = (
     GridAxis((1, 2, 3, 5, 8, 64, 700, 1 << 13, 1 << 17, 1 << 24), anchors=(1, 700, 1 << 20)),
     GridAxis(_COARSE, tuple(range(1, 4097)), anchors=(1, 100, 1 << 16)),
-    GridAxis((1, 2, 3, 4, 5, 8, 64, 1 << 13, 1 << 24), tuple(range(1, 1025)), anchors=(1,)),
+    GridAxis(_BEHIND, tuple(range(1, 1025)), anchors=(1, 1 << 20, (1 << 20) - 1)),
 )
 
 
