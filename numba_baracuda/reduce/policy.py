@@ -74,7 +74,7 @@ class CombinePartials(Policy):
 
 @dataclass(frozen=True)
 class SinglePass(Policy):
-    """``fold_rows`` and ``fold_columns`` where the last block of a row to finish combines the partials. Computed, not timed.
+    """``fold_rows`` and ``fold_columns`` in a single pass: the last block of a row to finish combines the partials. Computed, not timed.
 
     A block that reads ``max_scalars`` takes about as long as a second launch, 3 µs: four times it waits for 16 loads of each thread.
     """
