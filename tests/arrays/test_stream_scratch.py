@@ -116,6 +116,15 @@ def test_memory_that_a_failed_launch_used_is_used_no_more(memory: Memory) -> Non
     assert stream_scratch.address(0, 8) == other and len(memory.cleared) == 3
 
 
+def test_a_driver_that_answers_nothing_leaves_the_launch_s_own_error(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(stream: int, device: int) -> int:
+        raise KernelLaunchError("cuStreamGetId: CUDA_ERROR_ILLEGAL_ADDRESS (700)", 700)
+
+    assert stream_scratch.address(0, 7)
+    monkeypatch.setattr(driver, "stream_number", fail)
+    stream_scratch.drop(0, 7)
+
+
 def test_threads_share_the_memory_of_a_stream(memory: Memory) -> None:
     found: list[int] = []
     start = threading.Barrier(8)
