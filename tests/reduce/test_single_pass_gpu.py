@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_joined import kernels, recipe_of
+from test_single_pass import kernels, recipe_of
 
 import numba_baracuda as nb
 from numba_baracuda.arrays import arrays, stream_scratch
