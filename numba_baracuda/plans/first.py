@@ -9,7 +9,7 @@ from ..runtime import cache, helpers, progress, radix
 
 
 def prepare(steps: Sequence[Step], target: Target, device: int) -> None:
-    """Compiles the kernels of launches that are in no cache: helpers all but one, this process that one, and a thread each sort beside them.
+    """Compiles the kernels of launches that are in no cache: helpers all but one, this process that one, and one thread a sort.
 
     Helpers leave what they make on disk. This process compiles all if the disk cannot be written, and the kernels that only it can build.
     """
@@ -20,7 +20,7 @@ def prepare(steps: Sequence[Step], target: Target, device: int) -> None:
     own = [name for name in names if not missing[name].portable] or names[:1]
     spare = [name for name in names if name not in own][: helpers.cores() - 1]
     helped = {name: missing[name] for name in spare} if spare and cache.shared() else {}
-    with progress.telling(len(missing), target.arch), helpers.beside(helped, target.arch):
+    with progress.telling(len(missing), target.arch), helpers.running(helped, target.arch):
         sorts = [radix.begin(step, device) for step in steps if isinstance(step, Sort)]
         for name in sorted(names, key=helped.__contains__):
             cache.cubin(missing[name], target.arch)

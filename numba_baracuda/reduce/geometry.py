@@ -1,4 +1,4 @@
-"""How a problem is dealt to blocks."""
+"""How blocks share a problem."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Geometry:
 
         Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
         """
-        lanes, blocks, step, steps = _dealing(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)
         if not problem.row_contiguous:
             return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
         if lanes == THREADS:
@@ -55,7 +55,7 @@ class Geometry:
             return None
         few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
         splits, chunk = splits_for(
-            few, self.blocks, problem.extent, _dealing(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)[2], multiprocessors
+            few, self.blocks, problem.extent, _block_shape(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)[2], multiprocessors
         )
         made = replace(self, splits=splits, chunk=chunk)
         return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
@@ -67,7 +67,7 @@ class Geometry:
     @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap."""
-        lanes, blocks, step, steps = _dealing(problem, multiprocessors, value, tuned(BroadcastColumns()).max_idle_percent)
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()).max_idle_percent)
         policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
         chunk = step * policy.batches_per_thread
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
@@ -77,7 +77,7 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _dealing(problem: Problem, multiprocessors: int, value: str, max_idle_percent: int) -> tuple[int, int, int, int]:
+def _block_shape(problem: Problem, multiprocessors: int, value: str, max_idle_percent: int) -> tuple[int, int, int, int]:
     """(lanes, blocks for all rows, elements of a row that a block takes at a time, vectors that a lane does)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:

@@ -35,7 +35,7 @@ def _kept_strides(**strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     return {f"{name}_kept_strides": each for name, each in strides.items()}
 
 
-def _dealt(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
+def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
     """(kernel that folds, its constants, number of blocks, its extents)."""
     constants: dict[str, int | bool] = {"dims": len(problem.shape), "vector": problem.vector, "lanes": geometry.lanes}
     if geometry.height:
@@ -74,9 +74,9 @@ def fold_steps(
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
     few = geometry.single_pass(problem, target.multiprocessors, value, fold_monoid.width) if alone and fold_monoid.commutes else None
     geometry, single_pass = few or geometry, few is not None
-    kernel, dealt, blocks, extents = _dealt(problem, geometry)
+    kernel, config, blocks, extents = _fold_config(problem, geometry)
     if not geometry.height:
-        dealt["single_pass"] = single_pass
+        config["single_pass"] = single_pass
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
     corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
@@ -84,7 +84,7 @@ def fold_steps(
         "kept_shape": problem.kept_shape,
         **_kept_strides(x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
-    steps: list[Step] = [Launch(_spec(kernel, **constants, **dealt), (blocks, THREADS, 0), arguments)]
+    steps: list[Step] = [Launch(_spec(kernel, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
     states = geometry.blocks * geometry.states(problem) if single_pass else problem.rows

@@ -1,4 +1,4 @@
-"""How elements and rows are dealt to lanes: geometry that kernels and their launches share. Imports no numba."""
+"""How lanes share elements and rows: geometry that kernels and their launches share. Imports no numba."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that compile kernels beside this one and leave them in the cache on disk. Numba compiles under the GIL, so threads would take turns.
+"""Processes that compile kernels next to this one and leave them in the cache on disk. Numba compiles under the GIL, so threads would take turns.
 
 A helper is a fresh interpreter: it knows nothing of CUDA here, and imports nothing of the caller's program. One that fails, or takes too long, leaves
 its kernel to this process.
@@ -47,7 +47,7 @@ def cores() -> int:
 
 
 @contextmanager
-def beside(kernels: Mapping[str, KernelSpec], arch: str) -> Iterator[None]:
+def running(kernels: Mapping[str, KernelSpec], arch: str) -> Iterator[None]:
     """Inside the block helpers compile these kernels, by the names of their entries. Those that are still at work when it ends are stopped."""
     begun: list[str] = []
     try:

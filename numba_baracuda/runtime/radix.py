@@ -119,7 +119,7 @@ def sorter_of(step: Sort, device: int) -> Sorter:
 
 
 def begin(step: Sort, device: int) -> threading.Thread:
-    """Begins to make the sort that a step wants, beside this thread. What goes wrong, :func:`sorter_of` says."""
+    """Begins to make the sort that a step wants in another thread. :func:`sorter_of` raises what goes wrong."""
 
     def make() -> None:
         with contextlib.suppress(Exception):

@@ -57,13 +57,13 @@ class _Scan:
         """Bits of each scalar of a state."""
         return [8 * BY_NAME[self._position if letter == "p" else self._state].itemsize for letter in self.operator.kinds]
 
-    def launch(self, kernel: str, blocks: int, more: dict[str, Any], resident: int = 0, **dealt: Any) -> Launch:
-        """A launch with the scan's constants and ``dealt``, its arguments and ``more``, and at least ``resident`` blocks a multiprocessor."""
-        form, threads = "rows" if self.problem.along else "columns", dealt["threads"]
-        spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}_{form}", tuple(sorted((self._constants | dealt).items())), threads, resident)
-        shared = threads * dealt["steps"] * self.problem.vector * self.staged_bytes if self.problem.along else 0
-        if dealt.get("dense"):
-            shared = threads // dealt["lanes"] * tiling.dense_pitch(dealt["lanes"], dealt["steps"], self.size) * self.size
+    def launch(self, kernel: str, blocks: int, more: dict[str, Any], resident: int = 0, **config: Any) -> Launch:
+        """A launch with the scan's constants and ``config``, its arguments and ``more``, and at least ``resident`` blocks a multiprocessor."""
+        form, threads = "rows" if self.problem.along else "columns", config["threads"]
+        spec = KernelSpec(f"numba_baracuda.scan.kernels:{kernel}_{form}", tuple(sorted((self._constants | config).items())), threads, resident)
+        shared = threads * config["steps"] * self.problem.vector * self.staged_bytes if self.problem.along else 0
+        if config.get("dense"):
+            shared = threads // config["lanes"] * tiling.dense_pitch(config["lanes"], config["steps"], self.size) * self.size
         strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output", "indices"), self.problem.kept, strict=True)}
         return Launch(spec, (blocks, threads, shared), {**self._arguments, form: self.problem.rows, **strides, **more})
 
@@ -90,15 +90,15 @@ class _Scan:
             threads = tiling.dense_threads(threads, problem.shape[-1], each, problem.extent)
             lanes, steps, vector, blocks = power_of_two(problem.shape[-1]), each, 1, problem.rows // problem.shape[-1]
         else:
-            beside = tiling.column_lanes(ceil_div(problem.shape[-1], vector), vector * self.size, plan.contiguous_bytes)
+            adjacent = tiling.column_lanes(ceil_div(problem.shape[-1], vector), vector * self.size, plan.contiguous_bytes)
             alone = ceil_div(problem.rows, threads * vector) >= plan.grid_blocks_per_multiprocessor * self.target.multiprocessors
-            lanes, steps = tiling.dealt_columns(plan, beside, vector, steps, problem.extent, alone)
+            lanes, steps = tiling.column_config(plan, adjacent, vector, steps, problem.extent, alone)
             dense, blocks = 0, ceil_div(problem.rows, lanes * vector)
-        dealt: dict[str, Any] = {
+        config: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "whole": problem.extent == steps, "dense": dense,
         }  # fmt: skip
         resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
-        return Recipe((self.launch("scan", blocks, {}, resident, **dealt),))
+        return Recipe((self.launch("scan", blocks, {}, resident, **config),))
 
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
@@ -116,22 +116,22 @@ class _Scan:
         wide = problem.rows * self.size > plan.max_row_bytes_per_multiprocessor * self.target.multiprocessors
         if wide or problem.extent <= plan.min_tiles * high:
             return None
-        dealt: dict[str, Any] = {
+        config: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "batches": batches, "dense": dense,
             "group_tiles": tiling.group_of(plan, strips) if ordered else 0, "l1_cached": plan.cached,
         }  # fmt: skip
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         more = {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}
         resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
-        launch = self.launch("scan_long", strips * tiles, more, resident, **dealt)
+        launch = self.launch("scan_long", strips * tiles, more, resident, **config)
         return Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def rows(self) -> Recipe:
         problem, plan = self.problem, policy.scan_rows(self.states, self.size, self.problem.vector)
-        lanes, steps, threads = tiling.dealt_row(plan, ceil_div(problem.longest, problem.vector), self.steps(plan.bytes_per_thread))
-        dealt: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
+        lanes, steps, threads = tiling.row_config(plan, ceil_div(problem.longest, problem.vector), self.steps(plan.bytes_per_thread))
+        config: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
         blocks = ceil_div(problem.rows, threads // lanes)
-        return Recipe((self.launch("scan", blocks, {"misalignment": problem.misalignment}, plan.min_blocks_per_multiprocessor, **dealt),))
+        return Recipe((self.launch("scan", blocks, {"misalignment": problem.misalignment}, plan.min_blocks_per_multiprocessor, **config),))
 
     def long_rows(self, ordered: bool) -> Recipe | None:
         """The launch that shares out rows to blocks, tile by tile; None unless rows are long and few."""
@@ -142,11 +142,11 @@ class _Scan:
         if problem.rows >= plan.busy_rows_per_multiprocessor * self.target.multiprocessors or longest <= plan.min_tiles * tile:
             return None
         tiles, resident = ceil_div(longest, tile), tiling.resident_blocks(plan, tile * self.staged_bytes)
-        dealt: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": plan.group_tiles if ordered else 0}
+        config: dict[str, Any] = {"steps": steps, "threads": threads, "peeled": problem.peeled, "group_tiles": plan.group_tiles if ordered else 0}
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * tiles))
         distance = plan.prefetched_tiles_per_multiprocessor * self.target.multiprocessors
         more = {"tile_status": tile_status.name, "misalignment": problem.misalignment, "tiles": tiles, "prefetch_distance": distance}
-        return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **dealt)), (tile_status,))
+        return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **config)), (tile_status,))
 
 
 def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, ordered: bool) -> Recipe:

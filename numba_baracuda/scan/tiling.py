@@ -1,4 +1,4 @@
-"""How elements and rows are dealt to lanes: geometry that kernels and their launches share. Imports no numba."""
+"""How lanes share elements and rows: geometry that kernels and their launches share. Imports no numba."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def steps_of(nbytes: int, vector: int, size: int) -> int:
     return max(1, power_of_two(most + 1) // 2)
 
 
-def dealt_row(policy: ScanRows, vectors: int, steps: int) -> tuple[int, int, int]:
+def row_config(policy: ScanRows, vectors: int, steps: int) -> tuple[int, int, int]:
     """(lanes, steps, threads) for rows of so many vectors: some lanes of a warp where these need few steps, else a block."""
     threads = policy.threads_per_block
     if vectors <= 32 * steps:
@@ -63,7 +63,7 @@ def narrow_lanes(vectors: int, least: int, most: int) -> int:
     return most
 
 
-def dealt_columns(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone: bool) -> tuple[int, int]:
+def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone: bool) -> tuple[int, int]:
     """(lanes, steps) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
 
     All threads of a block are adjacent if columns are ``alone``, enough to keep the device busy so, or have at most ``steps`` elements, which are
