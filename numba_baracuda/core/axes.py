@@ -14,6 +14,13 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
+def busy_lanes(vectors: int, lanes: int, least: int, max_idle_percent: int) -> int:
+    """The most adjacent lanes, ``lanes`` halved down to ``least``, of which rows of ``vectors`` leave at most so many percent idle, if any do."""
+    while lanes > least and (100 - max_idle_percent) * ceil_div(vectors, lanes) * lanes > 100 * vectors:
+        lanes //= 2
+    return lanes
+
+
 def fitting(vector: int, steps: Iterable[int]) -> int:
     """The greatest power of two that divides all steps and is ``vector`` at most; ``vector`` is a power of two."""
     steps = list(steps)

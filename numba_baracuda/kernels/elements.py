@@ -67,6 +67,12 @@ def position_code_of(value: str) -> Any:
     return jit.device(lambda position: i32_as_f32(int32(position)))
 
 
+@jit.device
+def quotient(index: Any, extent: Any) -> Any:
+    """``index // extent`` of numbers that are not negative, as int64: without a sign, so that numbers of 32 bits are divided as such."""
+    return int64(uint64(index) // uint64(extent))
+
+
 @functools.cache
 def strided_offset_of(dims: int) -> Any:
     """``strided_offset(index, shape, strides)``: the offset of the element number ``index``, in C order, of ``dims`` axes; strides in elements."""
@@ -79,9 +85,9 @@ def strided_offset_of(dims: int) -> Any:
         remaining = int64(index)
         for back in range(dims - 1):
             k = dims - 1 - back
-            quotient = int64(uint64(remaining) // uint64(shape[k]))
-            offset += (remaining - quotient * shape[k]) * strides[k]
-            remaining = quotient
+            outer = quotient(remaining, shape[k])
+            offset += (remaining - outer * shape[k]) * strides[k]
+            remaining = outer
         return offset + remaining * strides[0]
 
     return strided_offset
@@ -98,10 +104,9 @@ def coordinates_of(dims: int) -> tuple[Any, Any]:
         found[0] = int64(index)
         for back in range(dims - 1):
             k = dims - 1 - back
-            # without a sign, so that numbers of 32 bits are divided as such
-            quotient = int64(uint64(found[0]) // uint64(shape[k]))
-            found[k] = found[0] - quotient * shape[k]
-            found[0] = quotient
+            outer = quotient(found[0], shape[k])
+            found[k] = found[0] - outer * shape[k]
+            found[0] = outer
 
     @jit.device
     def offset(found: Any, strides: Any) -> Any:

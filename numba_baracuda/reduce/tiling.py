@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.axes import ceil_div, power_of_two
+from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from .policy import Block, CombinePartials, FoldColumns, FoldRows, FoldStagedRows, SinglePass
@@ -69,8 +69,7 @@ def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, max_idle_pe
     that each lane has ``steps`` elements of a column.
     """
     lanes = min(max(32, tuned(FoldColumns()).contiguous_bytes // nbytes), power_of_two(vectors), THREADS)
-    while lanes > 32 and (100 - max_idle_percent) * ceil_div(vectors, lanes) * lanes > 100 * vectors:
-        lanes //= 2
+    lanes = busy_lanes(vectors, lanes, 32, max_idle_percent)
     while lanes < THREADS and THREADS // lanes * steps > extent:
         lanes *= 2
     return lanes

@@ -79,6 +79,7 @@ class ScanLongColumns(Policy):
     bytes_per_thread: int = 128
     contiguous_bytes: int = 128
     narrow_bytes: int = 128  #: contiguous bytes where loads and stores are narrow and begin anywhere in a sector; computed, not timed
+    max_idle_percent: int = 25  #: of such lanes: where more had no column, blocks load fewer contiguous bytes, down to ``contiguous_bytes``
     min_blocks_per_multiprocessor: int = 4
     cached: bool = True  #: whether a tile that is read twice is cached in L1
     max_row_bytes_per_multiprocessor: int = 192  #: blocks share columns of rows of up to so many bytes; above 128 computed, not timed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..core.axes import ceil_div, fitting, power_of_two
+from ..core.axes import busy_lanes, ceil_div, fitting, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..core.policy import tuned
@@ -109,7 +109,7 @@ class _Scan:
         nbytes, vectors = vector * self.size, ceil_div(problem.shape[-1], vector)
         lanes = power_of_two(vectors) if dense else tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes)
         if narrow and not dense:
-            lanes = tiling.narrow_lanes(vectors, lanes, tiling.column_lanes(vectors, nbytes, plan.narrow_bytes))
+            lanes = busy_lanes(vectors, tiling.column_lanes(vectors, nbytes, plan.narrow_bytes), lanes, plan.max_idle_percent)
         steps, threads = tiling.steps_of(plan.bytes_per_thread, vector, self.size), plan.threads_per_block
         batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size)
         strips, tiles = ceil_div(problem.rows, vectors if dense else lanes * vector), ceil_div(problem.extent, high)

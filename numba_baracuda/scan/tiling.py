@@ -56,13 +56,6 @@ def dense_threads(threads: int, width: int, steps: int, extent: int) -> int:
     return min(threads, max(2 * WARP, power_of_two(needed))) if needed > WARP else 0
 
 
-def narrow_lanes(vectors: int, least: int, most: int) -> int:
-    """The most adjacent lanes, from ``least`` to ``most``, of which rows of ``vectors`` leave at most a quarter idle."""
-    while most > least and 4 * vectors < 3 * most * ceil_div(vectors, most):
-        most //= 2
-    return most
-
-
 def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone: bool) -> tuple[int, int]:
     """(lanes, steps) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
 

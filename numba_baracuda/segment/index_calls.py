@@ -97,6 +97,9 @@ _OPS = {
 }
 
 
+_OUTPUTS = {step: [operand.name for operand in op.operands if operand.output] for step, op in _OPS.items()}
+
+
 def _results(descriptor: IndexDescriptor, views: list[View], step: str) -> Results:
     outputs = [operand for operand in _OPS[step].operands if operand.output]
     return tuple(((getattr(descriptor, operand.axes[0]),), getattr(descriptor, _TYPES[operand.name])) for operand in outputs)
@@ -112,10 +115,7 @@ def _of_offsets(views: list[View], sizes: tuple[int, ...], step: str) -> Problem
     return IndexDescriptor(_OPS[step].name, rows, 1, ends.shape[0] - 1, index=ends.element, step=step), PlanPreference()
 
 
-_CALLS = {
-    step: Calls(op, [operand.name for operand in op.operands if operand.output], _of_offsets if step == "expand" else _of_ids, _results)
-    for step, op in _OPS.items()
-}
+_CALLS = {step: Calls(op, _OUTPUTS[step], _of_offsets if step == "expand" else _of_ids, _results) for step, op in _OPS.items()}
 
 
 def ascend(ids: View, segments: int, stream: Any) -> bool:
@@ -130,5 +130,4 @@ def make(step: str, given: View, size: int, stream: Any) -> dict[str, Any]:
     ``step``: ``"keep"`` or ``"sort"`` of ids in so many segments, or ``"expand"`` of the offsets of so many rows.
     """
     made = _CALLS[step]([given], (size,), None, step, None, stream, None)
-    names = [operand.name for operand in _OPS[step].operands if operand.output]
-    return dict(zip(names, made, strict=True))
+    return dict(zip(_OUTPUTS[step], made, strict=True))

@@ -16,23 +16,29 @@ def _collecting() -> None:
     assert gc.isenabled()
 
 
-def test_the_collector_rests_until_the_last_has_left() -> None:
-    entered, leave = threading.Event(), threading.Event()
+class Inside(threading.Thread):
+    """A thread that has ``entered`` the block, and stays there until it may ``leave``."""
 
-    def other() -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.leave = threading.Event(), threading.Event()
+
+    def run(self) -> None:
         with uncollected():
-            entered.set()
-            leave.wait(60)
+            self.entered.set()
+            self.leave.wait(60)
 
-    thread = threading.Thread(target=other)
+
+def test_the_collector_rests_until_the_last_has_left() -> None:
+    other = Inside()
     with uncollected():
-        thread.start()
-        assert entered.wait(60)
+        other.start()
+        assert other.entered.wait(60)
         with uncollected():
             assert not gc.isenabled()
     assert not gc.isenabled()
-    leave.set()
-    thread.join()
+    other.leave.set()
+    other.join()
     assert gc.isenabled()
 
 
@@ -53,19 +59,12 @@ def test_who_has_turned_it_off_finds_it_off() -> None:
 
 
 def test_a_fork_while_another_thread_compiles_collects() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def other() -> None:
-        with uncollected():
-            entered.set()
-            leave.wait(60)
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    assert entered.wait(60) and not gc.isenabled()
+    other = Inside()
+    other.start()
+    assert other.entered.wait(60) and not gc.isenabled()
     child = os.fork()
     if not child:
         os._exit(0 if gc.isenabled() else 1)
-    leave.set()
-    thread.join()
+    other.leave.set()
+    other.join()
     assert os.waitpid(child, 0)[1] == 0 and gc.isenabled()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from in_threads import failures_of
 from kinds import Kind
 
 import numba_baracuda as nb
@@ -309,23 +310,15 @@ def test_results_of_replays_are_those_of_plans(kind: Kind) -> None:
 
 
 def test_threads_with_sizes_of_their_own(kind: Kind) -> None:
-    failures: list[BaseException] = []
     start = threading.Barrier(8)
 
     def work(me: int) -> None:
-        try:
-            start.wait()
-            for turn in range(6):
-                x = np.arange((40 + 8 * turn + me) * 5, dtype=np.float32).reshape(-1, 5) % 7
-                assert (kind.numpy(nb.reduce_sum(kind.array(x), 0, keepdims=False)) == x.sum(0)).all()
-        except BaseException as failure:
-            failures.append(failure)
+        start.wait()
+        for turn in range(6):
+            x = np.arange((40 + 8 * turn + me) * 5, dtype=np.float32).reshape(-1, 5) % 7
+            assert (kind.numpy(nb.reduce_sum(kind.array(x), 0, keepdims=False)) == x.sum(0)).all()
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    failures = failures_of(work, 8)
     assert not failures, failures
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from in_threads import failures_of
 from test_single_pass import kernels, recipe_of
 
 import numba_baracuda as nb
@@ -149,24 +149,16 @@ def test_a_stream_with_the_handle_of_one_that_is_gone(delay: Callable[..., None]
 def test_threads(which: str) -> None:
     """With streams of their own, with one that they share, and with the handle that is another stream for each."""
     shared = cupy.cuda.Stream(non_blocking=True)
-    failures: list[BaseException] = []
 
     def work(me: int) -> None:
-        try:
-            stream: Any = {"own": cupy.cuda.Stream(non_blocking=True), "shared": shared, "per thread": 2}[which]
-            x, axis, wanted = problem(me % len(PROBLEMS), me)
-            out = cupy.empty(wanted.shape, np.float32)
-            cupy.cuda.Device().synchronize()
-            for _ in range(100):
-                nb.reduce_sum(x, axis, False, out=out, stream=stream)
-            cupy.cuda.Device().synchronize()
-            np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
-        except BaseException as failure:
-            failures.append(failure)
+        stream: Any = {"own": cupy.cuda.Stream(non_blocking=True), "shared": shared, "per thread": 2}[which]
+        x, axis, wanted = problem(me % len(PROBLEMS), me)
+        out = cupy.empty(wanted.shape, np.float32)
+        cupy.cuda.Device().synchronize()
+        for _ in range(100):
+            nb.reduce_sum(x, axis, False, out=out, stream=stream)
+        cupy.cuda.Device().synchronize()
+        np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
 
-    threads = [threading.Thread(target=work, args=(me,)) for me in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    failures = failures_of(work, 6)
     assert not failures, failures

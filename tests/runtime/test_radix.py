@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from in_threads import failures_of
 
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core import errors
@@ -463,29 +464,21 @@ def test_a_sort_that_never_ran_can_be_captured(monkeypatch: pytest.MonkeyPatch, 
 def test_two_threads_at_once() -> None:
     sort = radix.sorter("i32", "u32", 0)
     start = threading.Barrier(2)
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            stream = cupy.cuda.Stream(non_blocking=True)
-            with stream:
-                sets = []
-                for count in (1000, 20_000, 300_001):
-                    keys, values = _pairs("i32", "u32", count, 17, number)
-                    sets.append((Pairs(keys, values, 17, sort), keys, values, np.argsort(keys, kind="stable")))
-                start.wait()
-                for _ in range(50):
-                    for pairs, *_ in sets:
-                        pairs.run(stream.ptr)
-                stream.synchronize()
-                for pairs, *truth in sets:
-                    pairs.check(*truth)
-        except BaseException as error:
-            failures.append(error)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with stream:
+            sets = []
+            for count in (1000, 20_000, 300_001):
+                keys, values = _pairs("i32", "u32", count, 17, number)
+                sets.append((Pairs(keys, values, 17, sort), keys, values, np.argsort(keys, kind="stable")))
+            start.wait()
+            for _ in range(50):
+                for pairs, *_ in sets:
+                    pairs.run(stream.ptr)
+            stream.synchronize()
+            for pairs, *truth in sets:
+                pairs.check(*truth)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    failures = failures_of(work, 2)
     assert not failures

@@ -6,10 +6,10 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32, uint64
+from numba.cuda.types import int32, int64, uint32
 
 from ...device.vector import LOAD_ONCE, LOAD_STREAM
-from ...kernels.elements import strided_offset_of
+from ...kernels.elements import quotient, strided_offset_of
 from ...runtime import jit
 
 _MOST = (1 << 31) - 1
@@ -53,7 +53,7 @@ def walk_of(dims: int, stride: int) -> tuple[Any, Any]:
 
     @jit.device
     def start_of_two(position: Any, shape: Any, strides: Any) -> Any:
-        outer = int64(uint64(position) // uint64(shape[1]))
+        outer = quotient(position, shape[1])
         inner = position - outer * shape[1]
         return outer * strides[0] + inner * strides[1], inner
 

@@ -17,7 +17,7 @@ from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import STAGED_STEPS, THREADS, steps_of
 from .loads import lane_of_group
 from .results import result_stores
-from .vjp import ROW_TERMS, vjp_of
+from .vjp import ROW_TERMS, terms_at, vjp_of
 
 
 @functools.cache
@@ -150,9 +150,7 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
     @jit.device
     def element_of_dx(x: Any, position: Any, row: Any, terms: Any, inverse_extent: Any) -> Any:
         """An element of dx: of the element x at a position of a row of the block."""
-        offset = row * ROW_TERMS
-        row_terms = terms[offset], terms[offset + 1], terms[offset + 2], terms[offset + 3], terms[offset + 4]
-        return element_vjp(x, int64(position), inverse_extent, row_terms)
+        return element_vjp(x, int64(position), inverse_extent, terms_at(terms, row * ROW_TERMS))
 
     def broadcast_staged_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],

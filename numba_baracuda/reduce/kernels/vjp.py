@@ -20,6 +20,12 @@ from .loads import vector_loads, walk_of
 ROW_TERMS = 5
 
 
+@jit.device
+def terms_at(row_terms: Any, offset: Any) -> Any:
+    """The terms of a row, ``row_terms[offset:]``, as a tuple."""
+    return row_terms[offset], row_terms[offset + 1], row_terms[offset + 2], row_terms[offset + 3], row_terms[offset + 4]
+
+
 class RowVjp:
     """Device functions of a gradient over elements of a type.
 
@@ -126,8 +132,7 @@ def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, pee
     @jit.device
     def store_one(x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, inverse_extent: Any, row_terms: Any) -> None:
         own = x[x_offset + position] if has_x else element(0)
-        terms = row_terms[0], row_terms[1], row_terms[2], row_terms[3], row_terms[4]
-        dx[dx_offset + position] = element_vjp(own, position, inverse_extent, terms)
+        dx[dx_offset + position] = element_vjp(own, position, inverse_extent, terms_at(row_terms, 0))
 
     @jit.device
     def store(
@@ -158,7 +163,7 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
         """Replaces the elements of x in vector ``s`` of the batch by those of dx."""
         for v in range(vector):
             offset = v * row_step
-            terms = row_terms[offset], row_terms[offset + 1], row_terms[offset + 2], row_terms[offset + 3], row_terms[offset + 4]
+            terms = terms_at(row_terms, offset)
             batch[s * vector + v] = element_vjp(batch[s * vector + v], position + v * position_step, inverse_extent, terms)
 
     @jit.device
