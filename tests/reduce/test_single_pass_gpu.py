@@ -126,8 +126,9 @@ def test_more_streams_than_get_memory() -> None:
     assert sum(map(bool, stream_scratch._addresses.values())) <= stream_scratch.MOST_STREAMS
 
 
-def test_a_stream_with_the_handle_of_one_that_is_gone(delay: Callable[..., None]) -> None:
-    """The work of the other may still run beside its own, in memory of its own."""
+def test_a_stream_with_the_handle_of_one_that_is_gone(delay: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of the other may still run beside its own, in memory of its own. Beyond the limit, CuPy's pool would give both the same memory."""
+    monkeypatch.setattr(stream_scratch, "MOST_STREAMS", len(stream_scratch._made) + 60)
     x, axis, wanted = problem(3, 5)
     outs = [cupy.full(wanted.shape, 99, np.float32) for _ in range(60)]
     cupy.cuda.Device().synchronize()
