@@ -55,9 +55,14 @@ class Gradient:
         return monoid_of(self.fold).results if self.fold else 0
 
     @property
+    def gathered(self) -> int:
+        """How many of the fold's results are read for each element."""
+        return 0 if self.guarded else self.results
+
+    @property
     def operands(self) -> int:
         """The number of values read for each element, p and q included."""
-        return len(self.rows) + len(self.segments) + (0 if self.guarded else self.results)
+        return len(self.rows) + len(self.segments) + self.gathered
 
     @property
     def divides(self) -> bool:

@@ -24,6 +24,7 @@ class PerId(Policy):
     """Kernels with a thread for each id or segment."""
 
     threads_per_block: int = fixed(256)
+    counted_per_thread: int = fixed(8)  #: ids of a thread that counts them
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,14 @@ class GatherRows(Policy):
     """``gather_rows``: a group of threads copies rows in the order of the ids."""
 
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: rows, all loads before the first store
-    indexed_row_bytes: int = 128  #: rows of so many bytes or more are gathered in the order of an index
+
+
+@dataclass(frozen=True)
+class PermutedRows(Policy):
+    """Where a launch that gathers rows of segments takes its own rows in the order of their ids, by a permutation, and not as they lie."""
+
+    min_row_bytes: int = 128  #: shorter rows are not a whole access where neighbours of each other are far apart
+    cache_share: float = 0.6  #: share of the level 2 cache that the rows of all segments must exceed
 
 
 @dataclass(frozen=True)
@@ -282,8 +290,8 @@ def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:
 def broadcast_to_rows(target: Target, itemsize: int, dims: int, operands: int, divides: bool) -> BroadcastToRows:
     """The policy for a gradient of so many ``operands`` in rows of ``dims`` axes.
 
-    A thread takes two rows where each has few operands, or where it ``divides`` and waits for that. Blocks are as many as fit without a spill and are
-    faster on sm_90. On other architectures, and for rows of several axes, the compiler decides.
+    A thread takes two rows where each has few operands, or where it ``divides`` and waits for that. Blocks are as many as fit without a spill on
+    sm_90; on other architectures, and for rows of several axes, the compiler decides.
     """
     items, blocks = 1, {2: 4, 4: 5, 8: 3}[itemsize] - (operands > 4)
     if operands <= 2:

@@ -64,6 +64,11 @@ class Tiling:
         """A thread for every id."""
         return cls(rows, 1, 1, 1)
 
+    @classmethod
+    def of_counted(cls, rows: int) -> Tiling:
+        """A thread for every ``counted_per_thread`` ids."""
+        return cls.of_ids(ceil_div(rows, PerId.counted_per_thread))
+
     @property
     def lanes(self) -> int:
         """As many lanes as the columns need, or an even share of them, so that few lanes of a block are idle."""

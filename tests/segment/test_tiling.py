@@ -125,22 +125,28 @@ def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: li
     assert [each.spec.factory.partition(":")[2] for each in _launches(op, columns, segments=segments)] == kernels
 
 
+FEW, MANY = 1 << 12, 1 << 18
+
+
 @pytest.mark.parametrize(
-    ("op", "columns", "indexed", "walk"),
+    ("op", "columns", "segments", "indexed", "walk"),
     [
-        ("segment_prod_backward", 16, "permuted", "segment_ids"),
-        ("segment_prod_backward", 128, "permuted", "sorted_ids"),
-        ("segment_prod_backward", 16, "sorted", "sorted_ids"),
-        ("segment_prod_backward", 16, "", "segment_ids"),
-        ("unsorted_segment_prod_backward", 1, "", "segment_ids"),
-        ("unsorted_segment_prod_backward", 128, "", "sorted_ids"),
-        ("unsorted_segment_max_backward", 16, "permuted", "sorted_ids"),
-        ("unsorted_segment_norm2_backward", 16, "permuted", "segment_ids"),
+        ("segment_prod_backward", 16, MANY, "permuted", "segment_ids"),
+        ("segment_prod_backward", 128, MANY, "permuted", "sorted_ids"),
+        ("segment_prod_backward", 128, FEW, "permuted", "segment_ids"),
+        ("segment_prod_backward", 16, MANY, "sorted", "sorted_ids"),
+        ("segment_prod_backward", 16, MANY, "", "segment_ids"),
+        ("unsorted_segment_prod_backward", 1, MANY, "", "segment_ids"),
+        ("unsorted_segment_prod_backward", 128, MANY, "", "sorted_ids"),
+        ("unsorted_segment_prod_backward", 128, FEW, "", "segment_ids"),
+        ("unsorted_segment_max_backward", 16, MANY, "permuted", "segment_ids"),
+        ("unsorted_segment_max_backward", 128, MANY, "permuted", "sorted_ids"),
+        ("unsorted_segment_norm2_backward", 16, MANY, "permuted", "segment_ids"),
     ],
 )
-def test_walk_of_a_gradient(op: str, columns: int, indexed: str, walk: str) -> None:
-    """Narrow rows get what they get as they lie, unless they need what a fold in another order left."""
-    descriptor = SegmentDescriptor(op, 1 << 20, columns, 1 << 14, indexed=indexed)
+def test_walk_of_a_gradient(op: str, columns: int, segments: int, indexed: str, walk: str) -> None:
+    """Rows get what they get as they lie, unless they are wide and the rows of all segments are more than the level 2 cache holds."""
+    descriptor = SegmentDescriptor(op, 1 << 20, columns, segments, indexed=indexed)
     row = descriptor.specialise(OPS[op])
     recipe = row.variants[0].recipe(row, descriptor, {operand.name: contiguous(operand, descriptor) for operand in row.operands}, CARD)
     last = recipe.steps[-1]

@@ -14,7 +14,7 @@ from .. import policy
 from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .fold import SegmentFold, fold_steps, narrow_share
-from .order import Order, as_given, order_of
+from .order import Order, as_given, order_of, order_to_gather
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -42,10 +42,13 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         return only_checks(op, descriptor, layouts)
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots = [*check_slots(descriptor)]
-    order, folded, scatters = _walk(op, descriptor, layouts, target, gradient), NULL, False
+    folds = gradient.fold and segments
+    order = order_of(op, descriptor, layouts, target) if folds or descriptor.indexed else as_given(descriptor, layouts)
+    column_bytes = len(gradient.segments) * BY_NAME[value].itemsize + gradient.gathered * BY_NAME[BY_NAME[value].accumulator].itemsize
+    last, folded, scatters = order_to_gather(descriptor, layouts, target, order, column_bytes), NULL, False
     steps += order.steps
     slots += order.slots
-    if gradient.fold and segments:
+    if folds:
         state, monoid = BY_NAME[value].accumulator, monoid_of(gradient.fold)
         first, *others = gradient.over
         state_layout, guard = replace(scratch(descriptor, layouts[first]), element=state), NULL
@@ -56,7 +59,8 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         folded = "folded"
         slots.append(Slot(folded, state, segments * columns * monoid.results))
         other = (others[0], layouts[others[0]]) if others else None
-        fold = SegmentFold(monoid, order, first, folded, (layouts[first], state_layout), other, guard, fills=False)
+        input_positions = monoid.uses_positions and last is not order
+        fold = SegmentFold(monoid, order, first, folded, (layouts[first], state_layout), other, guard, fills=False, input_positions=input_positions)
         scatters = _scatters(descriptor, layouts, gradient, fold)
         if scatters:
             steps.append(Clear(folded, 0xFF))
@@ -64,26 +68,12 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         more, room = fold_steps(descriptor, target, fold)
         steps += more
         slots += room
-    if gradient.guarded and not descriptor.in_order(op) and descriptor.row_size < wide_row():
-        order = as_given(descriptor, layouts)  # what the fold left is hardly ever looked at
     steps.append(
         _scatter_to_winners(descriptor, layouts, folded, output)
         if scatters
-        else _broadcast(descriptor, layouts, target, gradient, order, folded, output)
+        else _broadcast(descriptor, layouts, target, gradient, last, folded, output)
     )
     return Recipe(tuple(steps), tuple(slots))
-
-
-def wide_row() -> int:
-    """The size in bytes from which on a row is worth a walk in the order of a permutation."""
-    return tuned(policy.GatherRows()).indexed_row_bytes
-
-
-def _walk(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient) -> Order:
-    """The order in which the last launch walks the rows: that of the fold, or, without a fold, as they lie, unless an index orders wide rows."""
-    if gradient.fold or descriptor.in_order(op) or (descriptor.indexed and descriptor.row_size >= wide_row()):
-        return order_of(op, descriptor, layouts, target)
-    return as_given(descriptor, layouts)
 
 
 def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold) -> bool:

@@ -129,7 +129,7 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> 
         return [bounds(descriptor, "segment_ids", index, ids_step(layouts))], slots
     spec = kernel_spec("count_ids", index=index, count=count)
     arguments = {"ids": "segment_ids", "counts": "counts", "rows": n, "segments": segments, "ids_step": ids_step(layouts)}
-    return [Clear("counts"), Launch(spec, Tiling.of_ids(n).launch, arguments)], slots
+    return [Clear("counts"), Launch(spec, Tiling.of_counted(n).launch, arguments)], slots
 
 
 def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:

@@ -10,9 +10,8 @@ from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import GatherFlat, GatherRows, GatherRuns
 from ..tiling import flat_tile
-from .broadcast import wide_row
 from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
-from .order import Order, as_given, order_of
+from .order import Order, as_given, order_of, order_to_gather
 from .scatter import finish
 
 if TYPE_CHECKING:
@@ -28,7 +27,9 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     n, segments = descriptor.num_inputs, descriptor.num_segments
     if not n * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    source, order, count_type = layouts["d_output"], _order(op, descriptor, layouts, target), ""
+    source, count_type = layouts["d_output"], ""
+    order = order_of(op, descriptor, layouts, target) if descriptor.indexed else as_given(descriptor, layouts)
+    order = order_to_gather(descriptor, layouts, target, order, BY_NAME[descriptor.element].itemsize)
     along = order.row_index != "" or descriptor.in_order(op)
     rows = Rows(descriptor, source, layouts["d_input"])
     steps: list[Step] = [*checks(op, descriptor, layouts)]
@@ -47,13 +48,6 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
             steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
     steps.append(_copy(descriptor, rows, order, along, count_type, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}))
     return Recipe(tuple(steps), tuple(slots))
-
-
-def _order(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Order:
-    """Ids as they are given, or, for wide rows, in the order of an index."""
-    if descriptor.indexed == "sorted" or (descriptor.indexed and descriptor.row_size >= wide_row()):
-        return order_of(op, descriptor, layouts, target)
-    return as_given(descriptor, layouts)
 
 
 def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Slot, Sort, Step, Target
+from ...core.policy import tuned
 from ...core.sizes import apply
+from ..policy import PermutedRows
 from ..tiling import Tiling
 from .common import ids_step, kernel_spec, packed
 
@@ -70,6 +72,18 @@ def _by_first_row(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layo
         steps=(*order.steps, launch),
         slots=(*order.slots, Slot("first_rows", row_index, rows)),
     )
+
+
+def order_to_gather(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, order: Order, column_bytes: int) -> Order:
+    """The order for a launch that gathers ``column_bytes`` of its segment for each element: ``order`` where that pays, or the ids as they are given.
+
+    In order, rows are read and written at random, and segments' rows once. As given, it is the other way round, which costs little in the level 2 cache.
+    """
+    if order.permutation == NULL or not descriptor.bounded:
+        return order
+    policy = tuned(PermutedRows())
+    cached = descriptor.num_segments * descriptor.embedding_dim * column_bytes <= int(policy.cache_share * target.l2_bytes)
+    return as_given(descriptor, layouts) if cached or descriptor.row_size < policy.min_row_bytes else order
 
 
 def as_given(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> Order:
