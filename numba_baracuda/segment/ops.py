@@ -31,6 +31,7 @@ SORTED = Variant("ragged_sorted", True, recipes.ragged, out_of_order)
 BINS = Variant("bins", True, recipes.bins, unless_any_order(recipes.many))
 EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.exact), recipes.sorting_pays)
 ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact), recipes.sorting_pays)
+FIRST = Variant("atomic_first", True, recipes.first_by_atomics, recipes.unfit_for_atomics, recipes.atomics_lose)
 PAIRS = Variant("ragged_pairs", True, recipes.sorted_pairs, unless_any_order(recipes.unpairable))
 RANGES = Variant("ragged_ranges", True, recipes.ranges, unless_any_order(recipes.unfit), recipes.too_few)
 PERMUTED = Variant(
@@ -133,11 +134,11 @@ TABLE = (
     ),
     Row(
         "argmax", (44, 45), "output[s] = the first row of max input[n]", "", (), _FIRST.format("greatest"), (-1, -1), elements=NUMBERS,
-        monoid="first_max", results=("i64", "i32"), keywords=("dtype",),
+        monoid="first_max", results=("i64", "i32"), keywords=("dtype",), atomic=(FIRST,),
     ),
     Row(
         "argmin", (46, 47), "output[s] = the first row of min input[n]", "", (), _FIRST.format("least"), (-1, -1), elements=NUMBERS,
-        monoid="first_min", results=("i64", "i32"), keywords=("dtype",),
+        monoid="first_min", results=("i64", "i32"), keywords=("dtype",), atomic=(FIRST,),
     ),
 )  # fmt: skip
 

@@ -199,9 +199,12 @@ class SortCosts(Policy):
     """Microseconds on an H200 for ids drawn uniformly, which decide between atomics and a sort with a fold."""
 
     atomic_per_megabyte: float = 0.48  #: of one atomic instruction for each element; seven times as much where ids crowd
+    atomic_per_row: float = 8e-6  #: at least; computed, not timed
     loop_per_megabyte: float = 3.8  #: of a compare-and-swap loop
     same_line: float = 0.0025  #: for each update of the same 128 bytes, where there are few of these
     fold_per_megabyte: float = 0.27
+    permuted_per_megabyte: float = 0.75  #: of a fold through a permutation
+    permuted_per_row: float = 33e-6  #: of the same, at least
     sort: float = 60.0
     sort_per_id: float = 27e-6
 

@@ -10,6 +10,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
 | :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` after |
+| :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
@@ -61,6 +62,7 @@ from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
+from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
 from .rows import count_ids, fill_rows, finish_rows, scatter_rows
 
@@ -73,6 +75,7 @@ __all__ = [
     "expand_offsets",
     "fill_rows",
     "find_special",
+    "finish_positions",
     "finish_rows",
     "first_fault",
     "first_rows",
@@ -86,6 +89,7 @@ __all__ = [
     "gather_rows",
     "gather_runs",
     "number_rows",
+    "scatter_positions",
     "scatter_rows",
     "scatter_to_winners",
     "sort_keys",

@@ -10,6 +10,7 @@ from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max, red_max_value, red_min, red_min_value
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
+from ...device.numbers import maximum, minimum
 from ...device.order import load_relaxed, load_relaxed_2
 from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
@@ -143,6 +144,7 @@ def scatter_rows(
     """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
 
     A group takes ``items_per_thread`` rows and issues all loads before the first update. The input is streamed, so that the output stays in L2.
+    Of its rows of a segment that follow each other it makes one for max and min, which do not round: updates of one address wait for each other.
     Bytes: rows · (columns · value + index) read, as many updated.
 
     Constants and parameters as :mod:`.` lists them, and ``update``: add, mul, max or min. ``output`` [segments, columns] is of the accumulator's
@@ -153,6 +155,8 @@ def scatter_rows(
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
     (last_id, _), greatest = ids_of(index), index_type.maxval
+    joins, (widen, narrow) = update in ("max", "min"), conversions_of(value)
+    combine = minimum if update == "min" else maximum
 
     def scatter_rows(
         input: Ptr[value], ids: Ptr[index], output: Ptr[accumulator_type(value)],
@@ -173,6 +177,11 @@ def scatter_rows(
                 row = first + u * groups
                 if least <= batch_ids[u] <= last:
                     load(input, row * input_row + input_offset, batch, u * vector)
+            for u in range(1, items_per_thread if joins else 0):
+                if batch_ids[u] == batch_ids[u - 1] and least <= batch_ids[u] <= last:
+                    for v in range(u * vector, (u + 1) * vector):
+                        batch[v] = narrow(combine(widen(batch[v - vector]), widen(batch[v])))
+                    batch_ids[u - 1] = index_type(-1)
             for u in range(items_per_thread):
                 if least <= batch_ids[u] <= last:
                     update_output(output, int64(batch_ids[u]) * output_row + output_offset, batch, u * vector)

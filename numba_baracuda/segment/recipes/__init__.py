@@ -2,15 +2,18 @@
 
 from .bins import bins, many
 from .broadcast import broadcast, too_many
+from .first import atomics_lose, first_by_atomics, unfit_for_atomics
 from .fold import ragged, sorted_pairs, unpairable
 from .gather import gather
 from .ranges import ranges, too_few, unfit
 from .scatter import exact, inexact, scatter, sorting_pays
 
 __all__ = [
+    "atomics_lose",
     "bins",
     "broadcast",
     "exact",
+    "first_by_atomics",
     "gather",
     "inexact",
     "many",
@@ -22,5 +25,6 @@ __all__ = [
     "too_few",
     "too_many",
     "unfit",
+    "unfit_for_atomics",
     "unpairable",
 ]  # fmt: skip

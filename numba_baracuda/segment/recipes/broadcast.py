@@ -13,6 +13,7 @@ from ...core.policy import constants, tuned
 from .. import policy
 from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
+from .first import atomics_lose, positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_share
 from .order import Order, as_given, order_of, order_to_gather
 
@@ -35,45 +36,55 @@ def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """The fold that a gradient needs, over ids in order; then a launch that broadcasts its results to the rows."""
-    output, gradient = op.operands[-1].name, gradient_of(op, descriptor)
-    n, columns, segments, value = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments, descriptor.element
-    if not n * columns:
+    """The fold that a gradient needs, over ids in order or by atomics; then a launch that broadcasts its results to the rows."""
+    output, gradient, value = op.operands[-1].name, gradient_of(op, descriptor), BY_NAME[descriptor.element]
+    if not descriptor.num_inputs * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    steps: list[Step] = [*checks(op, descriptor, layouts)]
-    slots = [*check_slots(descriptor)]
-    folds = gradient.fold and segments
-    order = order_of(op, descriptor, layouts, target) if folds or descriptor.indexed else as_given(descriptor, layouts)
-    column_bytes = len(gradient.segments) * BY_NAME[value].itemsize + gradient.gathered * BY_NAME[BY_NAME[value].accumulator].itemsize
-    last, folded, scatters = order_to_gather(descriptor, layouts, target, order, column_bytes), NULL, False
-    steps += order.steps
-    slots += order.slots
-    if folds:
-        state, monoid = BY_NAME[value].accumulator, monoid_of(gradient.fold)
-        first, *others = gradient.over
-        state_layout, guard = replace(scratch(descriptor, layouts[first]), element=state), NULL
-        if gradient.guarded:
-            guard = "guard"
-            slots.append(Slot(guard, "i32", 4))
-            steps += [Clear(guard), _find_special(descriptor, layouts["output"])]
-        folded = "folded"
-        slots.append(Slot(folded, state, segments * columns * monoid.results))
-        other = (others[0], layouts[others[0]]) if others else None
-        input_positions = monoid.uses_positions and last is not order
-        fold = SegmentFold(monoid, order, first, folded, (layouts[first], state_layout), other, guard, fills=False, input_positions=input_positions)
-        scatters = _scatters(descriptor, layouts, gradient, fold)
-        if scatters:
-            steps.append(Clear(folded, 0xFF))
-            fold = replace(fold, cleared=output)
-        more, room = fold_steps(descriptor, target, fold)
-        steps += more
-        slots += room
-    steps.append(
+    folds, scatters = bool(gradient.fold and descriptor.num_segments), False
+    by_atomics = folds and gradient.uses_positions and not (unfit_for_atomics(op, descriptor) or atomics_lose(op, descriptor))
+    ordered = not by_atomics and (folds or descriptor.indexed)
+    order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
+    column_bytes = len(gradient.segments) * value.itemsize + gradient.gathered * BY_NAME[value.accumulator].itemsize
+    last = order_to_gather(descriptor, layouts, target, order, column_bytes)
+    steps: list[Step] = [*checks(op, descriptor, layouts), *order.steps]
+    slots = [*check_slots(descriptor), *order.slots]
+    if by_atomics:
+        more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
+    elif folds:
+        more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output)
+    else:
+        more, room = [], []
+    folded = "folded" if folds else NULL
+    final = (
         _scatter_to_winners(descriptor, layouts, folded, output)
         if scatters
         else _broadcast(descriptor, layouts, target, gradient, last, folded, output)
     )
-    return Recipe(tuple(steps), tuple(slots))
+    return Recipe((*steps, *more, final), (*slots, *room))
+
+
+def _fold(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, last: Order, output: str
+) -> tuple[list[Step], list[Slot], bool]:
+    """The fold over ids in order, its slots, and whether its results are positions at which gradients are stored; ``last``: the order of these."""
+    state, monoid = BY_NAME[descriptor.element].accumulator, monoid_of(gradient.fold)
+    first, *others = gradient.over
+    state_layout, guard, steps, slots = replace(scratch(descriptor, layouts[first]), element=state), NULL, list[Step](), list[Slot]()
+    if gradient.guarded:
+        guard = "guard"
+        slots.append(Slot(guard, "i32", 4))
+        steps += [Clear(guard), _find_special(descriptor, layouts["output"])]
+    slots.append(Slot("folded", state, descriptor.num_segments * descriptor.embedding_dim * monoid.results))
+    fold = SegmentFold(
+        monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
+        input_positions=monoid.uses_positions and last is not order,
+    )  # fmt: skip
+    scatters = _scatters(descriptor, layouts, gradient, fold)
+    if scatters:
+        steps.append(Clear("folded", 0xFF))
+        fold = replace(fold, cleared=output)
+    more, room = fold_steps(descriptor, target, fold)
+    return [*steps, *more], [*slots, *room], scatters
 
 
 def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold) -> bool:

@@ -75,9 +75,9 @@ def _by_first_row(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layo
 
 
 def order_to_gather(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, order: Order, column_bytes: int) -> Order:
-    """The order for a launch that gathers ``column_bytes`` of its segment for each element: ``order`` where that pays, or the ids as they are given.
+    """The order for a launch that gathers ``column_bytes`` of a segment for each element: ``order`` where that pays, or the ids as they are given.
 
-    In order, rows are read and written at random, and segments' rows once. As given, it is the other way round, which costs little in the level 2 cache.
+    In order, rows are read and written at random, and those of segments once. As given, it is the other way round: cheap from the level 2 cache.
     """
     if order.permutation == NULL or not descriptor.bounded:
         return order

@@ -53,43 +53,54 @@ def inexact(op: Op, descriptor: SegmentDescriptor) -> str | None:
     return "gives the same bits in every order, which atomic_exact says" if exact(op, descriptor) is None else None
 
 
-def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """In each pass the empty values, which are still in L2 when the atomics begin, and the atomics; then the results, unless atomics leave them."""
-    n, segments = descriptor.num_inputs, descriptor.num_segments
-    if not segments * descriptor.embedding_dim:
-        return only_checks(op, descriptor, layouts)
-    value, index = BY_NAME[descriptor.element], descriptor.index
-    accumulator, update = value.accumulator, UPDATES[op.traits["monoid"]]
-    floats = update in ("max", "min") and not value.whole
-    #: halves are accumulated in a slot of the workspace, other types in the output itself
-    target_name, destination = ("output", layouts["output"]) if accumulator == value.name else ("accumulated", scratch(descriptor, layouts["output"]))
-    both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(accumulator)
-    ends = Rows(descriptor, destination, layouts["output"]).within(accumulator)
-    fill_type = f"i{8 * BY_NAME[accumulator].itemsize}" if floats else accumulator
+def _floats(descriptor: SegmentDescriptor, update: str) -> bool:
+    """Whether atomics update the bits of floats, as ``device.red_max`` and ``red_min`` encode them."""
+    return update in ("max", "min") and not BY_NAME[descriptor.element].whole
+
+
+def updates(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, update: str, name: str, destination: Layout, start: float
+) -> list[Step]:  # fmt: skip
+    """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics."""
+    n, segments, value = descriptor.num_inputs, descriptor.num_segments, BY_NAME[descriptor.element]
+    floats, bits = _floats(descriptor, update), 8 * BY_NAME[value.accumulator].itemsize
+    both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(value.accumulator)
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
-    unreached = -1 if update == "max" else (1 << (8 * BY_NAME[accumulator].itemsize - 1)) - 1
-    start = unreached if floats else descriptor.identity(op)
-    steps: list[Step] = [*checks(op, descriptor, layouts)]
-    slots = [*check_slots(descriptor)]
-    if target_name == "accumulated":
-        slots.append(Slot("accumulated", accumulator, segments * descriptor.embedding_dim))
-    passes, policy = _passes(descriptor, target), tuned(ScatterRows())
+    unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
+    passes, policy, steps = _passes(descriptor, target), tuned(ScatterRows()), list[Step]()
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
-        filled = {"output": Bits(target_name) if floats else target_name, "low": low, "fill": start}
-        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=fill_type))
-        given = {"input": "input", "ids": "segment_ids", "output": target_name, "low": low, "high": high, "ids_step": ids_step(layouts)}
+        filled = {"output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
+        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=f"i{bits}" if floats else value.accumulator))
+        given = {"input": "input", "ids": "segment_ids", "output": name, "low": low, "high": high, "ids_step": ids_step(layouts)}
         steps.append(
             over_rows(
-                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, update=update, value=value.name, index=index,
-                **constants(policy),
+                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, update=update, value=value.name,
+                index=descriptor.index, **constants(policy),
             )
         )  # fmt: skip
+    return steps
+
+
+def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """Atomics, pass by pass; then the results, unless atomics leave them."""
+    if not descriptor.num_segments * descriptor.embedding_dim:
+        return only_checks(op, descriptor, layouts)
+    accumulator, update = BY_NAME[descriptor.element].accumulator, UPDATES[op.traits["monoid"]]
+    floats = _floats(descriptor, update)
+    #: halves are accumulated in a slot of the workspace, other types in the output itself
+    in_output = accumulator == descriptor.element
+    target_name, destination = ("output", layouts["output"]) if in_output else ("accumulated", scratch(descriptor, layouts["output"]))
+    ends = Rows(descriptor, destination, layouts["output"]).within(accumulator)
+    steps = [*checks(op, descriptor, layouts), *updates(descriptor, layouts, target, update, target_name, destination, descriptor.identity(op))]
+    slots = [*check_slots(descriptor)]
+    if not in_output:
+        slots.append(Slot("accumulated", accumulator, descriptor.num_segments * descriptor.embedding_dim))
     counted = not floats and (op.traits["monoid"] == "mean" or descriptor.counted(op))
     if counted:
         more, room = count(op, descriptor, layouts)
         steps += more
         slots += room
-    if counted or floats or target_name == "accumulated":
+    if counted or floats or not in_output:
         steps.append(finish(op, descriptor, ends, (target_name, accumulator), "output", update if floats else "", counted))
     return Recipe(tuple(steps), tuple(slots))
 

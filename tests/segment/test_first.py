@@ -1,0 +1,92 @@
+"""The first row of each segment by atomics: the same rows, and gradients, as by a fold of sorted ids."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import samples
+from kinds import Kind
+from samples import OPS, Sample
+
+from numba_baracuda import SegmentDescriptor
+from numba_baracuda.core.dtypes import numpy_dtype
+from numba_baracuda.plans.tuning import using
+from numba_baracuda.segment.policy import SortCosts
+from numba_baracuda.segment.recipes import atomics_lose, unfit_for_atomics
+
+ELEMENTS = ("f32", "f16", "f64", "i32", "i64")
+ROWS, SEGMENTS = 1500, 700
+
+
+def problem(element: str, columns: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Few distinct values, so that most segments have ties; zeros of both signs, NaN, infinities; ids in no order, some out of range."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-2, 3, (ROWS, columns)).astype(numpy_dtype(element))
+    if x.dtype.kind == "f":
+        x[rng.random(x.shape) < 0.05] = np.nan
+        x[rng.random(x.shape) < 0.05] = -0.0
+        x[rng.random(x.shape) < 0.2] = -np.inf
+        x[rng.random(x.shape) < 0.05] = np.inf
+    return x, rng.integers(-3, SEGMENTS + 3, ROWS).astype(np.int32)
+
+
+def expected(op: str, x: np.ndarray, ids: np.ndarray, empty: int) -> np.ndarray:
+    """The first row of each segment and column, where NaN is the greatest and the least."""
+    found = np.full((SEGMENTS, x.shape[1]), empty, np.int64)
+    for segment in range(SEGMENTS):
+        rows = np.flatnonzero(ids == segment)
+        if len(rows):  # NumPy's argmax and argmin are the first, and NaN wins
+            found[segment] = rows[(np.argmax if op.endswith("max") else np.argmin)(x[rows], 0)]
+    return found
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8])
+@pytest.mark.parametrize("element", ELEMENTS)
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_positions(kind: Kind, op: str, element: str, columns: int) -> None:
+    table, sample = OPS[f"unsorted_segment_{op}"], Sample("first", ROWS, (columns,), SEGMENTS, element=element)
+    variant = next(each for each in table.variants if each.name == "atomic_first")
+    x, ids = problem(element, columns)
+    for empty in (None, 7):
+        plan = samples.plan_of(table, variant, samples.descriptor(table, sample, empty=empty))
+        out = kind.array(np.full((SEGMENTS, columns), 99, np.int64))
+        plan.run(input=kind.array(x), segment_ids=kind.array(ids), output=out)
+        np.testing.assert_array_equal(kind.numpy(out), expected(op, x, ids, -1 if empty is None else empty))
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8])
+@pytest.mark.parametrize("element", ["f32", "f16", "f64"])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_gradients(kind: Kind, op: str, element: str, columns: int) -> None:
+    table, sample = OPS[f"unsorted_segment_{op}_backward"], Sample("first", ROWS, (columns,), SEGMENTS, element=element)
+    x, ids = problem(element, columns)
+    given = np.random.default_rng(1).integers(1, 9, (SEGMENTS, columns)).astype(x.dtype)
+    wanted = np.zeros_like(x)
+    first = expected(op, x, ids, -1)
+    for segment, column in np.argwhere(first >= 0):
+        wanted[first[segment, column], column] = given[segment, column]
+    for costs in ({"atomic_per_row": 0.0, "atomic_per_megabyte": 0.0}, {"atomic_per_row": 1e9}):
+        with using(SortCosts, **costs):
+            plan = samples.plan_of(table, table.variants[0], samples.descriptor(table, sample))
+            out = kind.array(np.full_like(x, 99))
+            plan.run(d_output=kind.array(given), input=kind.array(x), segment_ids=kind.array(ids), d_input=out)
+        np.testing.assert_array_equal(kind.numpy(out), wanted)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "segments", "indexed", "loses"),
+    [
+        (60_000_000, 1, 2_000_000, "", False), (60_000_000, 1, 500, "", True), (4_000_000, 128, 100_000, "", True),
+        (4_000_000, 8, 100_000, "permuted", False), (4_000_000, 32, 100_000, "permuted", True),
+    ],
+)  # fmt: skip
+def test_choice(rows: int, columns: int, segments: int, indexed: str, loses: bool) -> None:
+    """Atomics win where rows are narrow, since a permutation reads as much for short rows as for longer ones."""
+    descriptor = SegmentDescriptor("unsorted_segment_argmax", rows, columns, segments, indexed=indexed)
+    assert atomics_lose(OPS["unsorted_segment_argmax"], descriptor) is loses
+
+
+def test_rows_that_no_position_tells_apart() -> None:
+    op, most = OPS["unsorted_segment_argmax"], 0x7F7F7F7F
+    assert "fewer than" in str(unfit_for_atomics(op, SegmentDescriptor(op.name, most, 1, 2)))
+    assert unfit_for_atomics(op, SegmentDescriptor(op.name, most - 1, 1, 2)) is None
