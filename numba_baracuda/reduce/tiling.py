@@ -54,6 +54,8 @@ def staged_lanes(row_bytes: int) -> int:
 def combine_lanes(splits: int) -> int:
     """Lanes that share the partials of a row."""
     policy = tuned(CombinePartials())
+    if splits > policy.max_group_splits:
+        return THREADS
     return min(policy.max_group_threads, power_of_two(ceil_div(splits, policy.items_per_thread)))
 
 
