@@ -44,6 +44,8 @@ class FoldStagedRows(Policy):
     shared_bytes_per_block: int = 40 << 10
     max_vector_bytes: int = 8  #: rows that can be loaded by vectors of more bytes are folded without shared memory
     min_rows_per_block: int = 16
+    min_bytes_per_block: int = 16 << 10  #: of elements; a group takes several rows where its block would have fewer
+    max_rows_per_group: int = 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class FoldColumns(Policy):
 
     contiguous_bytes: int = 512  #: contiguous bytes of a row that a block loads together
     max_idle_percent: int = 12  #: of the lanes that blocks have across: where more had no column, blocks load fewer contiguous bytes
+    short_extent: int = 32  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     min_split_batches: int = 4

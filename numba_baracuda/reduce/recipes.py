@@ -17,7 +17,7 @@ from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
-from .tiling import THREADS, combine_lanes, staged_lanes
+from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
@@ -147,8 +147,9 @@ def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[st
     """The launch for short rows, contiguous as a whole, that pass through shared memory."""
     row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
-    rows = THREADS // lanes
-    spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes)
+    height = staged_height(row_bytes, lanes)
+    rows = THREADS // lanes * height
+    spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
     arguments |= {"partials": NULL, "rows": problem.rows, "extent": problem.extent}
     return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_kept_strides": problem.kept_strides[0]})
@@ -218,7 +219,8 @@ def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gr
     """The launch that stores dx of short rows, contiguous as a whole, that pass through shared memory."""
     size, (dy, y, _) = BY_NAME[descriptor.element].itemsize, problem.kept_strides
     lanes = staged_lanes(problem.extent * size)
-    rows, used = THREADS // lanes, bool(gradient.rows or gradient.fold)
+    height, used = staged_height(problem.extent * size, lanes), bool(gradient.rows or gradient.fold)
+    rows = THREADS // lanes * height
     constants: dict[str, Any] = {"gradient": gradient.name, "monoid": gradient.fold, "value": descriptor.element, "kept": len(dy)}
     arguments = {
         "x": "x" if used else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx", "rows": problem.rows,
@@ -226,7 +228,7 @@ def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gr
         "inverse_extent": 1 / descriptor.extent, "kept_shape": problem.kept_shape, **_kept_strides(dy=dy, y=y),
     }  # fmt: skip
     shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
-    spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes)
+    spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
 
 
