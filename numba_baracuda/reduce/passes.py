@@ -1,10 +1,10 @@
 """Problems whose reduced axes lie apart in memory, or whose lines are no multiple of a vector, as columns of whole vectors.
 
-Let the axes of dense operands be, in the order of memory, before, E, after, where E elements are the outermost reduced axes. A walk along E takes
+Let the axes of dense operands be, in the order of memory, before, E, after, where E elements are the outermost reduced axes. A walk along E has
 ``lines`` lines of it at a time. They are contiguous, so a position of the walk is a row of lines · after elements, all of them columns. The row is
-a multiple of a vector for the right number of lines, whatever a line is. A fold leaves a state for each column, and combines the states of the columns
-that have the same result. A gradient gives each column the terms of the result that it belongs to. Where E is no multiple of ``lines``, the first
-columns have one element more.
+a multiple of a vector for the right number of lines, whatever a line is. A fold leaves a state for each column, and combines the states of those
+columns that have the same result. A gradient gives each column the terms of the result that it belongs to. Where E is no multiple of ``lines``, the
+first columns have one element more.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _memory_order(full: Sequence[Layout]) -> list[int] | None:
 def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
     """Whether kernels would load narrow vectors, or jump from one piece of a line to the next."""
     policy, wanted = tuned(Passes()), tuned(Block()).vector_bytes if problem.row_contiguous else column_bytes
-    if problem.staged or problem.peeled or problem.rows * problem.extent * size < policy.min_bytes:
+    if problem.staged or problem.peeled or problem.extent == 1 or problem.rows * problem.extent * size < policy.min_bytes:
         return False
     narrow = problem.vector * size < wanted
     if len(problem.shape) == 1:

@@ -87,7 +87,8 @@ def test_far_from_zero(kind: Kind, name: str) -> None:
     with in_passes():
         got = kind.numpy(function(op)(*[kind.array(each) for each in given], axis=axes))
     wanted = {
-        "var": var, "std": np.sqrt(var), "var_backward": 2 * (wide - mean) / (37 * 5 - 1), "std_backward": (wide - mean) / np.sqrt(var) / (37 * 5 - 1),
+        "var": var, "std": np.sqrt(var),
+        "var_backward": 2 * (wide - mean) / (37 * 5 - 1), "std_backward": (wide - mean) / np.sqrt(var) / (37 * 5 - 1),
     }[name]  # fmt: skip
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-7)
 

@@ -124,8 +124,8 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
 def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, height: int, kept: int) -> Any:
     """:func:`broadcast_rows` for short rows of dx and x that are contiguous as a whole, with the fold that the gradient needs, if any.
 
-    A block copies ``THREADS // lanes · height`` rows of x to shared memory, if the gradient or its fold uses x. ``lanes`` lanes fold each row there, only
-    where a result of the block is no normal number if the gradient is guarded; the terms of each row go to shared memory, too. Then the threads
+    A block copies ``THREADS // lanes · height`` rows of x to shared memory, if the gradient or its fold uses x. ``lanes`` lanes fold each row there,
+    only where a result of the block is no normal number if the gradient is guarded; the terms of each row go to shared memory, too. Then the threads
     store dx in aligned vectors, which need not begin or end with a row. Dynamic shared memory: the bytes of these rows, rounded up to 16. Bytes:
     rows · extent · value written, and as many read where x is used.
 
