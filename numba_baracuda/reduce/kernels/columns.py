@@ -105,12 +105,13 @@ def fold_columns(
         count, begin = int32(0), split * chunk
         for v in range(vector):
             put_accumulator(accumulators, v * accumulator_width, 1, empty())
-        low, high, safe_column = int64(0), int64(vector), min(column, int64(columns - 1))
+        low, high = int64(0), int64(vector)
         if peeled:
             column -= (vector - aligned_span(x, 0, columns, vector)[0]) & (vector - 1)
-            low, high, safe_column = max(-column, low), min(columns - column, high), column
-        coordinates(safe_column, kept_shape, found)
-        base = column_offset(found, x_kept_strides)
+            low, high, base = max(-column, low), min(columns - column, high), column
+        else:
+            coordinates(min(column, int64(columns - 1)), kept_shape, found)
+            base = column_offset(found, x_kept_strides)
         end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
         position = begin + row_lane
         if ordered:
@@ -130,6 +131,8 @@ def fold_columns(
                 valid = fetch_some(x, base, position, end, position, shape, x_strides, batch, 0)
             add(accumulators, batch, position, valid, count)
             count = int32(count + valid)
+        if subtracts_origin:
+            coordinates(column, kept_shape, found)
         for v in range(vector):
             acc, own_count, origin = get_accumulator(accumulators, v * accumulator_width, 1), count, wide(0)
             if ragged and split == splits - 1 and row_lane == 0 and column + v < longer:
@@ -160,7 +163,7 @@ def fold_columns(
                         other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
                         put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
-            coordinates(safe_column, kept_shape, found)
+            coordinates(column, kept_shape, found)
             for v in range(vector):
                 if not peeled or low <= v < high:
                     if splits > 1 and not single_pass:
