@@ -20,6 +20,7 @@ from .algebra import (
     SUM,
     UNIT_PIVOT_HYPOT,
     monoid_of,
+    state_of,
 )
 from .extremes import FIRST_MAX, FIRST_MIN, TIED_MAX, TIED_MIN
 from .moments import MOMENTS, STD, VAR
@@ -56,4 +57,5 @@ __all__ = [
     "KernelMonoid",
     "Monoid",
     "monoid_of",
+    "state_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 from typing import Any
@@ -148,6 +149,9 @@ _NORMS = "numba_baracuda.kernels.norms"
 #: √Σ x² without a pivot, for folds that lift elements one by one
 SCALED_NORM2 = KernelMonoid("scaled_norm2", (0.0, 0.0, 0.0), _add_three, ByType(f"{_NORMS}:squares"), ByType(f"{_NORMS}:root"))
 
+#: what the name of a monoid ends with whose results are the scalars of a state
+_STATE = ".state"
+
 # ---------------------------------------------------------------- truth
 
 
@@ -177,9 +181,20 @@ _MONOIDS = {
 }  # fmt: skip
 
 
+def state_of(name: str) -> str:
+    """The name of the monoid whose results are the scalars of the named monoid's state."""
+    return f"{name}{_STATE}"
+
+
 def monoid_of(name: str) -> KernelMonoid:
     """The monoid of a name."""
-    return _MONOIDS[name]
+    return _unfinished(name) if name.endswith(_STATE) else _MONOIDS[name]
+
+
+@functools.cache
+def _unfinished(name: str) -> KernelMonoid:
+    monoid = _MONOIDS[name.removesuffix(_STATE)]
+    return replace(monoid, name=name, finish=KernelMonoid.finish, results=monoid.width, counts=False)
 
 
 def register(monoid: KernelMonoid) -> KernelMonoid:

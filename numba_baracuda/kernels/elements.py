@@ -116,3 +116,19 @@ def coordinates_of(dims: int) -> tuple[Any, Any]:
         return total
 
     return coordinates, offset
+
+
+@functools.cache
+def next_coordinates_of(dims: int) -> Any:
+    """``advance(found, shape)``: makes coordinates those of the next element in C order, without a division; see :func:`coordinates_of`."""
+
+    @jit.device
+    def advance(found: Any, shape: Any) -> None:
+        found[dims - 1] += 1
+        for back in range(dims - 1):
+            k = dims - 1 - back
+            if found[k] == shape[k]:
+                found[k] = 0
+                found[k - 1] += 1
+
+    return advance

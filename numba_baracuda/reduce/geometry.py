@@ -84,6 +84,10 @@ def _block_shape(problem: Problem, multiprocessors: int, value: str, max_idle_pe
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector, steps
     lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, max_idle_percent)
+    policy = tuned(FoldColumns())
+    many = policy.grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
+    if problem.extent <= policy.short_extent and problem.adjacent_vectors >= THREADS and problem.rows >= many:
+        lanes = THREADS
     columns = problem.rows + (vector - 1) * problem.peeled  #: the first vector may begin before the first column
     steps = column_steps(problem.extent, THREADS // lanes, steps)
     return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps, steps

@@ -132,12 +132,12 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         yield problem((1 << 14, 1 << 14), 0, ties=ties)
 
 
-_COARSE = tuple(max((part << k) - less, 1) for k in range(0, 27, 3) for part in (1, 3) for less in (0, 1, 2))
+_COARSE = (*range(1, 17), *(max((part << k) - less, 1) for k in range(0, 27, 3) for part in (1, 3) for less in (0, 1, 2)))
 #: extents before, along and behind the reduced axis
 _GRID = (
     GridAxis((1, 2, 3, 5, 8, 24, 64, 128, 300, 700, 1 << 13, 1 << 17, 1 << 24), anchors=(1, 700, 1 << 20)),
     GridAxis(_COARSE, tuple(range(1, 4097)), anchors=(1, 100, 1 << 16)),
-    GridAxis((1, 2, 3, 4, 5, 8, 64, 1 << 13, 1 << 24), tuple(range(1, 1025)), anchors=(1,)),
+    GridAxis((1, 2, 3, 4, 5, 8, 64, 777, 2998, 3399, 1 << 13, 14398, (1 << 15) + 1, 1 << 24), tuple(range(1, 1025)), anchors=(1,)),
 )
 
 

@@ -44,6 +44,8 @@ class FoldStagedRows(Policy):
     shared_bytes_per_block: int = 40 << 10
     max_vector_bytes: int = 8  #: rows that can be loaded by vectors of more bytes are folded without shared memory
     min_rows_per_block: int = 16
+    min_bytes_per_block: int = 16 << 10  #: of elements; a group takes several rows where its block would have fewer
+    max_rows_per_group: int = 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class FoldColumns(Policy):
 
     contiguous_bytes: int = 512  #: contiguous bytes of a row that a block loads together
     max_idle_percent: int = 12  #: of the lanes that blocks have across: where more had no column, blocks load fewer contiguous bytes
+    short_extent: int = 32  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     min_split_batches: int = 4
@@ -69,7 +72,21 @@ class CombinePartials(Policy):
     """``combine_partials``: combines the partials of rows that are split."""
 
     items_per_thread: int = 4  #: partials that a thread combines before threads exchange states
-    max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads that share the partials of a row
+    max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads of a warp that share the partials of a row
+    max_group_splits: int = 512  #: the most partials of a row that they share; a block takes those of a row that has more
+
+
+@dataclass(frozen=True)
+class Passes(Policy):
+    """Folds and gradients along axes that lie apart, or across lines that are no multiple of a vector: see ``passes``. Computed, not timed."""
+
+    min_bytes: int = 32 << 20  #: of elements; less takes so short that the launches matter
+    contiguous_bytes: int = 512  #: of a line; shorter lines of apart axes are walked in passes even where they are multiples of a vector
+    min_positions: int = 16  #: along the axis that is walked; fewer would not pay for the terms, or the state, of each column
+    many_positions: int = 64  #: so many are left where a walk takes more lines at a time than vectors need; then columns come before rows, too
+    min_share: int = 4  #: bytes of the elements of a column to those of the state that they leave
+    max_state_bytes: int = 16 << 20  #: of all states, which the L2 cache holds
+    vectors_across: int = 128  #: vectors that a position should have
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,11 @@ class Problem:
     * ``kept_shape``, ``shape``: extents of the kept and of the reduced axes
     * ``full_kept``, ``full_reduced``: strides of the kept and of the reduced axes in each full operand; ``kept_strides``: those of each kept operand
     * ``row_contiguous``: whether the axis of the smallest stride is reduced
+    * ``line``: contiguous elements along the axis of the smallest stride, and along further kept axes if all full operands walk them as one with it
     * ``vector``: elements of the widest vector that is aligned in all full operands wherever kernels begin one
     * ``peeled``: only the vectors in the middle of each line along the axis of the smallest stride are aligned, the same in all full operands
+    * ``origin_kept``: strides of the kept axes that lead to the first element of the row, of which these rows may be parts
+    * ``longer``: so many rows, the first ones, have one element more than ``extent``
     * ``staged``: the rows are short, and contiguous as a whole in all full operands; vectors are aligned in that whole, not in each row
     * ``rows``: the number of rows; ``extent``: elements of a row
     """
@@ -38,9 +41,12 @@ class Problem:
     full_reduced: list[Strides]
     kept_strides: list[Strides]
     row_contiguous: bool
+    line: int
     vector: int
     peeled: bool
     staged: bool
+    origin_kept: Strides
+    longer: int
     rows: int = field(init=False)
     extent: int = field(init=False)
 
@@ -60,8 +66,13 @@ class Problem:
         peel_columns: bool = False,
         staged_below: int = 0,
         column_bytes: int = Block.vector_bytes,
+        origin: Layout | None = None,
+        longer: int = 0,
     ) -> Problem:
-        """``peel``: rows may be peeled; ``peel_columns``: the line of columns may. ``staged_below``: rows with vectors of fewer bytes are staged."""
+        """``peel``: rows may be peeled; ``peel_columns``: the line of columns may. ``staged_below``: rows with vectors of fewer bytes are staged.
+
+        ``origin`` has the strides of ``origin_kept``.
+        """
         first = full[0]
 
         def by_stride(chosen: list[int]) -> list[int]:
@@ -70,17 +81,19 @@ class Problem:
         rank = len(first.shape)
         kept_axes = by_stride([axis for axis in range(rank) if axis not in axes])
         reduced_axes = list(axes) if ordered else by_stride(list(axes))
-        operands = [*full, *kept]
+        operands = [*full, *kept, origin or full[-1]]
         kept_shape, strides = merge_axes([first.shape[k] for k in kept_axes], *[[each.strides[k] for k in kept_axes] for each in operands])
         shape, reduced = merge_axes([first.shape[k] for k in reduced_axes], *[[each.strides[k] for k in reduced_axes] for each in full])
-        full_kept, kept_strides = strides[: len(full)], strides[len(full) :]
+        full_kept, kept_strides, origin_kept = strides[: len(full)], strides[len(full) : -1], strides[-1]
         smallest = _smallest_stride(shape, reduced[0]), _smallest_stride(kept_shape, full_kept[0])
         row_contiguous = smallest[0] <= smallest[1]
         size, unit_stride = BY_NAME[element].itemsize, all(strides[-1] == 1 for strides in (reduced if row_contiguous else full_kept))
         policy = tuned(Block())
         nbytes = policy.vector_bytes if row_contiguous else min(column_bytes, policy.vector_bytes)
         widest, wanted = _widest_aligned(full, nbytes, size), max(1, nbytes // size)
-        vector, staged, peeled = _widest_fitting(widest, row_contiguous, full_kept, reduced, kept_shape, shape) if unit_stride else 1, False, False
+        lines = (shape, reduced) if row_contiguous else merge_axes(kept_shape, *full_kept)
+        others = (kept_shape, full_kept) if row_contiguous else (shape, reduced)
+        vector, staged, peeled = _widest_fitting(widest, *lines, *others) if unit_stride else 1, False, False
         if unit_stride and row_contiguous and len(shape) == 1:
             staged = vector * size < staged_below and all(strides == shape for strides in full_kept) and staged_lanes(shape[0] * size) > 0
             peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes and _alike(full, full_kept, wanted, size)
@@ -88,12 +101,12 @@ class Problem:
         elif peel_columns and unit_stride and not row_contiguous and len(kept_shape) == 1:
             peeled = vector < wanted and kept_shape[0] * size > policy.min_peeled_bytes and not any(step % wanted for step in reduced[0])
             vector = wanted if peeled else vector
-        return cls(kept_shape, shape, full_kept, reduced, kept_strides, row_contiguous, vector, peeled, staged)
+        return cls(kept_shape, shape, full_kept, reduced, kept_strides, row_contiguous, lines[0][-1], vector, peeled, staged, origin_kept, longer)
 
     @property
     def adjacent_vectors(self) -> int:
         """The number of vectors that are contiguous along the axis of the smallest stride."""
-        return max(1, (self.shape if self.row_contiguous else self.kept_shape)[-1] // self.vector)
+        return max(1, self.line // self.vector)
 
 
 def _smallest_stride(shape: Strides, strides: Strides) -> float:
@@ -118,9 +131,11 @@ def _alike(full: Sequence[Layout], kept: list[Strides], vector: int, size: int) 
     )
 
 
-def _widest_fitting(widest: int, row_contiguous: bool, kept: list[Strides], reduced: list[Strides], kept_shape: Strides, shape: Strides) -> int:
-    """Elements, at most ``widest``, of the widest vector that divides each line along the axis of the smallest stride, and its offset."""
-    (lines, line), (others, other) = ((reduced, shape), (kept, kept_shape)) if row_contiguous else ((kept, kept_shape), (reduced, shape))
+def _widest_fitting(widest: int, line: Strides, lines: list[Strides], other: Strides, others: list[Strides]) -> int:
+    """Elements, at most ``widest``, of the widest vector that divides each line along the axis of the smallest stride, and its offset.
+
+    ``line`` and ``lines`` are the extents and the strides of the axes on that axis' side, kept or reduced; ``other`` and ``others`` the other ones.
+    """
     steps = [line[-1], *(step for strides in lines for step in strides[:-1])]
     steps += [step for strides in others for extent, step in zip(other, strides, strict=True) if extent > 1]
     return fitting(widest, steps)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ..algebra import monoid_of
+from ..algebra import monoid_of, state_of
 from ..algebra.gradients import GRADIENTS, Gradient
 from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
@@ -13,9 +14,10 @@ from ..core.policy import tuned
 from ..core.spec import KernelSpec
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
+from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
-from .tiling import THREADS, combine_lanes, staged_lanes
+from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
@@ -45,13 +47,15 @@ def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, i
         return "fold_short_rows", constants, blocks, {"rows": problem.rows, "extent": problem.extent}
     if not problem.row_contiguous:
         constants["steps"] = geometry.steps
+        constants["ragged"] = problem.longer > 0
     constants["peeled"] = problem.peeled
     return f"fold_{_form(problem)}", constants, geometry.launch[0], _extents(problem, geometry)
 
 
 def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
     """Arguments that say how rows are split."""
-    return {_form(problem): problem.rows, "extent": problem.extent, "chunk": geometry.chunk, "splits": geometry.splits}
+    columns = {} if problem.row_contiguous else {"longer": problem.longer}
+    return {_form(problem): problem.rows, **columns, "extent": problem.extent, "chunk": geometry.chunk, "splits": geometry.splits}
 
 
 def fold_steps(
@@ -78,11 +82,12 @@ def fold_steps(
     if not geometry.height:
         config["single_pass"] = single_pass
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
+    origin = {} if problem.row_contiguous else _kept_strides(origin=problem.origin_kept)
     corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
         "x": source, "guard": "arrivals" if single_pass else guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
         "kept_shape": problem.kept_shape,
-        **_kept_strides(x=problem.full_kept[0], y=y_kept), "shape": problem.shape, "x_strides": problem.full_reduced[0],
+        **_kept_strides(x=problem.full_kept[0], y=y_kept), **origin, "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
     steps: list[Step] = [Launch(_spec(kernel, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
@@ -91,22 +96,60 @@ def fold_steps(
     room = Slot("partials", state, states * geometry.splits * fold_monoid.width)
     if single_pass:
         return [Clear("arrivals", restored=True), *steps], [Slot("arrivals", "i32", geometry.blocks), room]
-    lanes = combine_lanes(geometry.splits)
-    spec, launch = _spec("combine_partials", **constants, lanes=lanes), (ceil_div(problem.rows, THREADS // lanes), THREADS, 0)
     arguments = {
-        "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "corrected_count": corrected_count,
-        "kept_shape": problem.kept_shape, "y_kept_strides": y_kept,
+        "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "scale": 1, "step": 0,
+        "corrected_count": corrected_count, "kept_shape": problem.kept_shape, "y_kept_strides": y_kept,
     }  # fmt: skip
-    steps.append(Launch(spec, launch, arguments))
-    return steps, [room]
+    return [*steps, _combine(constants, arguments)], [room]
+
+
+def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
+    """The launch that combines the partials of rows."""
+    lanes = combine_lanes(arguments["splits"])
+    return Launch(_spec("combine_partials", **constants, lanes=lanes), (ceil_div(arguments["rows"], THREADS // lanes), THREADS, 0), arguments)
+
+
+def _two_passes(
+    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str
+) -> tuple[list[Step], list[Slot]]:
+    """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines."""
+    value, fold_monoid, rows = _BYTES.get(descriptor.element, descriptor.element), monoid_of(monoid), math.prod(first.kept_shape)
+    state = fold_monoid.kind or BY_NAME[value].accumulator
+    steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard)
+    constants = {"monoid": monoid, "value": value, "result": _BYTES.get(result, result), "guarded": guard != NULL, "kept": len(first.kept_shape)}
+    arguments = {
+        "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "scale": first.scale, "step": first.step,
+        "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape, "y_kept_strides": first.y_kept,
+    }  # fmt: skip
+    return [*steps, _combine(constants, arguments)], [Slot("states", state, rows * first.states * fold_monoid.width), *slots]
+
+
+def _fold(
+    descriptor: ReduceDescriptor, x: Layout, y: Layout, target: Target, monoid: str, output: str, result: str, ordered: bool, guard: str = NULL,
+    alone: bool = False,
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
+    """The launches and slots of a fold of x, in one pass or two."""
+    fold_monoid, value = monoid_of(monoid), _BYTES.get(descriptor.element, descriptor.element)
+    commutes, column_bytes = fold_monoid.commutes, _column_bytes(monoid, descriptor.element)
+    staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
+    problem = Problem.of(descriptor.axes, [x], [y], descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
+    if commutes:
+        state_bytes = fold_monoid.width * BY_NAME[fold_monoid.kind or BY_NAME[value].accumulator].itemsize
+        first = first_pass(
+            descriptor.axes, x, y, descriptor.element, problem, column_bytes, staged_below, ordered, fold_monoid.subtracts_origin, state_bytes
+        )
+        if first:
+            return _two_passes(descriptor, first, target, monoid, "x", output, result, guard)
+    return fold_steps(descriptor, problem, target, monoid, "x", output, result, guard, alone)
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
     """The launch for short rows, contiguous as a whole, that pass through shared memory."""
     row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
-    rows = THREADS // lanes
-    spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes)
+    height = staged_height(row_bytes, lanes)
+    rows = THREADS // lanes * height
+    spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
     arguments |= {"partials": NULL, "rows": problem.rows, "extent": problem.extent}
     return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_kept_strides": problem.kept_strides[0]})
@@ -117,12 +160,9 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
-    commutes = monoid_of(monoid).commutes
-    ordered, column_bytes = monoid_of(monoid).uses_positions or not commutes, _column_bytes(monoid, descriptor.element)
-    staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
-    x, y = [layouts["x"]], [layouts["y"]]
-    problem = Problem.of(descriptor.axes, x, y, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
-    steps, slots = fold_steps(descriptor, problem, target, monoid, "x", "y", descriptor.result or descriptor.element, alone=True)
+    ordered = monoid_of(monoid).uses_positions or not monoid_of(monoid).commutes
+    result = descriptor.result or descriptor.element
+    steps, slots = _fold(descriptor, layouts["x"], layouts["y"], target, monoid, "y", result, ordered, alone=True)
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -153,9 +193,12 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     gradient, value, folded = gradient_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
     ordered, staged_below = gradient.uses_positions, tuned(BroadcastStagedRows()).max_vector_bytes
-    full = Problem.of(descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value, ordered, peel=True, staged_below=staged_below)
+    operands = descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value
+    full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below)
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
+    walk = None if gradient.uses_positions else walk_of_gradient(*operands, full)
+    full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if not gradient.fold:
         return Recipe((_broadcast(descriptor, full, backward_geometry, gradient, NULL),))
@@ -163,14 +206,12 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
-    staged_below, column_bytes = tuned(FoldStagedRows()).max_vector_bytes, _column_bytes(monoid, value)
-    problem = Problem.of(descriptor.axes, [x], [folded], value, ordered, True, True, staged_below, column_bytes)
-    slots, guard = [Slot("folded", state, problem.rows * monoid_of(monoid).results)], NULL
+    slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], NULL
     if gradient.guarded:
         guard = "guard"
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special_results(descriptor, layouts["y"])]
-    fold_launches, fold_slots = fold_steps(descriptor, problem, target, monoid, "x", "folded", state, guard)
+    fold_launches, fold_slots = _fold(descriptor, x, folded, target, monoid, "folded", state, ordered, guard)
     return Recipe((*steps, *fold_launches, _broadcast(descriptor, full, backward_geometry, gradient, "folded")), (*slots, *fold_slots))
 
 
@@ -178,15 +219,16 @@ def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gr
     """The launch that stores dx of short rows, contiguous as a whole, that pass through shared memory."""
     size, (dy, y, _) = BY_NAME[descriptor.element].itemsize, problem.kept_strides
     lanes = staged_lanes(problem.extent * size)
-    rows, used = THREADS // lanes, bool(gradient.rows or gradient.fold)
+    height, used = staged_height(problem.extent * size, lanes), bool(gradient.rows or gradient.fold)
+    rows = THREADS // lanes * height
     constants: dict[str, Any] = {"gradient": gradient.name, "monoid": gradient.fold, "value": descriptor.element, "kept": len(dy)}
     arguments = {
         "x": "x" if used else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx", "rows": problem.rows,
         "extent": problem.extent, "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0,
-        "inverse_extent": 1 / problem.extent, "kept_shape": problem.kept_shape, **_kept_strides(dy=dy, y=y),
+        "inverse_extent": 1 / descriptor.extent, "kept_shape": problem.kept_shape, **_kept_strides(dy=dy, y=y),
     }  # fmt: skip
     shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
-    spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes)
+    spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
 
 
@@ -205,14 +247,16 @@ def _broadcast(
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
-        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
+        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps, "ragged": problem.longer > 0}
     )
     x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
-        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / problem.extent,
+        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,
         "kept_shape": problem.kept_shape, **_kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
         "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
     }  # fmt: skip
+    if not problem.row_contiguous:
+        arguments |= _kept_strides(origin=problem.origin_kept)
     if monoid:
         arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
         return Launch(_spec("fold_and_broadcast_rows", monoid=monoid, **constants), geometry.launch, arguments)

@@ -51,9 +51,19 @@ def staged_lanes(row_bytes: int) -> int:
     return lanes if lanes <= THREADS // policy.min_rows_per_block else 0
 
 
+def staged_height(row_bytes: int, lanes: int) -> int:
+    """Rows of so many bytes that each group of ``lanes`` lanes takes from shared memory; a power of two."""
+    height, policy = 1, tuned(FoldStagedRows())
+    while height < policy.max_rows_per_group and THREADS // lanes * height * row_bytes < policy.min_bytes_per_block:
+        height *= 2
+    return height
+
+
 def combine_lanes(splits: int) -> int:
     """Lanes that share the partials of a row."""
     policy = tuned(CombinePartials())
+    if splits > policy.max_group_splits:
+        return THREADS
     return min(policy.max_group_threads, power_of_two(ceil_div(splits, policy.items_per_thread)))
 
 
@@ -76,7 +86,12 @@ def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, max_idle_pe
 
 
 def column_steps(extent: int, depth: int, most: int) -> int:
-    """Vectors, at most ``most``, that each of ``depth`` lanes loads of a column of ``extent`` elements before it uses the first."""
+    """Vectors, at most ``most``, that each of ``depth`` lanes loads of a column of ``extent`` elements before it uses the first.
+
+    A lane that has a short column alone takes batches as even as possible: only full ones go without bounds.
+    """
+    if depth == 1 and 0 < extent <= tuned(FoldColumns()).short_extent:
+        return ceil_div(extent, ceil_div(extent, most))
     return min(most, power_of_two(max(1, ceil_div(extent, depth))))
 
 

@@ -24,6 +24,8 @@ from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import EMULATED, Op, Target
 from numba_baracuda.plans import calls, frames, plan
 from numba_baracuda.plans.frames import Bound
+from numba_baracuda.plans.tuning import using
+from numba_baracuda.reduce.policy import Passes
 from numba_baracuda.segment import index_calls
 
 #: a card with 132 multiprocessors whose kernels nobody runs, and one with few
@@ -99,8 +101,9 @@ def shape_of(draw: random.Random, rank: int) -> Callable[[], tuple[int, ...]]:
 
 def reduce_calls(draw: random.Random, op: Op, element: str) -> Callable[[], Call]:
     rank = draw.choice([1, 2, 2, 2, 3])
-    axis, keepdims, given_out, shape = draw.choice([0, rank - 1, None]), draw.random() < 0.5, draw.random() < 0.3, shape_of(draw, rank)
-    axes = range(rank) if axis is None else (axis,)
+    axis, keepdims, given_out, shape = draw.choice([0, rank - 1, None, (0, rank - 1)]), draw.random() < 0.5, draw.random() < 0.3, shape_of(draw, rank)
+    axis = 0 if rank == 1 and isinstance(axis, tuple) else axis
+    axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     small = rank if keepdims else rank - len(axes)
     names = {operand.name: operand for operand in op.operands}
     places = {name: Place(draw, rank if name in ("x", "dx") else small, operand.output) for name, operand in names.items()}
@@ -212,6 +215,12 @@ def test_replays_settle_what_plans_do(emulator: Kind, op: Op, card: str, monkeyp
                     assert settled(made) == settled(watch.by_plan(call))
     assert not list(watch.untraceable())
     assert replayed > calls_made // 8
+
+
+@pytest.mark.parametrize("name", ["reduce_sum", "reduce_argmin", "reduce_var", "reduce_std_backward", "reduce_prod_backward"])
+def test_replays_of_two_passes(emulator: Kind, name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    with using(Passes, min_bytes=1, min_positions=2, many_positions=4, min_share=1):
+        test_replays_settle_what_plans_do(emulator, nb.OPS[name], next(iter(CARDS)), monkeypatch, request)
 
 
 # ---------------------------------------------------------------- what it costs

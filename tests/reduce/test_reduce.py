@@ -45,6 +45,14 @@ def test_shapes_and_axes(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) 
     check(kind, op, shape, axis)
 
 
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+@pytest.mark.parametrize("op", [op for op in OPS if kind_of(op) in ("sum", "std", "max", "prod", "logsumexp")], ids=name_of)
+def test_several_short_rows_of_a_group(kind: Kind, op: Op, element: str) -> None:
+    """Rows shorter than a vector and longer ones, the last block with a part of its rows."""
+    for shape in ((1150, 3), (700, 11)):
+        check(kind, op, shape, 1, element)
+
+
 @EVERY
 @pytest.mark.parametrize("element", HALVES_AND_MORE)
 def test_elements(kind: Kind, op: Op, element: str) -> None:

@@ -24,7 +24,7 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``lanes``: lanes that have a row, a power of two: neighbouring lanes of a warp, or the whole block where there are more than 32; of columns, lanes
   of a block that have neighbouring columns
 * ``steps``: vectors of a column that a lane loads before it uses the first
-* ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector
+* ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
 * ``single_pass``: whether the last block of a row to finish combines the partials of its splits, so that no second launch does; not if ``guarded``
 * ``kept``, ``dims``: the numbers of kept and of reduced axes
@@ -37,13 +37,13 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 * ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns in a ``single_pass``
   [blocks of columns, splits, scalars of a lane's states, lanes]
 * ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold
-* ``rows`` or ``columns``: their number; ``extent``: elements of a row
+* ``rows`` or ``columns``: their number; ``extent``: elements of a row; ``longer``: the first so many columns of ``ragged`` ones have one more
 * ``splits``: blocks that have a part of the same row; ``chunk``: elements of a split, of which the last may have fewer
 * ``corrected_count``: the count that the monoid's ``finish`` gets: elements of a row less the correction; 0 where ``finish`` does not use it
 * ``inverse_extent``: 1 / elements of a row
 * ``kept_shape`` [kept]: extents of the kept axes; ``shape`` [dims]: extents of the reduced axes
 * ``x_kept_strides``, ``y_kept_strides``, ``dy_kept_strides``, ``dx_kept_strides`` [kept]: strides of the kept axes in each operand;
-  ``folded_kept_strides`` [kept]: those in ``folded``, in rows
+  ``folded_kept_strides`` [kept]: those in ``folded``, in rows; ``origin_kept_strides`` [kept]: those that lead to the first element of the row
 * ``x_strides``, ``dx_strides`` [dims]: strides of the reduced axes; the last is 1 if rows are contiguous and ``vector`` > 1
 
 ``launch_config`` gives blocks, threads a block and bytes of dynamic shared memory.

@@ -10,13 +10,21 @@ from ...algebra.gradients import GRADIENTS
 from ...device.atomics import red_max
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import typed_monoid
-from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, origin_of, strided_offset_of
+from ...kernels.elements import (
+    accumulator_type,
+    conversions_of,
+    coordinates_of,
+    is_normal_of,
+    next_coordinates_of,
+    origin_of,
+    strided_offset_of,
+)
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import lane_of_group, split_of_block
 from .rows import lane_fold
-from .vjp import ROW_TERMS, group_vjp, lane_vjp, vjp_of
+from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 
 
 @jit.kernel
@@ -111,34 +119,45 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
 
 
 @jit.kernel
-def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, steps: int, kept: int, dims: int) -> Any:
-    """:func:`broadcast_rows` for columns, with the lanes of a block in a grid and as many ``steps`` as in :func:`fold_columns`.
+def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, kept: int, dims: int) -> Any:
+    """:func:`broadcast_rows` for columns, with the lanes of a block in a grid, as many ``steps`` and perhaps ``ragged`` as in :func:`fold_columns`.
 
     Constants and parameters as :mod:`.` lists them.
     """
-    wide, row_vjp, column_offset, depth = accumulator_type(value), vjp_of(gradient, value), strided_offset_of(kept), THREADS // lanes
+    wide, row_vjp, depth = accumulator_type(value), vjp_of(gradient, value), THREADS // lanes
+    (coordinates, column_offset), advance = coordinates_of(kept), next_coordinates_of(kept)
     load_folded, load_row_terms, terms_size = row_vjp.load_folded, row_vjp.load_row_terms, ROW_TERMS * vector
-    store_gradient = lane_vjp(gradient, value, vector, depth, dims, steps, True)
+    store_gradient, offset_of = lane_vjp(gradient, value, vector, depth, dims, steps, True), strided_offset_of(dims)
+    element, has_x, element_vjp = jit.SCALARS[value], row_vjp.has_x, row_vjp.element_vjp
 
     def broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
-        columns: int64, extent: int64, chunk: int64, splits: int64, inverse_extent: Scalar[wide],
-        kept_shape: Extents[kept], x_kept_strides: Extents[kept], dy_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
-        folded_kept_strides: Extents[kept], dx_kept_strides: Extents[kept],
+        columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, inverse_extent: Scalar[wide],
+        kept_shape: Extents[kept], x_kept_strides: Extents[kept], origin_kept_strides: Extents[kept], dy_kept_strides: Extents[kept],
+        y_kept_strides: Extents[kept], folded_kept_strides: Extents[kept], dx_kept_strides: Extents[kept],
         shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         row_terms = cuda.local.array(terms_size, wide)
+        found = cuda.local.array(kept, int64)
         column_block, split = split_of_block(splits)
         row_lane, column_lane = lane_of_group(lanes)
         column = (column_block * lanes + column_lane) * vector
         if column < columns:
-            x_offset, dx_offset = column_offset(column, kept_shape, x_kept_strides), column_offset(column, kept_shape, dx_kept_strides)
+            coordinates(column, kept_shape, found)
+            x_offset, dx_offset = column_offset(found, x_kept_strides), column_offset(found, dx_kept_strides)
             for v in range(vector):
-                dy_offset, y_offset = column_offset(column + v, kept_shape, dy_kept_strides), column_offset(column + v, kept_shape, y_kept_strides)
-                p_q = load_folded(folded, column_offset(column + v, kept_shape, folded_kept_strides), y, y_offset)
-                load_row_terms(row_terms, ROW_TERMS * v, x, dy, y, x_offset + v, dy_offset, y_offset, p_q)
+                dy_offset, y_offset = column_offset(found, dy_kept_strides), column_offset(found, y_kept_strides)
+                p_q = load_folded(folded, column_offset(found, folded_kept_strides), y, y_offset)
+                load_row_terms(row_terms, ROW_TERMS * v, x, dy, y, column_offset(found, origin_kept_strides), dy_offset, y_offset, p_q)
+                advance(found, kept_shape)
             end = min((split + 1) * chunk, int64(extent))
             store_gradient(x, dx, x_offset, dx_offset, split * chunk + row_lane, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            if ragged and split == splits - 1 and row_lane == 0:
+                for v in range(vector):
+                    if column + v < longer:
+                        own = x[x_offset + v + offset_of(int64(extent), shape, x_strides)] if has_x else element(0)
+                        terms = terms_at(row_terms, ROW_TERMS * v)
+                        dx[dx_offset + v + offset_of(int64(extent), shape, dx_strides)] = element_vjp(own, int64(extent), inverse_extent, terms)
 
     return broadcast_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)
 

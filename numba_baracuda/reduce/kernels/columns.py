@@ -12,7 +12,7 @@ from ...device.vector import aligned_span
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.arrivals import last_to_arrive
 from ...kernels.batch import state_accessors, state_functions, state_kind
-from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
+from ...kernels.elements import accumulator_type, coordinates_of, next_coordinates_of, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
@@ -40,7 +40,19 @@ def stretches_of(depth: int) -> Any:
 
 @jit.kernel
 def fold_columns(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, guarded: bool, single_pass: bool, kept: int, dims: int
+    *,
+    monoid: str,
+    value: str,
+    result: str,
+    vector: int,
+    lanes: int,
+    steps: int,
+    peeled: bool,
+    ragged: bool,
+    guarded: bool,
+    single_pass: bool,
+    kept: int,
+    dims: int,
 ) -> Any:
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
@@ -48,6 +60,7 @@ def fold_columns(
     vector every ``THREADS // lanes`` positions of the block's ``chunk``, ``steps`` before it uses the first. Where the monoid does not commute, a
     lane has neighbouring positions instead. Then the lanes of a column combine states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
+    ``ragged``: the first ``longer`` columns have one element more, at position ``extent``, which a lane of the last split loads by itself.
     In a ``single_pass`` the last block of some columns to finish combines the splits: each lane every ``THREADS // lanes``-th split, then the lanes
     of a column as before. Order and bytes as ``fold_rows``.
 
@@ -60,23 +73,28 @@ def fold_columns(
     (get, put), (get_accumulator, put_accumulator) = state_accessors(width), state_accessors(accumulator_width)
     ordered, stretch_of = not monoid_of(monoid).commutes, stretches_of(depth)
     position_stride = 1 if ordered else depth
-    (store_result, store_partial), column_offset = result_stores(monoid, value, result), strided_offset_of(kept)
+    (store_result, store_partial), (coordinates, column_offset) = result_stores(monoid, value, result), coordinates_of(kept)
+    advance = next_coordinates_of(kept)
     (fetch, fetch_some), fetch_each = (
         vector_loads(value, vector, position_stride, dims, steps),
         peeled_loads(value, vector, position_stride, dims, steps),
     )
     add, size = accumulator.add_columns(steps, vector, position_stride), steps * vector
+    add_one, offset_of = accumulator.add_batch(1, 1, 1, 0), strided_offset_of(dims)
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
     shared_size, levels = THREADS * state_scalars if depth > 1 else 1, depth.bit_length() - 1
     combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if single_pass else 1
 
     def fold_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
-        columns: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[state_kind(monoid, value)],
-        kept_shape: Extents[kept], x_kept_strides: Extents[kept], y_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
+        columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_kept_strides: Extents[kept], origin_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
+        shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         shared_states = cuda.shared.array(shared_size, kind)
         batch = cuda.local.array(size, element)
+        single = cuda.local.array(1, element)
+        found = cuda.local.array(kept, int64)
         accumulators = cuda.local.array(accumulator_scalars, kind)
         state = cuda.local.array(state_scalars, kind)
         if guarded and guard[0] == 0:
@@ -92,7 +110,8 @@ def fold_columns(
             column -= (vector - aligned_span(x, 0, columns, vector)[0]) & (vector - 1)
             low, high, base = max(-column, low), min(columns - column, high), column
         else:
-            base = column_offset(min(column, int64(columns - 1)), kept_shape, x_kept_strides)
+            coordinates(min(column, int64(columns - 1)), kept_shape, found)
+            base = column_offset(found, x_kept_strides)
         end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
         position = begin + row_lane
         if ordered:
@@ -112,9 +131,18 @@ def fold_columns(
                 valid = fetch_some(x, base, position, end, position, shape, x_strides, batch, 0)
             add(accumulators, batch, position, valid, count)
             count = int32(count + valid)
+        if subtracts_origin:
+            coordinates(column, kept_shape, found)
         for v in range(vector):
-            origin = origin_from(x[base + v]) if subtracts_origin and begin < end and low <= v < high else wide(0)
-            put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
+            acc, own_count, origin = get_accumulator(accumulators, v * accumulator_width, 1), count, wide(0)
+            if ragged and split == splits - 1 and row_lane == 0 and column + v < longer:
+                single[0] = x[base + v + offset_of(int64(extent), shape, x_strides)]
+                acc, own_count = add_one(acc, single, 0, int64(extent), 1, count), int32(count + 1)
+            if subtracts_origin and begin < end and low <= v < high:
+                origin = origin_from(x[column_offset(found, origin_kept_strides)])
+            if subtracts_origin:
+                advance(found, kept_shape)
+            put(state, v * width, 1, state_of(acc, own_count, origin))
         thread = int32(cuda.threadIdx.x)
         for stage in range(stages):
             if single_pass and stage > 0:
@@ -123,7 +151,7 @@ def fold_columns(
                         partials[((column_block * splits + split) * state_scalars + k) * lanes + column_lane] = state[k]
                 if not last_to_arrive(guard, column_block, splits):
                     return
-                combine_splits(partials, column_block, splits, row_lane, column_lane, state)
+                combine_splits(partials, column_block, splits, row_lane, column_lane, state, int64(1), int64(0))
             for level in range(levels):
                 half = depth >> (level + 1)
                 if half <= row_lane < 2 * half:
@@ -135,12 +163,13 @@ def fold_columns(
                         other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
                         put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
+            coordinates(column, kept_shape, found)
             for v in range(vector):
-                if peeled and not low <= v < high:
-                    continue
-                if splits > 1 and not single_pass:
-                    store_partial(partials, (column + v) * splits + split, get(state, v * width, 1))
-                else:
-                    store_result(y, column_offset(column + v, kept_shape, y_kept_strides), get(state, v * width, 1), corrected_count)
+                if not peeled or low <= v < high:
+                    if splits > 1 and not single_pass:
+                        store_partial(partials, (column + v) * splits + split, get(state, v * width, 1))
+                    else:
+                        store_result(y, column_offset(found, y_kept_strides), get(state, v * width, 1), corrected_count)
+                advance(found, kept_shape)
 
     return fold_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)

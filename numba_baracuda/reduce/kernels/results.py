@@ -7,9 +7,10 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
+from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
-from ...kernels.elements import strided_offset_of
+from ...kernels.elements import position_code_of, strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -41,19 +42,29 @@ def result_stores(monoid: str, value: str, result: str) -> tuple[Any, Any]:
 
 
 @functools.cache
+def placed_of(monoid: str, value: str) -> Any:
+    """``placed(state, first, scale)``: the state with position p moved to ``first + p · scale``; as it is where states hold no positions."""
+    if not monoid_of(monoid).uses_positions:
+        return jit.device(lambda state, first, scale: state)
+    kind, position_code = state_kind(monoid, value), position_code_of(value)
+    bits = {"f32": f32_as_i32, "f64": f64_as_i64}.get(kind, int64)
+    return jit.device(lambda state, first, scale: (state[0], position_code(first + int64(bits(state[1])) * scale)))
+
+
+@functools.cache
 def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -> Any:
-    """``fold(partials, group, splits, first, lane, states)``: combines the splits ``first``, ``first + stride``, … of a group of rows.
+    """``fold(partials, group, splits, first, lane, states, scale, step)``: combines the splits ``first``, ``first + stride``, … of a group of rows.
 
     ``partials`` is [groups, splits, scalars of ``vector`` states, ``lanes``]; a lane has ``vector`` rows, and
-    their states go to ``states``. It issues several loads at a time.
+    their states go to ``states``. It issues several loads at a time. Position p in split s becomes p · ``scale`` + s · ``step``.
     """
     functions, kind = state_functions(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     identity, combine, width = functions.identity, functions.combine, len(functions.kinds)
     (get, put), scalars, in_flight = state_accessors(width), vector * width, splits_in_flight(vector * width)
-    size = in_flight * scalars
+    size, placed = in_flight * scalars, placed_of(monoid, value)
 
     @jit.device
-    def fold(partials: Any, group: Any, splits: Any, first: Any, lane: Any, states: Any) -> None:
+    def fold(partials: Any, group: Any, splits: Any, first: Any, lane: Any, states: Any, scale: Any, step: Any) -> None:
         loaded = cuda.local.array(size, kind)
         for v in range(vector):
             put(states, v * width, 1, identity())
@@ -66,7 +77,8 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -
             for u in range(in_flight):
                 if split + u * stride < splits:
                     for v in range(vector):
-                        put(states, v * width, 1, combine(get(states, v * width, 1), get(loaded, u * scalars + v * width, 1)))
+                        partial = placed(get(loaded, u * scalars + v * width, 1), (split + u * stride) * step, scale)
+                        put(states, v * width, 1, combine(get(states, v * width, 1), partial))
             split = opaque(split + in_flight * stride)
 
     return fold
@@ -79,18 +91,19 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
     A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …, or neighbouring ones where the monoid does
     not commute; then the group reduces the states of its lanes. Order: fixed by the constants. Bytes: the partials are read, rows · result written.
 
-    Constants and parameters as :mod:`.` lists them.
+    Constants and parameters as :mod:`.` lists them, and: ``scale``, ``step``: position p of a partial s is p · ``scale`` + s · ``step`` in its row.
     """
     states, width, ordered = state_functions(monoid, value), typed_monoid(monoid, value).width, not monoid_of(monoid).commutes
     identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
-    (get, _), (store_result, _) = state_accessors(width), result_stores(monoid, value, result)
-    groups, row_offset = THREADS // lanes, strided_offset_of(kept)
+    (get, _), (store_result, _), kind = state_accessors(width), result_stores(monoid, value, result), jit.SCALARS[state_kind(monoid, value)]
+    groups, row_offset, fold_splits, scalars = THREADS // lanes, strided_offset_of(kept), splits_fold(monoid, value, 1, 1, lanes), width
 
     def combine_partials(
         guard: Ptr[int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
-        rows: int64, splits: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        rows: int64, splits: int64, scale: int64, step: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
+        folded = cuda.local.array(scalars, kind)
         if guarded and guard[0] == 0:
             return
         group, lane = lane_of_group(lanes)
@@ -102,8 +115,8 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
                 for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
                     state = combine(state, get(partials, (row * splits + split) * width, 1))
             else:
-                for split in range(lane, splits, lanes):
-                    state = combine(state, get(partials, (row * splits + split) * width, 1))
+                fold_splits(partials, row, splits, lane, 0, folded, scale, step)
+                state = get(folded, 0, 1)
         state = reduce_lanes(state)
         if lane == 0 and row < rows:
             store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)

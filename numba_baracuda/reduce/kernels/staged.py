@@ -87,15 +87,16 @@ def group_fold_of(monoid: str, value: str, lanes: int) -> Any:
 
 
 @jit.kernel
-def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, guarded: bool, kept: int) -> Any:
+def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, height: int, guarded: bool, kept: int) -> Any:
     """:func:`fold_rows` for short rows that are contiguous as a whole: row r begins at ``x[r · extent]``, which need not be aligned.
 
-    A block copies ``THREADS // lanes`` rows to shared memory, in aligned vectors that need not begin or end with a row. Then ``lanes`` lanes fold
-    each row from shared memory. Dynamic shared memory: the bytes of these rows, rounded up to 16. Order and bytes as ``fold_rows``.
+    A block copies ``THREADS // lanes · height`` rows to shared memory, in aligned vectors that need not begin or end with a row. Then ``lanes`` lanes
+    fold each row from shared memory. Dynamic shared memory: the bytes of these rows, rounded up to 16. Order and bytes as ``fold_rows``.
 
-    Constants and parameters as :mod:`.` lists them; ``partials`` is not used.
+    Constants and parameters as :mod:`.` lists them, and: ``height``: rows that a group folds, one after another. ``partials`` is not used.
     """
-    element, rows_a_block, copy = jit.SCALARS[value], THREADS // lanes, copy_of(value, vector)
+    element, groups, copy = jit.SCALARS[value], THREADS // lanes, copy_of(value, vector)
+    rows_a_block = groups * height
     fold, (store_result, _), row_offset = group_fold_of(monoid, value, lanes), result_stores(monoid, value, result), strided_offset_of(kept)
 
     def fold_staged_rows(
@@ -110,27 +111,30 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
         copy(x, first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent), staged)
         cuda.syncthreads()
         group, lane = lane_of_group(lanes)
-        row = first_row + group
-        state = fold(staged, int32(group * extent), extent, row < rows, lane)
-        if lane == 0 and row < rows:
-            store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
+        for h in range(height):
+            row = first_row + group + h * groups
+            state = fold(staged, int32((group + h * groups) * extent), extent, row < rows, lane)
+            if lane == 0 and row < rows:
+                store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
 
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
 
 @jit.kernel
-def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, kept: int) -> Any:
+def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, height: int, kept: int) -> Any:
     """:func:`broadcast_rows` for short rows of dx and x that are contiguous as a whole, with the fold that the gradient needs, if any.
 
-    A block copies ``THREADS // lanes`` rows of x to shared memory, if the gradient or its fold uses x. ``lanes`` lanes fold each row there, only
-    where a result of the block is no normal number if the gradient is guarded; the terms of each row go to shared memory, too. Then the threads
+    A block copies ``THREADS // lanes · height`` rows of x to shared memory, if the gradient or its fold uses x. ``lanes`` lanes fold each row there,
+    only where a result of the block is no normal number if the gradient is guarded; the terms of each row go to shared memory, too. Then the threads
     store dx in aligned vectors, which need not begin or end with a row. Dynamic shared memory: the bytes of these rows, rounded up to 16. Bytes:
     rows · extent · value written, and as many read where x is used.
 
-    Constants and parameters as :mod:`.` lists them, and: ``monoid``: of the fold, "" where the gradient has none.
+    Constants and parameters as :mod:`.` lists them, and: ``monoid``: of the fold, "" where the gradient has none. ``height``: as in
+    :func:`fold_staged_rows`.
     """
     element, wide, row_vjp, grad = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient]
-    rows_a_block, copy, guarded, folds = THREADS // lanes, copy_of(value, vector), grad.guarded, monoid != ""
+    groups, copy, guarded, folds = THREADS // lanes, copy_of(value, vector), grad.guarded, monoid != ""
+    rows_a_block = groups * height
     load, store, stride = LOAD[vector], STORE_STREAM[vector], THREADS * vector
     load_row_terms, element_vjp, terms_size, uses_x = row_vjp.load_row_terms, row_vjp.element_vjp, ROW_TERMS * rows_a_block, row_vjp.has_x or folds
     widen, is_normal, row_offset = conversions_of(value)[0], is_normal_of(value), strided_offset_of(kept)
@@ -146,6 +150,11 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
             finished = finish(group_fold(staged, begin, extent, exists, lane), corrected_count, fold_kind(1))
             return (finished, wide(0)) if results == 1 else finished
         return wide(0), wide(0)
+
+    @jit.device
+    def one_of(first: Any, a: Any, b: Any) -> Any:
+        """The terms ``a`` or ``b``, without a branch."""
+        return a[0] if first else b[0], a[1] if first else b[1], a[2] if first else b[2], a[3] if first else b[3], a[4] if first else b[4]
 
     @jit.device
     def element_of_dx(x: Any, position: Any, row: Any, terms: Any, inverse_extent: Any) -> Any:
@@ -164,22 +173,25 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
         base, size = first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent)
         if uses_x:
             copy(x, base, size, staged)
+        if uses_x and not guarded:
+            cuda.syncthreads()
         group, lane = lane_of_group(lanes)
-        row, begin = first_row + group, int32(group * extent)
-        safe_row = min(row, int64(rows - 1))
-        y_offset, p_q = row_offset(safe_row, kept_shape, y_kept_strides), (wide(0), wide(-1))
-        if guarded:
-            special = not is_normal(widen(y[y_offset]))
-            if cuda.syncthreads_or(int32(special)):
-                row_p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
-                p_q = row_p_q if special else p_q
-        else:
-            if uses_x:
-                cuda.syncthreads()
-            p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
-        if lane == 0 and row < rows:
-            load_row_terms(terms, group * ROW_TERMS, staged, dy, y, begin, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
+        for h in range(height):
+            own = int32(group + h * groups)
+            row, begin = first_row + own, int32(own * extent)
+            safe_row = min(row, int64(rows - 1))
+            y_offset, p_q = row_offset(safe_row, kept_shape, y_kept_strides), (wide(0), wide(-1))
+            if guarded:
+                special = not is_normal(widen(y[y_offset]))
+                if cuda.syncthreads_or(int32(special)):
+                    row_p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
+                    p_q = row_p_q if special else p_q
+            else:
+                p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
+            if lane == 0 and row < rows:
+                load_row_terms(terms, own * ROW_TERMS, staged, dy, y, begin, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
         cuda.syncthreads()
+        last_row = int32(min(int64(rows_a_block), rows - first_row) - 1)
         vector_end = int32(size & -vector)
         index = int32(thread * vector)
         while index < vector_end:
@@ -187,11 +199,18 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
                 load(staged, index, batch, 0)
             own = int32(uint32(index) // uint32(extent))
             position = int32(index - own * int32(extent))
-            for v in range(vector):
-                batch[v] = element_of_dx(batch[v] if uses_x else element(0), position, own, terms, inverse_extent)
-                position = int32(position + 1)
-                if position == extent:
-                    own, position = int32(own + 1), int32(0)
+            if extent >= vector:
+                here, behind = terms_at(terms, own * ROW_TERMS), terms_at(terms, min(int32(own + 1), last_row) * ROW_TERMS)
+                for v in range(vector):
+                    inside = position + v < extent
+                    place = int64(position + v) - (int64(0) if inside else extent)
+                    batch[v] = element_vjp(batch[v] if uses_x else element(0), place, inverse_extent, one_of(inside, here, behind))
+            else:
+                for v in range(vector):
+                    batch[v] = element_of_dx(batch[v] if uses_x else element(0), position, own, terms, inverse_extent)
+                    position = int32(position + 1)
+                    if position == extent:
+                        own, position = int32(own + 1), int32(0)
             store(dx, base + index, batch, 0)
             index = int32(index + stride)
         index = int32(vector_end + thread)

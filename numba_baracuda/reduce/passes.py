@@ -1,0 +1,166 @@
+"""Problems whose reduced axes lie apart in memory, or whose lines are no multiple of a vector, as columns of whole vectors.
+
+Let the axes of dense operands be, in the order of memory, before, E, after, where E elements are the outermost reduced axes. A walk along E has
+``lines`` lines of it at a time. They are contiguous, so a position of the walk is a row of lines · after elements, all of them columns. The row is
+a multiple of a vector for the right number of lines, whatever a line is. A fold leaves a state for each column, and combines the states of those
+columns that have the same result. A gradient gives each column the terms of the result that it belongs to. Where E is no multiple of ``lines``, the
+first columns have one element more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.axes import c_strides, fitting, merge_axes
+from ..core.dtypes import BY_NAME
+from ..core.op import Layout
+from ..core.policy import tuned
+from .policy import Block, Passes
+from .problem import Problem, Strides
+
+
+@dataclass(frozen=True)
+class View:
+    """Dense operands by other axes, of which the axis ``walked`` is reduced, and the others are kept.
+
+    ``sources`` names the operands' axis that each one is, where it is kept, and None where it is reduced. ``strides`` are those of full operands.
+    """
+
+    shape: Strides
+    strides: Strides
+    sources: tuple[int | None, ...]
+    walked: int
+    longer: int = 0
+
+    @property
+    def positions(self) -> int:
+        """The extent of the axis that is walked."""
+        return self.shape[self.walked]
+
+    def full(self, layout: Layout) -> Layout:
+        """A full operand."""
+        return Layout(self.shape, self.strides, layout.address)
+
+    def kept(self, strides: Strides) -> Layout:
+        """An operand that has the given strides along kept axes, and one element along reduced ones."""
+        return Layout(self.shape, tuple(0 if source is None else strides[source] for source in self.sources))
+
+
+@dataclass(frozen=True)
+class FirstPass:
+    """The fold of a walk to states, of which each row has ``states``; position p of state s is p · ``scale`` + s · ``step`` in the row."""
+
+    problem: Problem
+    states: int
+    scale: int
+    step: int
+    kept_shape: Strides
+    y_kept: Strides
+
+
+def _memory_order(full: Sequence[Layout]) -> list[int] | None:
+    """The axes of dense operands in the order of memory, without those of extent 1; None for others."""
+    first = full[0]
+    order = sorted((axis for axis in range(len(first.shape)) if first.shape[axis] > 1), key=lambda axis: -first.strides[axis])
+    dense = c_strides(tuple(first.shape[axis] for axis in order))
+    return order if all(layout.strides[axis] == step for layout in full for axis, step in zip(order, dense, strict=True)) else None
+
+
+def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
+    """Whether kernels would load narrow vectors, or jump from one piece of a line to the next."""
+    policy, wanted = tuned(Passes()), tuned(Block()).vector_bytes if problem.row_contiguous else column_bytes
+    if problem.staged or problem.peeled or problem.extent == 1 or problem.rows * problem.extent * size < policy.min_bytes:
+        return False
+    narrow = problem.vector * size < wanted
+    if len(problem.shape) == 1:
+        return narrow and not problem.row_contiguous
+    return narrow or len(problem.shape) > 2 or problem.line * size < policy.contiguous_bytes
+
+
+def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int) -> View | None:
+    """The walk along the outermost reduced axes; None where it would have few positions."""
+    order, policy = _memory_order(full), tuned(Passes())
+    if order is None:
+        return None
+    first = full[0]
+    begin = next(k for k, axis in enumerate(order) if axis in axes)
+    end = next((k for k in range(begin, len(order)) if order[k] not in axes), len(order))
+    shape = tuple(first.shape[axis] for axis in order)
+    extent, line = math.prod(shape[begin:end]), math.prod(shape[end:])
+    wanted = max(1, column_bytes // size)
+    while wanted > 1 and any(layout.address % (wanted * size) for layout in full):
+        wanted //= 2
+    lines = wanted // fitting(wanted, [line])
+    more = min(policy.vectors_across * wanted // (lines * line), extent // (lines * policy.many_positions))
+    if more > 1:
+        lines *= more
+    if begin and extent % lines:
+        lines = 1
+    if extent // lines < policy.min_positions:
+        return None
+    strides = (*c_strides(shape)[:begin], lines * line, line, *c_strides(shape[end:]))
+    sources = tuple(None if axis in axes else axis for axis in order)
+    return View(
+        (*shape[:begin], extent // lines, lines, *shape[end:]), strides, (*sources[:begin], None, None, *sources[end:]), begin, extent % lines * line
+    )
+
+
+def _along(axes: Sequence[int], x: Layout) -> View | None:
+    """The walk along the innermost reduced axes, whose elements are contiguous."""
+    order = _memory_order([x])
+    if order is None or order[-1] not in axes:
+        return None
+    begin = next((k + 1 for k in reversed(range(len(order))) if order[k] not in axes), 0)
+    shape = tuple(x.shape[axis] for axis in order)
+    outer = (*shape[:begin], math.prod(shape[begin:]))
+    return View(outer, c_strides(outer), (*[None if axis in axes else axis for axis in order[:begin]], None), begin)
+
+
+def first_pass(
+    axes: Sequence[int], x: Layout, y: Layout, element: str, plain: Problem, column_bytes: int, staged_below: int, ordered: bool, origin: bool,
+    state_bytes: int,
+) -> FirstPass | None:  # fmt: skip
+    """How a fold goes in two passes; None where one, ``plain``, is as good. ``ordered``: positions count; ``origin``: states are less an origin."""
+    size, policy = BY_NAME[element].itemsize, tuned(Passes())
+    if not _is_slow(plain, size, column_bytes):
+        return None
+
+    def pays(view: View | None) -> bool:
+        if view is None or view.positions * size < policy.min_share * state_bytes:
+            return False
+        return (math.prod(view.shape) // view.positions) * state_bytes <= policy.max_state_bytes
+
+    across, along = _across(axes, [x], size, column_bytes), None if origin else _along(axes, x)
+    across, along = across if pays(across) else None, along if pays(along) else None
+    if across and along and across.positions < min(policy.many_positions, along.positions):
+        across = None
+    view = across or along
+    if view is None:
+        return None
+    rest = [k for k, source in enumerate(view.sources) if source is None and k != view.walked]
+    places, states = c_strides(tuple(view.shape[k] for k in rest)), math.prod(view.shape[k] for k in rest)
+    reduced = [axis for axis in _memory_order([x]) or () if axis in axes]
+    if states == 1 or (ordered and reduced != sorted(reduced)):
+        return None
+    kept = [k for k, source in enumerate(view.sources) if source is not None]
+    rows = c_strides(tuple(view.shape[k] for k in kept))
+    strides = dict(zip(rest, places, strict=True)) | {k: states * step for k, step in zip(kept, rows, strict=True)} | {view.walked: 0}
+    output = Layout(view.shape, tuple(strides[k] for k in range(len(view.shape))))
+    problem = Problem.of(
+        (view.walked,), [view.full(x)], [output], element, False, True, False, staged_below, column_bytes, view.kept(x.strides), view.longer
+    )
+    kept_shape, (y_kept,) = merge_axes([view.shape[k] for k in kept], [view.kept(y.strides).strides[k] for k in kept])
+    scale, step = (states, 1) if across else (1, view.positions)
+    return FirstPass(problem, states, scale, step, kept_shape, y_kept)
+
+
+def walk_of_gradient(axes: Sequence[int], full: Sequence[Layout], kept: Sequence[Layout], element: str, plain: Problem) -> Problem | None:
+    """The walk along which a gradient's loads and stores are whole vectors; None where those of ``plain`` are as good."""
+    size, nbytes = BY_NAME[element].itemsize, tuned(Block()).vector_bytes
+    view = _across(axes, full, size, nbytes) if _is_slow(plain, size, nbytes) else None
+    if view is None:
+        return None
+    operands, origin = [view.full(layout) for layout in full], view.kept(full[1].strides)
+    return Problem.of((view.walked,), operands, [view.kept(layout.strides) for layout in kept], element, origin=origin, longer=view.longer)

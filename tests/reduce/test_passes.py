@@ -1,0 +1,147 @@
+"""Reductions whose reduced axes lie apart, or whose lines are no multiple of a vector: two passes of a fold, and gradients of whole vectors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from kinds import Kind
+from reduce_cases import BACKWARD, EVERY, FORWARD, OTHER, check, function, kind_of, run, values
+from samples import name_of
+
+import numba_baracuda as nb
+from numba_baracuda.core.op import Launch, Op, Target, contiguous
+from numba_baracuda.plans.tuning import using
+from numba_baracuda.reduce.policy import FoldColumns, Passes
+
+CARD = Target((9, 0), 132)
+#: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before
+APART = [((37, 3, 5), (0, 2)), ((38, 7), 0), ((5, 3, 41), (0, 2)), ((3, 40, 3), 1), ((2, 36, 3, 5), (1, 3)), ((9, 4, 2, 3, 7), (0, 1, 3))]
+WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16}
+
+
+@contextlib.contextmanager
+def in_passes() -> Iterator[None]:
+    """Small problems are walked as large ones are, columns in several splits."""
+    with using(Passes, **WALKED), using(FoldColumns, min_split_batches=1):
+        yield
+
+
+def launches(op: Op, shape: tuple[int, ...], axis: Any, element: str = "f32") -> list[Launch]:
+    """What serves contiguous operands on a GPU."""
+    kind = nb.ReduceDescriptor if op.backward or not op.traits["backward"] else nb.ReduceBackwardDescriptor
+    descriptor = kind(op.kind, shape, axis, element)
+    layouts = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands}
+    return [step for step in op.variants[0].recipe(op, descriptor, layouts, CARD).steps if isinstance(step, Launch)]
+
+
+# ---------------------------------------------------------------- values
+
+
+@EVERY
+@pytest.mark.parametrize(("shape", "axis"), APART)
+def test_passes(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
+    with in_passes():
+        check(kind, op, shape, axis)
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
+@EVERY
+def test_elements(kind: Kind, op: Op, element: str) -> None:
+    with in_passes():
+        check(kind, op, (67, 3, 5), (0, 2), element)
+
+
+@pytest.mark.parametrize(("shape", "axis"), APART)
+@pytest.mark.parametrize("op", OTHER, ids=name_of)
+def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
+    """Of ties in several states the first wins, and NaN wherever it lies."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    kept = [k for k in range(len(shape)) if k not in axes]
+    ties = np.random.default_rng(0).integers(0, 2, shape).astype(np.float32)
+    missing = np.where(np.random.default_rng(1).random(shape) < 0.02, np.nan, ties).astype(np.float32)
+    for x in (ties, missing, np.zeros(shape, np.float32)):
+        with in_passes():
+            got = kind.numpy(function(op)(kind.array(x), axis, False))
+        rows = np.transpose(x, (*kept, *axes)).reshape(*[shape[k] for k in kept], -1)
+        wanted = {"any": rows.any(-1), "all": rows.all(-1), "count_nonzero": np.count_nonzero(rows, -1)}
+        np.testing.assert_array_equal(got, wanted[kind_of(op)] if kind_of(op) in wanted else getattr(np, kind_of(op))(rows, axis=-1))
+
+
+@pytest.mark.parametrize("name", ["var", "std", "std_backward", "var_backward"])
+def test_far_from_zero(kind: Kind, name: str) -> None:
+    """All states of a row are less one origin."""
+    op = nb.OPS[f"reduce_{name}"]
+    shape, axes = (37, 3, 5), (0, 2)
+    x = (1e6 + np.random.default_rng(0).integers(-8, 9, shape)).astype(np.float32)
+    wide = x.astype(np.float64)
+    mean, var = wide.mean(axes, keepdims=True), wide.var(axes, ddof=1, keepdims=True)
+    given: tuple[Any, ...] = (x,)
+    if op in BACKWARD:
+        dy = np.ones((1, 3, 1), np.float32)
+        given = (dy, x, var.astype(np.float32)) if len(op.operands) > 3 and name.startswith("var") else (dy, x)
+        given = (dy, x, np.sqrt(var).astype(np.float32)) if name.startswith("std") else given
+    with in_passes():
+        got = kind.numpy(function(op)(*[kind.array(each) for each in given], axis=axes))
+    wanted = {
+        "var": var, "std": np.sqrt(var),
+        "var_backward": 2 * (wide - mean) / (37 * 5 - 1), "std_backward": (wide - mean) / np.sqrt(var) / (37 * 5 - 1),
+    }[name]  # fmt: skip
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("op", [op for op in FORWARD if op.name in ("reduce_sum", "reduce_var")], ids=name_of)
+def test_transposed_and_misaligned(kind: Kind, op: Op) -> None:
+    x = values(op, (38, 3, 5), "f32")
+    flat = np.zeros(x.size + 1, np.float32)
+    flat[1:] = x.reshape(-1)
+    with in_passes():
+        plain = kind.numpy(function(op)(kind.array(x), (0, 2)))
+        shifted = kind.numpy(function(op)(kind.array(flat)[1:].reshape(38, 3, 5), (0, 2)))
+        turned = kind.numpy(function(op)(kind.array(np.ascontiguousarray(x.transpose(1, 2, 0))).transpose(2, 0, 1), (0, 2)))
+    np.testing.assert_allclose(shifted, plain, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(turned, plain, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", [op for op in FORWARD if op.name in ("reduce_sum", "reduce_var")], ids=name_of)
+def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
+    x, results = {"x": values(op, (70, 3, 5), "f32")}, []
+    for seed in (None, 1, 2):
+        with emulator.schedule(seed), in_passes():
+            results.append(run(op, x, (70, 3, 5), (0, 2)))
+    assert all(np.array_equal(results[0], other) for other in results)
+
+
+# ---------------------------------------------------------------- recipes
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "element", "wanted"),
+    [
+        ((12345, 48, 257), (0, 2), "f32", {"vector": 4, "ragged": False}),
+        ((848219, 31, 2), (0, 2), "bf16", {"vector": 8, "ragged": True}),
+        ((172001, 777), 0, "bf16", {"vector": 8, "ragged": True}),
+        ((172000, 777), 0, "f32", {"vector": 4, "ragged": False}),
+        ((3, 4178, 16, 202), (0, 1, 2), "f32", {"vector": 4, "ragged": False}),
+    ],
+)
+def test_columns_are_whole_vectors(shape: tuple[int, ...], axis: Any, element: str, wanted: dict[str, Any]) -> None:
+    for name in ("reduce_sum", "reduce_mean_backward", "reduce_logsumexp_backward"):
+        launch = launches(nb.OPS[name], shape, axis, element)[0]
+        assert launch.spec.kernel == ("broadcast_columns" if name.endswith("backward") else "fold_columns")
+        assert dict(launch.spec.constants) | wanted == dict(launch.spec.constants)
+
+
+def test_rows_are_walked_where_they_have_more_positions() -> None:
+    """Unless states are less an origin, which rows do not have."""
+    for name, kernel in (("reduce_sum", "fold_rows"), ("reduce_var", "fold_columns")):
+        assert launches(nb.OPS[name], (64, 5, 30_001), (0, 2))[0].spec.kernel == kernel
+
+
+def test_problems_that_vectors_fit_go_in_one_pass() -> None:
+    for shape, axis in (((1 << 14, 1 << 12), 0), ((64, 32, 1 << 15), (0, 2)), ((1 << 26,), 0), ((1 << 20, 37), 1), ((5000, 777), 0)):
+        folds = [launch for launch in launches(nb.OPS["reduce_sum"], shape, axis) if launch.spec.kernel != "combine_partials"]
+        assert len(folds) == 1 and ("monoid", "sum") in folds[0].spec.constants
