@@ -78,6 +78,8 @@ class WarpTile:
         elements_a, elements_b, elements_c = [each.load_elements for each in tiles]
         load_vectors, tile_bounds, memory_offset, read_element = tiles[0].load, tiles[0].tile_bounds, tiles[0].memory_offset, tiles[2].read_element
         lanes, rare_partial, caches = self._lanes, self._rare_partial, self._transform.caches
+        load_ends, (ends_a, ends_b, ends_c) = tiles[0].load_ends, [each.stage_ends for each in tiles]
+        has_ends, end_size = self._peeled and not rare_partial, 2 * tiles[0].end_steps
 
         @jit.device
         def load_whole(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> None:
@@ -89,11 +91,25 @@ class WarpTile:
                 load_vectors(arrays[1], bases[1], strides[1], warp_start, lane, extent, safe, raw_b)
             if inputs > 2:
                 load_vectors(arrays[2], bases[2], strides[2], warp_start, lane, extent, safe, raw_c)
+            end_a, end_b, end_c = cuda.local.array(end_size, element), cuda.local.array(end_size, element), cuda.local.array(end_size, element)
+            if has_ends:
+                load_ends(arrays[0], bases[0], strides[0], warp_start, lane, extent, end_a)
+                if inputs > 1:
+                    load_ends(arrays[1], bases[1], strides[1], warp_start, lane, extent, end_b)
+                if inputs > 2:
+                    load_ends(arrays[2], bases[2], strides[2], warp_start, lane, extent, end_c)
             stage_a(raw_a, shared, lane)
             if inputs > 1:
                 stage_b(raw_b, shared, lane)
             if inputs > 2:
                 stage_c(raw_c, shared, lane)
+            if has_ends:
+                cuda.syncwarp()
+                ends_a(end_a, shared, warp_start, lane, extent)
+                if inputs > 1:
+                    ends_b(end_b, shared, warp_start, lane, extent)
+                if inputs > 2:
+                    ends_c(end_c, shared, warp_start, lane, extent)
 
         @jit.device
         def load(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> Any:
