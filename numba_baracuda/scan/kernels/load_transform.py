@@ -22,9 +22,9 @@ class LoadTransform:
 
     ``lane_bounds(lane_start, extent, row_extent)`` makes ``bounds``: how many of the lane's elements lie before the row's begin, and how many before
     its end, both clamped to −1 … one more than it has. If ``segmented``, these are the begin and the end of adjacent rows of ``row_extent`` elements,
-    and two numbers follow: a mask of the lane's elements that end a row, and the position in its row of the lane's first element.
-    ``begins_row(bounds, k)`` and ``ends_row(bounds, k)`` tell whether the lane's element k is the first or the last of a row, or lies outside of them;
-    ``first_position(bounds, lane_start)`` is the position of the lane's first element in its row.
+    and three numbers follow: masks of the lane's elements that begin a row and that end one, and the position in its row of the lane's first
+    element. ``begins_row(bounds, s, v)`` and ``ends_row(bounds, s, v)`` tell whether element v of the lane's vector s is the first or the last of a
+    row, or lies outside of them; ``first_position(bounds, lane_start)`` is the position of the lane's first element in its row.
 
     ``reapply`` does the same for a second pass. Where the transform is costly, and its numbers are as wide as elements, ``apply`` leaves q and r in
     the shared memory of b and c (``caches``), and ``reapply`` reads them there.
@@ -38,13 +38,13 @@ class LoadTransform:
         self._functions, self._vector, self._steps, self._reverse, self._tiles = functions, vector, steps, reverse, tiles
         if segmented:
             self.lane_bounds = self._segment_bounds()
-            self.begins_row = jit.device(lambda bounds, k: bounds[3] == 0 if k == 0 else bounds[2] >> max(k - 1, 0) & 1 != 0)
-            self.ends_row = jit.device(lambda bounds, k: bounds[2] >> k & 1 != 0)
-            self.first_position = jit.device(lambda bounds, lane_start: int64(bounds[3]))
+            self.begins_row = jit.device(lambda bounds, s, v: int32(bounds[2] >> s * vector) & (1 << v) != 0)
+            self.ends_row = jit.device(lambda bounds, s, v: int32(bounds[3] >> s * vector) & (1 << v) != 0)
+            self.first_position = jit.device(lambda bounds, lane_start: int64(bounds[4]))
         else:
             self.lane_bounds = self._lane_bounds()
-            self.begins_row = jit.device(lambda bounds, k: k <= bounds[0])
-            self.ends_row = jit.device(lambda bounds, k: k + 1 >= bounds[1])
+            self.begins_row = jit.device(lambda bounds, s, v: int32(s * vector + v) <= bounds[0])
+            self.ends_row = jit.device(lambda bounds, s, v: int32(s * vector + v + 1) >= bounds[1])
             self.first_position = jit.device(lambda bounds, lane_start: lane_start)
         self.apply = self._apply()
         self.reapply = self._reapply() if self.caches else self.apply
@@ -67,12 +67,13 @@ class LoadTransform:
             low, high = of_rows(lane_start, extent, row_extent)
             # fewer than a vector's elements lie before the first row
             position = int32(uint32(lane_start + row_extent * vector) % uint32(row_extent))
-            ends, step = mask_type(1), int32(min(row_extent, int64(size)))
+            mask, step = mask_type(1), int32(min(row_extent, int64(size)))
             while step < size:
-                ends = mask_type(ends | mask_type(ends << step))
+                mask = mask_type(mask | mask_type(mask << step))
                 step = int32(step * 2)
-            last = int32(row_extent - 1 - position)
-            return low, high, mask_type(ends << last) if last < size else mask_type(0), position
+            first, last = int32(row_extent - position if position > 0 else 0), int32(row_extent - 1 - position)
+            begins, ends = mask_type(mask << min(first, size - 1)), mask_type(mask << min(last, size - 1))
+            return low, high, begins if first < size else mask_type(0), ends if last < size else mask_type(0), position
 
         return segment_bounds
 
@@ -108,11 +109,11 @@ class LoadTransform:
                         neighbour = widen(read_first(shared, lane, min(s + 1, steps - 1)))
                         if s == steps - 1:
                             neighbour = neighbour_ref[0]
-                    if ends_row(bounds, int32(s * vector + v)):
+                    if ends_row(bounds, s, v):
                         neighbour = wide(initial)
                 if neighbour_offset < 0:
                     neighbour = widen(raw_c[k + 1 if reverse else k - 1]) if v > 0 else neighbour_ref[0]
-                    if begins_row(bounds, int32(s * vector + v)):
+                    if begins_row(bounds, s, v):
                         neighbour = c
                 transform_into(transformed, v, a, b, c, neighbour)
             if neighbour_offset < 0:

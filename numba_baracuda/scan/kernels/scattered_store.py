@@ -56,11 +56,11 @@ def scattered_store_of(
                 for v in range(vector):
                     k = int32(index + v)
                     lifted = lift(transformed, v, lane_start + k)
-                    if segmented and begins_row(bounds, k):
+                    if segmented and begins_row(bounds, s, v):
                         after = row[1]
                     before, after = after, combine(after, lifted)
                     won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)
-                    last = ends_row(bounds, k) & (k < bounds[1]) & in_row(s, k, bounds)
+                    last = ends_row(bounds, s, v) & (k < bounds[1]) & in_row(s, k, bounds)
                     if won | last:
                         if won:
                             winner_mask |= mask_type(mask_type(1) << k)

@@ -190,7 +190,7 @@ class WarpTile:
                 apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 for v in range(vector):
                     k = int32(s * vector + v)
-                    if segmented and begins_row(bounds, k):
+                    if segmented and begins_row(bounds, s, v):
                         aggregate = identity()
                         if not scatters:
                             origin = int64(-k)
@@ -264,7 +264,7 @@ class WarpTile:
                 reapply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 for v in range(vector):
                     k, own = vector - 1 - v if reverse else v, int32(s * vector + v)
-                    if segmented and begins_row(bounds, own):
+                    if segmented and begins_row(bounds, s, v):
                         state, origin = row[1], int64(-own)
                     position = origin + own
                     after = combine(state, lift(transformed, v, position))
