@@ -130,6 +130,8 @@ _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 _HALF_ROW_BYTES = 192
 #: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
 _DENSE_DOUBLES, _DENSE_THREADS = 512, 768
+#: resident threads of a multiprocessor that scan peeled rows: states of one number and others
+_PEELED_SINGLES, _PEELED_THREADS = 768, 896
 #: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
 for _usual in ("single", "several"):
     _name = f"foreign_{_usual}"
@@ -177,3 +179,13 @@ def scan_long_columns(states: str, size: int, narrow: bool, target: Target) -> S
 def dense_blocks(states: str, size: int, threads: int) -> int:
     """Resident blocks of ``threads`` that scan dense columns; of users' monoids the compiler decides on them. Compiled without a spill, not timed."""
     return 0 if states.startswith("foreign_") else (_DENSE_DOUBLES if size == 8 else _DENSE_THREADS) // threads
+
+
+def peeled_blocks(states: str, size: int, threads: int) -> int:
+    """Resident blocks of ``threads`` that scan peeled rows; of users' monoids, and of elements of 8 bytes, the compiler decides on them.
+
+    Compiled without a spill, not timed.
+    """
+    if states.startswith("foreign_") or size == 8:
+        return 0
+    return (_PEELED_SINGLES if states == "single" else _PEELED_THREADS) // threads

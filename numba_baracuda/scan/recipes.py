@@ -135,7 +135,7 @@ class _Scan:
         if segmented:
             lanes, steps, threads = tiling.WARP, most, plan.threads_per_block
         config: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled, "segmented": segmented}
-        resident = 0 if segmented else plan.min_blocks_per_multiprocessor
+        resident = policy.peeled_blocks(self.states, self.size, threads) if problem.peeled else plan.min_blocks_per_multiprocessor
         more = {"misalignment": problem.misalignment, "group_rows": group_rows}
         return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes * group_rows), more, resident, **config),))
 
