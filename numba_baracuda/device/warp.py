@@ -141,7 +141,7 @@ def scan_of(states: States, lanes: int) -> Any:
 
 @functools.cache
 def segmented_scan_of(states: States, lanes: int) -> Any:
-    """``scan(state, below)``: inclusive prefixes in segments of adjacent lanes, where ``below`` of a lane's segment, under ``lanes``, lie below it."""
+    """``scan(state, below)``: inclusive prefixes in segments of adjacent lanes; the segment of a lane begins ``below`` lanes below it."""
     combine, of_lower, steps = states.combine, states.of_lower, lanes.bit_length() - 1
 
     @jit.device

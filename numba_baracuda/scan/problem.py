@@ -24,8 +24,8 @@ class Problem:
     each operand, and ``extent`` its elements. ``along`` says that the scanned axis has the smallest stride. ``vector`` is the number of elements of
     the widest load or store that is aligned in all operands: up to ``along_bytes`` of the first operand along rows, or ``across`` bytes across them.
     A vector of more than 16 bytes of another operand takes several loads or stores. Where vectors are aligned only in the middle of each row, rows
-    are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16. Peeled
-    rows are ``gapless`` if they follow one another without a gap in all operands; they may then be short.
+    are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16.
+    Peeled rows are ``gapless`` if they follow one another without a gap in all operands; they may then be short.
     Where the columns of a slice are one contiguous range in all operands, ``dense`` is the number of elements of such a load or store of it, else 0.
     """
 

@@ -13,8 +13,8 @@ from scan_cases import EVERY, EVERY_FLOAT, PLACED, check, check_backward, check_
 
 import numba_baracuda as nb
 from numba_baracuda import OPS, ScanDescriptor
-from numba_baracuda.core.op import Launch, Layout, Target, contiguous
 from numba_baracuda.core.dtypes import element
+from numba_baracuda.core.op import Launch, Layout, Target, contiguous
 from numba_baracuda.scan.tiling import MIN_WHOLE_VECTORS, WARP, segments_of
 
 #: many rows a lane, a few, one in several lanes; the last warp has one row of less than a vector, or many
@@ -42,7 +42,7 @@ def constants(shape: tuple[int, ...], name: str = "cumsum", dtype: str = "f32", 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
 def test_short_odd_rows_are_segments_in_whole_vectors(shape: tuple[int, ...], dtype: str) -> None:
     made = constants(shape, dtype=dtype)
-    whole = shape == (2, 5) and dtype == "bf16" or shape[-1] == 450 and dtype == "f64"
+    whole = (shape == (2, 5) and dtype == "bf16") or (shape[-1] == 450 and dtype == "f64")
     assert made["segmented"] is not whole
     assert made["vector"] * element(dtype).itemsize == 16 or whole
     assert not constants(shape, dtype=dtype, pad=1)["segmented"]
@@ -92,7 +92,7 @@ def test_rows_that_begin_inside_a_vector(kind: Kind, elements: int) -> None:
             np.testing.assert_array_equal(kind.numpy(out).astype(np.float64), plain.astype(np.float64))
             outside = kind.numpy(held).astype(np.float64)
             assert (outside[:elements] == 7).all() and (outside[elements + x.size :] == 7).all()
-        check_backward(kind, "cummax", values("cummax", shape, dtype), 1, views=lambda array: late(kind, array, elements))  # noqa: B023
+        check_backward(kind, "cummax", values("cummax", shape, dtype), 1, views=lambda array: late(kind, array, elements))
 
 
 @pytest.mark.parametrize("name", PLACED)

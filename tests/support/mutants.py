@@ -44,7 +44,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "cumprod_backward of *short rows", "cumprod_backward of rows*", "logcumsumexp_backward of rows*", "what comes before in rows",
     ),
     "scan/scattered_store": ("cummax_backward of *rows*",),
-    "scan/warp_tile": ("cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*", "what comes before in rows"),
+    "scan/warp_tile": (
+        "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
+        "what comes before in rows",
+    ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/column_tile": (
         "cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "* places of columns", "what * in columns",

@@ -79,7 +79,7 @@ class SharedTile:
 
         @jit.device
         def load_vectors(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, raw: Any) -> None:
-            low, high, whole = tile_bounds(warp_start, extent)
+            low, high, _ = tile_bounds(warp_start, extent)
             start_offset = base + memory_offset(warp_start, extent, vector) * stride
             for s in range(steps):
                 index = int32(s * stripe + lane * vector)
@@ -91,7 +91,10 @@ class SharedTile:
 
         @jit.device
         def ends_of(warp_start: Any, lane: Any, extent: Any) -> Any:
-            """(begin, end, begin, end) of the elements in the row's first and last vector, where these begin or end outside of it; from ``lane`` on."""
+            """(begin, end) of the row's elements in its first vector if that begins before it, and in its last if that ends behind it.
+
+            Each begin is that of the lane; adjacent lanes take adjacent elements.
+            """
             low, high, _ = tile_bounds(warp_start, extent)
             first_vector = int32((low + vector - 1) & -vector)
             return int32(low + lane), min(first_vector, high), int32(max(high & -vector, first_vector) + lane), high

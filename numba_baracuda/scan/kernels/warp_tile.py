@@ -22,10 +22,11 @@ class WarpTile:
 
     All lanes of the warp call these functions. ``load`` brings the operator's inputs to ``shared`` memory, one after the other, and returns the
     element next to the lane's own that the operator looks at, or 0. ``fold`` returns the aggregate of the lanes below, undefined in lane 0, and that
-    of all lanes; if ``segmented``, each of the lane's own row only. ``store`` writes results, given the prefix of the lane's first element. Results go by way of the shared memory of the first input
-    or, if they are of another type, of memory after all inputs; indices by way of memory after that. ``shared_results`` and ``shared_indices`` are
-    the same memory as ``shared``, as arrays of their types. Lanes that are not ``active`` have no row and store nothing. ``row`` is a row's extent and
-    the state before its first element. ``segmented`` warps have several adjacent rows, ``extent`` elements together.
+    of all lanes; if ``segmented``, these are of the lanes' last rows only. ``store`` writes results, given the prefix of the lane's first element.
+    Results go by way of the shared memory of the first input or, if they are of another type, of memory after all inputs; indices by way of memory
+    after that. ``shared_results`` and ``shared_indices`` are the same memory as ``shared``, as arrays of their types. Lanes that are not ``active``
+    have no row and store nothing. ``row`` is a row's extent and the state before its first element. Warps that are ``segmented`` have several rows
+    that follow one another, of ``extent`` elements together.
     """
 
     def __init__(
@@ -98,6 +99,8 @@ class WarpTile:
                     load_ends(arrays[1], bases[1], strides[1], warp_start, lane, extent, end_b)
                 if inputs > 2:
                     load_ends(arrays[2], bases[2], strides[2], warp_start, lane, extent, end_c)
+                # other lanes may still read the elements of the last tile's ends
+                cuda.syncwarp()
             stage_a(raw_a, shared, lane)
             if inputs > 1:
                 stage_b(raw_b, shared, lane)
@@ -235,7 +238,7 @@ class WarpTile:
                 store_results(output, output_base, output_stride, warp_start, lane, extent, staging(shared, shared_results))
                 if indexed:
                     store_indices(indices, indices_base, indices_stride, warp_start, lane, extent, shared_indices)
-            # no barrier: a lane reads here what it alone overwrites with its vectors of the next tile
+            # no barrier: a lane reads here what it alone overwrites with its vectors of the next tile, but for the ends of peeled rows
 
         return store
 
