@@ -128,6 +128,8 @@ KNOWN: dict[str, dict[str, str]] = {
         },
     },
     "scan/rows": {
+        "scan_rows.scan_rows: guard: end < safe + vector in if segmented and end < safe + vector:":
+            "idle lanes would load another vector that is there, and that nobody uses",
         "scan_long_rows.prefetch_tile: guard: int32(cuda.threadIdx.x) * line < tile_size in if int32(cuda.threadIdx.x) * line < tile_size:":
             "more would be prefetched, which changes nothing",
         "scan_long_rows.scan_long_rows: guard: tile + prefetch_distance < tiles in "
