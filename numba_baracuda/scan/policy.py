@@ -30,7 +30,7 @@ class Elements(Policy):
     max_items_per_thread: int = 16  #: the most vectors of a tile for each thread
     max_elements_per_thread: int = fixed(64)  #: the most elements of a tile for each thread, which has a bit mask of as many bits
     shared_bytes_per_thread: int = 256  #: bytes of a thread's part of a tile, all operands together
-    min_peeled_bytes: int = 1 << 10  #: longer misaligned rows are peeled, and all gapless ones: vectors for their middle, single elements at both ends
+    min_peeled_bytes: int = 1 << 10  #: longer misaligned rows are peeled, and all gapless ones: vectors for their middle, elements at both ends
     line_bytes: int = fixed(128)  #: bytes of a cache line; tiles begin at a multiple of them
 
 
