@@ -130,8 +130,8 @@ _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 _HALF_ROW_BYTES = 192
 #: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
 _DENSE_DOUBLES, _DENSE_THREADS = 512, 768
-#: resident threads of a multiprocessor that scan peeled rows: states of one number and others
-_PEELED_SINGLES, _PEELED_THREADS = 768, 896
+#: resident threads of a multiprocessor that scan peeled rows
+_PEELED_THREADS = {"single": 768, "several": 896, "runs": 896, "affine": 640}
 #: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
 for _usual in ("single", "several"):
     _name = f"foreign_{_usual}"
@@ -186,6 +186,4 @@ def peeled_blocks(states: str, size: int, threads: int) -> int:
 
     Compiled without a spill, not timed.
     """
-    if states.startswith("foreign_") or size == 8:
-        return 0
-    return (_PEELED_SINGLES if states == "single" else _PEELED_THREADS) // threads
+    return 0 if size == 8 else _PEELED_THREADS.get(states, 0) // threads
