@@ -135,15 +135,21 @@ def fold_of(states: States, lanes: int) -> Any:
 @functools.cache
 def scan_of(states: States, lanes: int) -> Any:
     """``scan(state)``: inclusive prefixes in every aligned group of ``lanes`` lanes."""
-    combine, of_lower, steps, low_bits = states.combine, states.of_lower, lanes.bit_length() - 1, lanes - 1
+    segmented_scan, low_bits = segmented_scan_of(states, lanes), lanes - 1
+    return jit.device(lambda state: segmented_scan(state, int32(cuda.laneid & low_bits)))
+
+
+@functools.cache
+def segmented_scan_of(states: States, lanes: int) -> Any:
+    """``scan(state, below)``: inclusive prefixes in segments of adjacent lanes; the segment of a lane begins ``below`` lanes below it."""
+    combine, of_lower, steps = states.combine, states.of_lower, lanes.bit_length() - 1
 
     @jit.device
-    def scan(state: Any) -> Any:
-        position = int32(cuda.laneid & low_bits)
+    def scan(state: Any, below: Any) -> Any:
         for k in range(steps):
             step = int32(1 << k)
             before = of_lower(state, step)
-            if position >= step:
+            if below >= step:
                 state = combine(before, state)
         return state
 

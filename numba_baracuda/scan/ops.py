@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -111,7 +112,12 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
     yield problem((100, 70, 50), 1, transposed)
 
 
-_COARSE = tuple(max((part << k) - less, 1) for k in range(0, 27, 3) for part in (1, 3) for less in (0, 1, 2))
+#: the last for blocks of 5 and 7 warps
+_COARSE = tuple(
+    max((part << k) - less, 1)
+    for k, part in (*itertools.product(range(0, 27, 3), (1, 3)), *itertools.product((10, 11), (5, 7)))
+    for less in (0, 1, 2)
+)  # fmt: skip
 #: extents behind the scanned axis that vectors of 4, 1 and 2 elements fit
 _BEHIND = (1, 2, 3, 4, 5, 8, 38, 64, *((1 << k) - less for k in (13, 24) for less in (0, 1, 2)))
 #: extents before, along and behind the scanned axis

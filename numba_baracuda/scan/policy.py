@@ -30,13 +30,13 @@ class Elements(Policy):
     max_items_per_thread: int = 16  #: the most vectors of a tile for each thread
     max_elements_per_thread: int = fixed(64)  #: the most elements of a tile for each thread, which has a bit mask of as many bits
     shared_bytes_per_thread: int = 256  #: bytes of a thread's part of a tile, all operands together
-    min_peeled_bytes: int = 1 << 10  #: longer misaligned rows are peeled: vectors for their aligned middle, single elements at both ends
+    min_peeled_bytes: int = 1 << 10  #: longer misaligned rows are peeled, and all gapless ones: vectors for their middle, elements at both ends
     line_bytes: int = fixed(128)  #: bytes of a cache line; tiles begin at a multiple of them
 
 
 @dataclass(frozen=True)
 class ScanRows(Policy):
-    """``scan_rows``: some threads of a warp, or a block, scan a row."""
+    """``scan_rows``: some threads of a warp, or a block, scan a row; a warp scans several that are short and odd."""
 
     threads_per_block: int = chosen(256, *THREADS)  #: the most threads where a block scans a row
     bytes_per_thread: int = 128  #: bytes of each operand's tile for each thread
@@ -130,6 +130,8 @@ _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 _HALF_ROW_BYTES = 192
 #: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
 _DENSE_DOUBLES, _DENSE_THREADS = 512, 768
+#: resident threads of a multiprocessor that scan peeled rows
+_PEELED_THREADS = {"single": 768, "several": 896, "runs": 896, "affine": 640}
 #: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
 for _usual in ("single", "several"):
     _name = f"foreign_{_usual}"
@@ -177,3 +179,11 @@ def scan_long_columns(states: str, size: int, narrow: bool, target: Target) -> S
 def dense_blocks(states: str, size: int, threads: int) -> int:
     """Resident blocks of ``threads`` that scan dense columns; of users' monoids the compiler decides on them. Compiled without a spill, not timed."""
     return 0 if states.startswith("foreign_") else (_DENSE_DOUBLES if size == 8 else _DENSE_THREADS) // threads
+
+
+def peeled_blocks(states: str, size: int, threads: int) -> int:
+    """Resident blocks of ``threads`` that scan peeled rows; of users' monoids, and of elements of 8 bytes, the compiler decides on them.
+
+    Compiled without a spill, not timed.
+    """
+    return 0 if size == 8 else _PEELED_THREADS.get(states, 0) // threads

@@ -25,6 +25,7 @@ class Problem:
     the widest load or store that is aligned in all operands: up to ``along_bytes`` of the first operand along rows, or ``across`` bytes across them.
     A vector of more than 16 bytes of another operand takes several loads or stores. Where vectors are aligned only in the middle of each row, rows
     are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16.
+    Peeled rows are ``gapless`` if they follow one another without a gap in all operands; they may then be short.
     Where the columns of a slice are one contiguous range in all operands, ``dense`` is the number of elements of such a load or store of it, else 0.
     """
 
@@ -35,6 +36,7 @@ class Problem:
     along: bool
     vector: int = 1
     peeled: bool = False
+    gapless: bool = False
     misalignment: int = 0
     dense: int = 0
 
@@ -75,6 +77,7 @@ class Problem:
         dense = 0
         if not along and extent > 1 and all(step == shape[-1] for step in axis_strides) and len(set(sizes)) == 1:
             dense = fitting(MAX_VECTOR_BYTES // sizes[0], [each.address // sizes[0] for each in operands] + [step for step in steps if step != 1])
-        if along and vector < widest and alike and extent * sizes[0] > tuned(Elements()).min_peeled_bytes:
-            return cls(shape, kept, axis_strides, extent, along, widest, True, misalignment)
+        gapless = all(strides == (extent,) for strides in kept) and shape[0] * extent >= 2 * widest
+        if along and vector < widest and alike and (gapless or extent * sizes[0] > tuned(Elements()).min_peeled_bytes):
+            return cls(shape, kept, axis_strides, extent, along, widest, True, gapless, misalignment)
         return cls(shape, kept, axis_strides, extent, along, vector, dense=dense)

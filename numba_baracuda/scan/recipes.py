@@ -128,10 +128,16 @@ class _Scan:
 
     def rows(self) -> Recipe:
         problem, plan = self.problem, policy.scan_rows(self.states, self.size, self.problem.vector)
-        lanes, steps, threads = tiling.row_config(plan, ceil_div(problem.longest, problem.vector), self.steps(plan.bytes_per_thread))
-        config: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled}
-        blocks = ceil_div(problem.rows, threads // lanes)
-        return Recipe((self.launch("scan", blocks, {"misalignment": problem.misalignment}, plan.min_blocks_per_multiprocessor, **config),))
+        most = self.steps(plan.bytes_per_thread)
+        lanes, steps, threads = tiling.row_config(plan, ceil_div(problem.longest, problem.vector), most)
+        group_rows = tiling.segments_of(problem.extent, problem.vector, most) if problem.peeled and problem.gapless else 1
+        segmented = group_rows > 1
+        if segmented:
+            lanes, steps, threads = tiling.WARP, most, plan.threads_per_block
+        config: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled, "segmented": segmented}
+        resident = policy.peeled_blocks(self.states, self.size, threads) if problem.peeled else plan.min_blocks_per_multiprocessor
+        more = {"misalignment": problem.misalignment, "group_rows": group_rows}
+        return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes * group_rows), more, resident, **config),))
 
     def long_rows(self, ordered: bool) -> Recipe | None:
         """The launch that shares out rows to blocks, tile by tile; None unless rows are long and few."""

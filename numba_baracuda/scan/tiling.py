@@ -14,6 +14,8 @@ LINE_BYTES = Elements.line_bytes
 MAX_VECTOR_BYTES = 16
 #: lanes of a warp
 WARP = 32
+#: rows for each element of a vector from which on a warp leaves some of those that fit its tile to the next
+MIN_WHOLE_VECTORS = 8
 #: 64-bit words of the workspace before the statuses of tiles
 HEAD = 2
 
@@ -26,13 +28,24 @@ def steps_of(nbytes: int, vector: int, size: int) -> int:
 
 
 def row_config(policy: ScanRows, vectors: int, steps: int) -> tuple[int, int, int]:
-    """(lanes, steps, threads) for rows of so many vectors: some lanes of a warp where these need few steps, else a block."""
+    """(lanes, steps, threads) for rows of so many vectors: some lanes of a warp where these need few steps, else a block with few idle warps."""
     threads = policy.threads_per_block
-    if vectors <= 32 * steps:
+    if vectors <= WARP * steps:
         steps = max(1, min(steps, power_of_two(vectors) // policy.adjacent_threads))
         return power_of_two(ceil_div(vectors, steps)), steps, threads
-    threads = min(threads, max(64, power_of_two(ceil_div(vectors, steps))))
+    warps = ceil_div(vectors, WARP * steps)
+    threads = WARP * ceil_div(warps, ceil_div(warps, threads // WARP))
     return threads, steps, threads
+
+
+def segments_of(extent: int, vector: int, steps: int) -> int:
+    """Rows of ``extent`` elements, one after the other, that a warp scans as segments; 1 where they are too long for two.
+
+    They fill the warp's tile of ``steps`` vectors a lane, which begins with a vector that the first row may share. Where many fit, their number is a
+    multiple of ``vector``, so that aligned rows begin and end with one.
+    """
+    fitting = max(1, (WARP * steps * vector - vector + 1) // extent)
+    return fitting - (fitting % vector if fitting >= MIN_WHOLE_VECTORS * vector else 0)
 
 
 def column_lanes(vectors: int, nbytes: int, contiguous_bytes: int) -> int:

@@ -436,6 +436,8 @@ def winners(name: str, op: str, shape: tuple[int, ...], axis: int, small: bool =
 
 for op in ("cumsum", "cummax", "logcumsumexp", "cumprod_backward", "cummax_backward", "logcumsumexp_backward"):
     scan(f"{op} of short rows", op, (9, 37), 1)
+    scan(f"{op} of very short rows", op, (203, 3), 1, reverse=True)
+    scan(f"{op} of odd rows in several tiles", op, (3, 157), 1)
     scan(f"{op} of rows in several tiles", op, (3, 1104), 1)
     scan(f"{op} of columns in several tiles", op, (150, 10), 0)
     for order, said in ((True, "in order"), (False, "as they come")):
@@ -449,18 +451,31 @@ for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), (
     scan(f"cummax_backward of {said} below a number", "cummax_backward", shape, axis, initial=100.0)
 
 
-def late_rows(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def late_rows(name: str, shape: tuple[int, int]) -> None:
     """Arrays that begin and end inside a vector, outside of which nobody may read or write."""
-    x = scan_cases.values("cumsum", (3, 1101))
-    late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
-    late[...] = x
-    for reverse in (False, True):
-        with narrow(), kind.schedule(SEED):
-            nb.cumsum(late, 1, out=out, reverse=reverse)
-        np.testing.assert_allclose(kind.numpy(out), scan_reference.scanned("cumsum", x, 1, reverse=reverse), atol=1e-4)
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = scan_cases.values("cumsum", shape)
+        late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
+        late[...] = x
+        for reverse in (False, True):
+            with narrow(), kind.schedule(SEED):
+                nb.cumsum(late, 1, out=out, reverse=reverse)
+            np.testing.assert_allclose(kind.numpy(out), scan_reference.scanned("cumsum", x, 1, reverse=reverse), atol=1e-4)
+
+    _add(name, case)
 
 
-_add("cumsum of peeled rows that begin late", late_rows)
+def apart(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short rows with gaps between them."""
+    x = scan_cases.values("cumsum", (9, 38))[:, :37]
+    with narrow(), kind.schedule(SEED):
+        scan_cases.check(kind, "cumsum", x, 1, kind.array(np.ascontiguousarray(np.pad(x, ((0, 0), (0, 1)))))[:, :37])
+
+
+for said, shape in (("peeled rows", (3, 1101)), ("short rows", (19, 37)), ("very short rows", (203, 3)), ("few short rows", (2, 5))):
+    late_rows(f"cumsum of {said} that begin late", shape)
+_add("cumsum of short rows apart", apart)
 scan("cumsum of columns side by side", "cumsum", (40, 130), 0)
 scan("cumsum of wide columns in several tiles", "cumsum", (150, 34), 0)
 scan("cumsum of long wide columns", "cumsum", (1100, 35), 0)
@@ -492,6 +507,7 @@ def places_below_a_number(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
 _add("places of columns below a number", places_below_a_number)
 winners("places of wide rows", "cummax", (5, 300), 1, small=False, index_dtype="int64")
 winners("places of peeled rows", "cummax", (3, 1103), 1, index_dtype="int32")
+winners("places of short rows", "cummax", (19, 37), 1)
 
 # ---------------------------------------------------------------- losses
 

@@ -5,7 +5,7 @@ Kernels that scan across memory call the rows columns.
 
 | kernel | the scanned axis | a row or column belongs to |
 |---|---|---|
-| :func:`scan_rows` | has the smallest stride | a group of lanes, or a block |
+| :func:`scan_rows` | has the smallest stride | a group of lanes, or a block; a warp has several rows that are short and odd |
 | :func:`scan_long_rows` | has the smallest stride | all blocks, a tile each |
 | :func:`scan_columns` | has a larger stride than a kept axis | one lane of each level of a block, or a thread |
 | :func:`scan_long_columns` | has a larger stride than a kept axis | all blocks, a tile each |

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...runtime import jit
 from .operator_functions import OperatorFunctions
@@ -18,28 +18,64 @@ class LoadTransform:
 
     ``apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)`` fills the arrays p, q and r in ``transformed``, of ``sizes`` elements, in
     the scan's order from vector s. Calls follow each other from s = 0 on. ``neighbour_ref`` [1] holds the element next to the lane's own on the side
-    where the operator looks; where it looks back, each call leaves there the last element of its vector. ``lane_bounds(lane_start, extent)`` makes
-    ``bounds``: how many of the lane's elements lie before the row's begin, and how many before its end, both clamped to −1 … one more than it has.
+    where the operator looks; where it looks back, each call leaves there the last element of its vector.
+
+    ``lane_bounds(lane_start, extent, row_extent)`` makes ``bounds``: how many of the lane's elements lie before the row's begin, and how many before
+    its end, both clamped to −1 … one more than it has. If ``segmented``, these are the begin and the end of adjacent rows of ``row_extent`` elements,
+    and three numbers follow: masks of the lane's elements that begin a row and that end one, and the position in its row of the lane's first
+    element. ``begins_row(bounds, s, v)`` and ``ends_row(bounds, s, v)`` tell whether element v of the lane's vector s is the first or the last of a
+    row, or lies outside of them; ``first_position(bounds, lane_start)`` is the position of the lane's first element in its row.
 
     ``reapply`` does the same for a second pass. Where the transform is costly, and its numbers are as wide as elements, ``apply`` leaves q and r in
     the shared memory of b and c (``caches``), and ``reapply`` reads them there.
     """
 
-    def __init__(self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, tiles: Sequence[SharedTile]) -> None:
+    def __init__(
+        self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, segmented: bool, tiles: Sequence[SharedTile]
+    ) -> None:  # fmt: skip
         self.sizes = [vector if k < functions.operator.distinct else 1 for k in range(3)]
         self.caches = functions.operator.costly and functions.element == functions.wide
         self._functions, self._vector, self._steps, self._reverse, self._tiles = functions, vector, steps, reverse, tiles
-        self.lane_bounds, self.apply = self._lane_bounds(), self._apply()
+        if segmented:
+            self.lane_bounds = self._segment_bounds()
+            self.begins_row = jit.device(lambda bounds, s, v: int32(bounds[2] >> s * vector) & (1 << v) != 0)
+            self.ends_row = jit.device(lambda bounds, s, v: int32(bounds[3] >> s * vector) & (1 << v) != 0)
+            self.first_position = jit.device(lambda bounds, lane_start: int64(bounds[4]))
+        else:
+            self.lane_bounds = self._lane_bounds()
+            self.begins_row = jit.device(lambda bounds, s, v: int32(s * vector + v) <= bounds[0])
+            self.ends_row = jit.device(lambda bounds, s, v: int32(s * vector + v + 1) >= bounds[1])
+            self.first_position = jit.device(lambda bounds, lane_start: lane_start)
+        self.apply = self._apply()
         self.reapply = self._reapply() if self.caches else self.apply
 
     def _lane_bounds(self) -> Any:
         beyond = self._vector * self._steps + 1
 
         @jit.device
-        def lane_bounds(lane_start: Any, extent: Any) -> Any:
+        def lane_bounds(lane_start: Any, extent: Any, row_extent: Any) -> Any:
             return int32(min(max(-lane_start, int64(-1)), int64(beyond))), int32(max(min(extent - lane_start, int64(beyond)), int64(-1)))
 
         return lane_bounds
+
+    def _segment_bounds(self) -> Any:
+        size, vector, of_rows = self._vector * self._steps, self._vector, self._lane_bounds()
+        mask_type = int32 if size <= 32 else int64
+
+        @jit.device
+        def segment_bounds(lane_start: Any, extent: Any, row_extent: Any) -> Any:
+            low, high = of_rows(lane_start, extent, row_extent)
+            # fewer than a vector's elements lie before the first row
+            position = int32(uint32(lane_start + row_extent * vector) % uint32(row_extent))
+            mask, step = mask_type(1), int32(min(row_extent, int64(size)))
+            while step < size:
+                mask = mask_type(mask | mask_type(mask << step))
+                step = int32(step * 2)
+            first, last = int32(row_extent - position if position > 0 else 0), int32(row_extent - 1 - position)
+            begins, ends = mask_type(mask << min(first, size - 1)), mask_type(mask << min(last, size - 1))
+            return low, high, begins if first < size else mask_type(0), ends if last < size else mask_type(0), position
+
+        return segment_bounds
 
     def _apply(self) -> Any:
         functions, vector, steps, reverse, tiles = self._functions, self._vector, self._steps, self._reverse, self._tiles
@@ -47,7 +83,7 @@ class LoadTransform:
         inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
         (read_a, read_b, read_c), read_first = [each.read_vector for each in tiles], tiles[2].read_first
         _, write_b, write_c = [each.write_vector for each in tiles]
-        caches = self.caches
+        caches, begins_row, ends_row = self.caches, self.begins_row, self.ends_row
         size_b, size_c = vector if inputs > 1 else 1, vector if inputs > 2 else 1
 
         @jit.device
@@ -73,11 +109,11 @@ class LoadTransform:
                         neighbour = widen(read_first(shared, lane, min(s + 1, steps - 1)))
                         if s == steps - 1:
                             neighbour = neighbour_ref[0]
-                    if int32(s * vector + v + 1) >= bounds[1]:
+                    if ends_row(bounds, s, v):
                         neighbour = wide(initial)
                 if neighbour_offset < 0:
                     neighbour = widen(raw_c[k + 1 if reverse else k - 1]) if v > 0 else neighbour_ref[0]
-                    if int32(s * vector + v) <= bounds[0]:
+                    if begins_row(bounds, s, v):
                         neighbour = c
                 transform_into(transformed, v, a, b, c, neighbour)
             if neighbour_offset < 0:

@@ -21,19 +21,23 @@ from .warp_tile import warp_tile_of
 @jit.kernel
 def scan_rows(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    peeled: bool, position: str, kept: int,
+    peeled: bool, segmented: bool, position: str, kept: int,
 ) -> Any:  # fmt: skip
     """``output[r, i] = emit(initial ⊕ lift(a[r, 0]) ⊕ … ⊕ lift(a[r, i]))`` for each row r: a group of lanes scans it tile by tile.
 
     Each lane folds consecutive elements of a tile. Shuffles scan the lanes of a warp; where a row has a block, shared memory carries the aggregates
-    of warps to the others. ``tile_prefix`` is the fold of all that comes before a tile. Order: fixed by the constants. Bytes: every operand once.
+    of warps to the others. ``tile_prefix`` is the fold of all that comes before a tile. Rows too short for vectors of their own are segments: a warp
+    loads, scans and stores several that lie one after the other as one row, whose vectors need not begin or end with a segment; the scan begins anew
+    at each segment. Order: fixed by the constants. Bytes: every operand once.
 
     Constants and parameters as :mod:`.` lists them, and: ``lanes``: lanes a row, a power of two; more than 32 are the whole block. ``steps``: vectors
-    that a lane has of a tile. ``peeled``: whether rows begin or end inside a vector, whose elements outside the row are left alone. ``rows``: the
-    number of rows. ``misalignment``: elements from the last aligned vector's address to that of ``a``, as far as its layout tells.
+    that a lane has of a tile. ``peeled``: whether rows begin or end inside a vector, whose elements outside the row are left alone. ``segmented``:
+    whether a group of lanes, then a warp, has ``group_rows`` rows, which fit its tile; the rows are contiguous as a whole, and there are elements
+    for two vectors. ``rows``: the number of rows. ``group_rows``: 1 if not ``segmented``. ``misalignment``: elements from the last aligned vector's
+    address to that of ``a``, as far as its layout tells.
     """
     functions = functions_of(operator, value, result, exclusive, position)
-    warp_tile, states = warp_tile_of(functions, vector, lanes, steps, threads, reverse, peeled, False, index), functions.states
+    warp_tile, states = warp_tile_of(functions, vector, lanes, steps, threads, reverse, peeled, False, segmented, index), functions.states
     peel, load, fold, store, size = warp_tile.peel, warp_tile.load, warp_tile.fold, warp_tile.store, warp_tile.size
     initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
@@ -42,7 +46,7 @@ def scan_rows(
 
     def scan_rows(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result],
-        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64,
+        rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, group_rows: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
     ) -> None:  # fmt: skip
@@ -50,21 +54,26 @@ def scan_rows(
         shared_results = cuda.shared.array(0, result_type, 16)
         thread = uint32(cuda.threadIdx.x)
         lane, warp = int32(thread % uint32(group_lanes)), int32(thread % uint32(lanes) // uint32(32))
-        row = int64(cuda.blockIdx.x) * groups + int32(thread // uint32(lanes))
+        row = (int64(cuda.blockIdx.x) * groups + int32(thread // uint32(lanes))) * (group_rows if segmented else int64(1))
         active = row < rows
         row = min(row, int64(rows - 1))
+        end = min(int64(group_rows), rows - row) * extent if segmented else int64(extent)
         bases = row_of(row, kept_shape, a_strides), row_of(row, kept_shape, b_strides), row_of(row, kept_shape, c_strides)
         output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
         strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
         output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
-        tile_prefix, tile_start, safe, end = initial_state(initial, initial_position), int64(0), int64(0), int64(extent)
+        tile_prefix, tile_start, safe = initial_state(initial, initial_position), int64(0), int64(0)
+        shape = int64(extent), tile_prefix
         if peeled:
-            skipped, safe = peel(bases[0], extent, misalignment)
+            skipped, safe = peel(bases[0], end, misalignment)
             tile_start = -skipped
+            if segmented and end < safe + vector:
+                first = (-misalignment & vector - 1) - row * extent
+                safe = end - vector - first if reverse else first
         while tile_start < end:
             warp_start = tile_start + warp * (size * group_lanes)
             neighbour = load((a, b, c), bases, strides, warp_start, lane, end, safe, shared)
-            lane_prefix, aggregate = fold(shared, warp_start, lane, end, initial, neighbour)
+            lane_prefix, aggregate = fold(shared, warp_start, lane, end, shape, initial, neighbour)
             prefix = tile_prefix
             if whole_block:
                 warp_prefix, aggregate = over_warps(lane == 0, aggregate)
@@ -72,13 +81,13 @@ def scan_rows(
             if lane > 0:
                 prefix = combine(prefix, lane_prefix)
             store(
-                output, indices, output_base, indices_base, output_stride, indices_stride, active, warp_start, lane, end, initial, neighbour, prefix,
-                shared, shared_results, shared_indices,
+                output, indices, output_base, indices_base, output_stride, indices_stride, active, warp_start, lane, end, shape, initial, neighbour,
+                prefix, shared, shared_results, shared_indices,
             )  # fmt: skip
             tile_prefix = combine(tile_prefix, aggregate)
             tile_start = opaque(tile_start + tile_size)
 
-    return scan_rows, lambda rows: (-(-rows // groups), threads, warp_tile.shared_bytes)
+    return scan_rows, lambda rows, group_rows: (-(-rows // (groups * group_rows)), threads, warp_tile.shared_bytes)
 
 
 @jit.kernel
@@ -97,7 +106,7 @@ def scan_long_rows(
     to that of ``a``, as far as its layout tells. ``prefetch_distance``: tiles from a block's own to the one that it prefetches.
     """
     functions = functions_of(operator, value, result, exclusive, position)
-    warp_tile, states = warp_tile_of(functions, vector, 32, steps, threads, reverse, peeled, True, index), functions.states
+    warp_tile, states = warp_tile_of(functions, vector, 32, steps, threads, reverse, peeled, True, False, index), functions.states
     peel, load, fold, store, size = warp_tile.peel, warp_tile.load, warp_tile.fold, warp_tile.store, warp_tile.size
     initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
     over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), strided_offset_of(kept), vector > 1, threads * size
@@ -150,20 +159,22 @@ def scan_long_rows(
                 b_strides, c_strides,
             )  # fmt: skip
         tile_start, safe, end = tile * tile_size, int64(0), int64(extent)
+        first_state = initial_state(initial, initial_position)
+        shape = int64(extent), first_state
         if peeled:
             skipped, safe = peel(bases[0], extent, misalignment)
             tile_start -= skipped
         warp_start = tile_start + warp * (size * 32)
         neighbour = load((a, b, c), bases, strides, warp_start, lane, end, safe, shared)
-        lane_prefix, aggregate = fold(shared, warp_start, lane, end, initial, neighbour)
+        lane_prefix, aggregate = fold(shared, warp_start, lane, end, shape, initial, neighbour)
         warp_prefix, aggregate = over_warps(lane == 0, aggregate)
-        look_back(tile_status, row * tiles + tile, 1, tile, tiles, True, initial_state(initial, initial_position), aggregate, tile_prefixes)
+        look_back(tile_status, row * tiles + tile, 1, tile, tiles, True, first_state, aggregate, tile_prefixes)
         prefix = combine(get(tile_prefixes, 0), warp_prefix)
         if lane > 0:
             prefix = combine(prefix, lane_prefix)
         store(
-            output, indices, output_base, indices_base, output_stride, indices_stride, True, warp_start, lane, end, initial, neighbour, prefix,
-            shared, shared_results, shared_indices,
+            output, indices, output_base, indices_base, output_stride, indices_stride, True, warp_start, lane, end, shape, initial, neighbour,
+            prefix, shared, shared_results, shared_indices,
         )  # fmt: skip
 
     return scan_long_rows, lambda rows, tiles: (rows * tiles, threads, warp_tile.shared_bytes)

@@ -15,16 +15,18 @@ from .shared_tile import SharedTile
 
 
 def scattered_store_of(
-    functions: OperatorFunctions, transform: LoadTransform, tile: SharedTile, vector: int, lanes: int, steps: int, in_row: Any, winners_rare: bool
-) -> Any:
+    functions: OperatorFunctions, transform: LoadTransform, tile: SharedTile, vector: int, lanes: int, steps: int, segmented: bool, in_row: Any,
+    winners_rare: bool,
+) -> Any:  # fmt: skip
     """``store`` of a :class:`~.warp_tile.WarpTile` for an operator that scatters.
 
     Results are 0, but a winner gets the number that the operator emits where the next winner takes over or the row ends. ``winners_rare``: a vector
     is searched element by element only if it holds a winner or an end of the row. ``in_row(s, k, bounds)`` is false where element k of a lane, in its
-    vector s, is before the row.
+    vector s, is before the row. Positions in states count from the first of several ``segmented`` rows.
     """
     size, tile_bounds, memory_offset, memory_step = steps * vector, tile.tile_bounds, tile.memory_offset, tile.memory_step
     apply, lane_bounds, (size_p, size_q, size_r) = transform.apply, transform.lane_bounds, transform.sizes
+    begins_row, ends_row = transform.begins_row, transform.ends_row
     combine, lift, emit, narrow = functions.states.combine, functions.lift, functions.emit, functions.narrow
     element, wide, store_vector, stripe, mask_type = (
         functions.element, functions.wide, STORE_STREAM[vector], lanes * vector, int32 if size <= 32 else int64,
@@ -33,7 +35,7 @@ def scattered_store_of(
     @jit.device
     def store(
         output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, active: Any,
-        warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
+        warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
         shared_indices: Any,
     ) -> None:  # fmt: skip
         transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
@@ -42,7 +44,7 @@ def scattered_store_of(
         for v in range(vector):
             zeros[v] = narrow(wide(0))
         lane_start, winner_mask = warp_start + lane * size, mask_type(0)
-        bounds = lane_bounds(lane_start, extent)
+        bounds = lane_bounds(lane_start, extent, row[0])
         for s in range(steps):
             apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
             index, after = int32(s * vector), state
@@ -54,16 +56,19 @@ def scattered_store_of(
                 for v in range(vector):
                     k = int32(index + v)
                     lifted = lift(transformed, v, lane_start + k)
+                    if segmented and begins_row(bounds, s, v):
+                        after = row[1]
                     before, after = after, combine(after, lifted)
                     won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)
-                    if won | (k == bounds[1] - 1):
+                    last = ends_row(bounds, s, v) & (k < bounds[1]) & in_row(s, k, bounds)
+                    if won | last:
                         if won:
                             winner_mask |= mask_type(mask_type(1) << k)
                         if active and won and before[1] >= 0:
                             output[output_base + memory_offset(before[1], extent, 1) * output_stride] = narrow(
                                 emit(before, after, transformed[0][v], transformed[0][v], lane_start + k)
                             )
-                        if active and k == bounds[1] - 1 and after[1] >= 0:
+                        if active and last and after[1] >= 0:
                             output[output_base + memory_offset(after[1], extent, 1) * output_stride] = narrow(after[2])
                     if not in_row(s, k, bounds):
                         after = before

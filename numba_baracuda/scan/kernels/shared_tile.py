@@ -24,7 +24,8 @@ class SharedTile:
 
     ``load`` brings vectors from global memory to registers, ``stage`` from there to shared memory, and ``store`` from shared to global memory.
     ``read_vector`` and ``write_vector`` access vector s of the lane in shared memory, ``read_first`` the first element of one, ``read_element`` any
-    element of the tile. ``peeled`` rows begin and end inside a vector, whose other elements are left alone. With ``rare_partial``, ``load`` takes
+    element of the tile. ``peeled`` rows begin and end inside a vector, whose other elements are left alone: ``load_ends`` and ``stage_ends`` bring
+    the elements of these two vectors, one by one, to where ``stage`` put anything. With ``rare_partial``, ``load`` takes
     only tiles that lie wholly in the row; ``load_elements`` brings a partial one to shared memory element by element, and ``store`` writes it so.
     """
 
@@ -32,6 +33,8 @@ class SharedTile:
         stripe, line_vectors, width = lanes * vector, max(1, 8 * LINE_BYTES // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
         load_global, store_global, load_shared, store_shared = LOAD_STREAM[width], STORE_STREAM[width], LOAD[width], STORE[width]
         line_bits, low_bits = line_vectors.bit_length() - 1, steps - 1
+        #: a lane's elements of the first vector in a peeled row, or of the last, at most
+        self.end_steps = end_steps = -(-vector // lanes)
 
         @jit.device
         def memory_offset(position: Any, extent: Any, count: Any) -> Any:
@@ -76,7 +79,7 @@ class SharedTile:
 
         @jit.device
         def load_vectors(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, raw: Any) -> None:
-            low, high, whole = tile_bounds(warp_start, extent)
+            low, high, _ = tile_bounds(warp_start, extent)
             start_offset = base + memory_offset(warp_start, extent, vector) * stride
             for s in range(steps):
                 index = int32(s * stripe + lane * vector)
@@ -85,15 +88,45 @@ class SharedTile:
                     array, start_offset + memory_step(index) * stride if inside else base + memory_offset(safe, extent, vector) * stride, raw,
                     s * vector,
                 )  # fmt: skip
-            if peeled and not whole:
-                for s in range(steps):
-                    index = int32(s * stripe + lane * vector)
-                    if ((index < low) & (index + vector > low)) | ((index < high) & (index + vector > high)):
-                        for v in range(vector):
-                            if (index + v >= low) & (index + v < high):
-                                raw[s * vector + (vector - 1 - v if reverse else v)] = array[
-                                    base + memory_offset(warp_start + index + v, extent, 1) * stride
-                                ]
+
+        @jit.device
+        def ends_of(warp_start: Any, lane: Any, extent: Any) -> Any:
+            """(begin, end) of the row's elements in its first vector if that begins before it, and in its last if that ends behind it.
+
+            Each begin is that of the lane; adjacent lanes take adjacent elements.
+            """
+            low, high, _ = tile_bounds(warp_start, extent)
+            first_vector = int32((low + vector - 1) & -vector)
+            return int32(low + lane), min(first_vector, high), int32(max(high & -vector, first_vector) + lane), high
+
+        @jit.device
+        def load_ends(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, ends: Any) -> None:
+            first, first_end, last, last_end = ends_of(warp_start, lane, extent)
+            for k in range(end_steps):
+                if first + k * lanes < first_end:
+                    ends[k] = array[base + memory_offset(warp_start + first + k * lanes, extent, 1) * stride]
+                if last + k * lanes < last_end:
+                    ends[end_steps + k] = array[base + memory_offset(warp_start + last + k * lanes, extent, 1) * stride]
+
+        @jit.device
+        def stage_ends(ends: Any, shared: Any, warp_start: Any, lane: Any, extent: Any) -> None:
+            first, first_end, last, last_end = ends_of(warp_start, lane, extent)
+            for k in range(end_steps):
+                if first + k * lanes < first_end:
+                    shared[uint32(element_offset(lane, int32(first + k * lanes)))] = ends[k]
+                if last + k * lanes < last_end:
+                    shared[uint32(element_offset(lane, int32(last + k * lanes)))] = ends[end_steps + k]
+
+        @jit.device
+        def store_ends(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, shared: Any) -> None:
+            first, first_end, last, last_end = ends_of(warp_start, lane, extent)
+            for k in range(end_steps):
+                index = int32(first + k * lanes)
+                if index < first_end:
+                    array[base + memory_offset(warp_start + index, extent, 1) * stride] = shared[uint32(element_offset(lane, index))]
+                index = int32(last + k * lanes)
+                if index < last_end:
+                    array[base + memory_offset(warp_start + index, extent, 1) * stride] = shared[uint32(element_offset(lane, index))]
 
         @jit.device
         def load_whole(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, raw: Any) -> None:
@@ -158,14 +191,13 @@ class SharedTile:
                     if rare_partial or ((index >= low) & (index + vector <= high)):
                         for k in range(0, vector, width):
                             store_global(array, start_offset + memory_step(s * stripe) * stride + k, values, k)
-                    elif peeled:
-                        for v in range(vector):
-                            if (index + v >= low) & (index + v < high):
-                                array[base + memory_offset(warp_start + index + v, extent, 1) * stride] = values[vector - 1 - v if reverse else v]
+                if peeled and not rare_partial:
+                    store_ends(array, base, stride, warp_start, lane, extent, shared)
 
         self.tile_bounds, self.memory_offset, self.memory_step, self.load, self.load_elements, self.stage = (
             tile_bounds, memory_offset, memory_step, load_whole if rare_partial else load_vectors, load_elements, stage,
         )  # fmt: skip
+        self.load_ends, self.stage_ends = load_ends, stage_ends
         self.read_vector, self.read_first, self.read_element, self.write_vector, self.store = (
             read_vector, read_first, read_element, write_vector, store,
         )  # fmt: skip

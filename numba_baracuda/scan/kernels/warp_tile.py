@@ -6,9 +6,9 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32
+from numba.cuda.types import int32, int64
 
-from ...device.warp import scan_of
+from ...device.warp import scan_of, segmented_scan_of
 from ...runtime import jit
 from ..tiling import LINE_BYTES
 from .load_transform import LoadTransform
@@ -22,18 +22,20 @@ class WarpTile:
 
     All lanes of the warp call these functions. ``load`` brings the operator's inputs to ``shared`` memory, one after the other, and returns the
     element next to the lane's own that the operator looks at, or 0. ``fold`` returns the aggregate of the lanes below, undefined in lane 0, and that
-    of all lanes. ``store`` writes results, given the prefix of the lane's first element. Results go by way of the shared memory of the first input
-    or, if they are of another type, of memory after all inputs; indices by way of memory after that. ``shared_results`` and ``shared_indices`` are
-    the same memory as ``shared``, as arrays of their types. Lanes that are not ``active`` have no row and store nothing.
+    of all lanes; if ``segmented``, these are of the lanes' last rows only. ``store`` writes results, given the prefix of the lane's first element.
+    Results go by way of the shared memory of the first input or, if they are of another type, of memory after all inputs; indices by way of memory
+    after that. ``shared_results`` and ``shared_indices`` are the same memory as ``shared``, as arrays of their types. Lanes that are not ``active``
+    have no row and store nothing. ``row`` is a row's extent and the state before its first element. Warps that are ``segmented`` have several rows
+    that follow one another, of ``extent`` elements together.
     """
 
     def __init__(
         self, functions: OperatorFunctions, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare_partial: bool,
-        index: str,
+        segmented: bool, index: str,
     ) -> None:  # fmt: skip
         inputs = len(functions.operator.inputs)
         self.size, self._functions, self._vector, self._lanes, self._steps = steps * vector, functions, vector, min(lanes, 32), steps
-        self._reverse, self._peeled, self._rare_partial = reverse, peeled, rare_partial
+        self._reverse, self._peeled, self._rare_partial, self._segmented = reverse, peeled, rare_partial, segmented
         self._indexed, self._index_type = index != "", jit.SCALARS[index or "i32"]
         self._sizes = [self.size if k < inputs else 1 for k in range(3)]
         block_elements = threads * self.size
@@ -48,13 +50,13 @@ class WarpTile:
         self._indices_offset = (input_bits + result_bits) * block_elements // self._index_type.bitwidth
         #: whether warp tiles that are partly outside the row take a path of their own; vectors of a lane that may be before the row on the other
         self._separate_partial = peeled and rare_partial
-        self._masked_steps = int(peeled and not rare_partial)
+        self._masked_steps = int(peeled and not rare_partial and (functions.operator.scatters or not segmented))
         #: whether rows are so long that most vectors hold no winner
         self._winners_rare = lanes > 32 or rare_partial
         self._staging = (
             jit.device(lambda shared, shared_results: shared_results) if self._separate_results else jit.device(lambda shared, shared_results: shared)
         )
-        self._transform = LoadTransform(functions, vector, steps, reverse, self._input_tiles)
+        self._transform = LoadTransform(functions, vector, steps, reverse, segmented, self._input_tiles)
         self.peel, self.load, self.fold, self.store = self._peel(), self._load(), self._fold(), self._store()
 
     def _peel(self) -> Any:
@@ -77,6 +79,8 @@ class WarpTile:
         elements_a, elements_b, elements_c = [each.load_elements for each in tiles]
         load_vectors, tile_bounds, memory_offset, read_element = tiles[0].load, tiles[0].tile_bounds, tiles[0].memory_offset, tiles[2].read_element
         lanes, rare_partial, caches = self._lanes, self._rare_partial, self._transform.caches
+        load_ends, (ends_a, ends_b, ends_c) = tiles[0].load_ends, [each.stage_ends for each in tiles]
+        has_ends, end_size = self._peeled and not rare_partial, 2 * tiles[0].end_steps
 
         @jit.device
         def load_whole(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> None:
@@ -88,11 +92,27 @@ class WarpTile:
                 load_vectors(arrays[1], bases[1], strides[1], warp_start, lane, extent, safe, raw_b)
             if inputs > 2:
                 load_vectors(arrays[2], bases[2], strides[2], warp_start, lane, extent, safe, raw_c)
+            end_a, end_b, end_c = cuda.local.array(end_size, element), cuda.local.array(end_size, element), cuda.local.array(end_size, element)
+            if has_ends:
+                load_ends(arrays[0], bases[0], strides[0], warp_start, lane, extent, end_a)
+                if inputs > 1:
+                    load_ends(arrays[1], bases[1], strides[1], warp_start, lane, extent, end_b)
+                if inputs > 2:
+                    load_ends(arrays[2], bases[2], strides[2], warp_start, lane, extent, end_c)
+                # other lanes may still read the elements of the last tile's ends
+                cuda.syncwarp()
             stage_a(raw_a, shared, lane)
             if inputs > 1:
                 stage_b(raw_b, shared, lane)
             if inputs > 2:
                 stage_c(raw_c, shared, lane)
+            if has_ends:
+                cuda.syncwarp()
+                ends_a(end_a, shared, warp_start, lane, extent)
+                if inputs > 1:
+                    ends_b(end_b, shared, warp_start, lane, extent)
+                if inputs > 2:
+                    ends_c(end_c, shared, warp_start, lane, extent)
 
         @jit.device
         def load(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> Any:
@@ -124,18 +144,25 @@ class WarpTile:
 
     def _fold(self) -> Any:
         states, lanes = self._functions.states, self._lanes
-        of_lane, of_lower, group_reduce = states.of_lane, states.of_lower, scan_of(states, lanes)
+        of_lane, of_lower, segmented, size = states.of_lane, states.of_lower, self._segmented, self.size
+        group_scan, segmented_scan, first_position = scan_of(states, lanes), segmented_scan_of(states, lanes), self._transform.first_position
+        lane_bounds = self._transform.lane_bounds
         usual, partial, separate_partial = self._fold_own(self._masked_steps), self._fold_own(self._steps), self._separate_partial
         tile_bounds = self._input_tiles[0].tile_bounds
 
         @jit.device
-        def fold(shared: Any, warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any) -> Any:
+        def fold(shared: Any, warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any) -> Any:
             _, _, whole = tile_bounds(warp_start, extent)
             if separate_partial and not whole:
-                aggregate = partial(shared, warp_start, lane, extent, initial, neighbour)
+                aggregate = partial(shared, warp_start, lane, extent, row, initial, neighbour)
             else:
-                aggregate = usual(shared, warp_start, lane, extent, initial, neighbour)
-            inclusive = group_reduce(aggregate)
+                aggregate = usual(shared, warp_start, lane, extent, row, initial, neighbour)
+            if segmented:
+                lane_start = warp_start + lane * size
+                position = int32(first_position(lane_bounds(lane_start, extent, row[0]), lane_start))
+                inclusive = segmented_scan(aggregate, int32(0) if position + size > row[0] else int32((position + size - 1) // size))
+            else:
+                inclusive = group_scan(aggregate)
             return of_lower(inclusive, int32(1)), of_lane(inclusive, (int32(cuda.laneid) & -lanes) + lanes - 1)
 
         return fold
@@ -152,18 +179,25 @@ class WarpTile:
         functions, size, vector, steps = self._functions, self.size, self._vector, self._steps
         apply, lane_bounds, (size_p, size_q, size_r) = self._transform.apply, self._transform.lane_bounds, self._transform.sizes
         wide, lift, identity, combine = functions.wide, functions.lift, functions.states.identity, functions.states.combine
-        in_row = self._in_row(masked_steps)
+        in_row, begins_row, first_position = self._in_row(masked_steps), self._transform.begins_row, self._transform.first_position
+        segmented, scatters = self._segmented, functions.operator.scatters
 
         @jit.device
-        def fold_own(shared: Any, warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any) -> Any:
+        def fold_own(shared: Any, warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any) -> Any:
             transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
             neighbour_ref = cuda.local.array(1, wide)
             lane_start, aggregate, neighbour_ref[0] = warp_start + lane * size, identity(), neighbour
-            bounds = lane_bounds(lane_start, extent)
+            bounds = lane_bounds(lane_start, extent, row[0])
+            origin = lane_start if scatters else first_position(bounds, lane_start)
             for s in range(steps):
                 apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 for v in range(vector):
-                    k, position = int32(s * vector + v), lane_start + s * vector + v
+                    k = int32(s * vector + v)
+                    if segmented and begins_row(bounds, s, v):
+                        aggregate = identity()
+                        if not scatters:
+                            origin = int64(-k)
+                    position = origin + k
                     if s == 0 and v == 0:
                         aggregate = lift(transformed, v, position)
                         if not in_row(s, k, bounds):
@@ -178,8 +212,9 @@ class WarpTile:
         if self._functions.operator.scatters:
             in_row = self._in_row(self._steps if self._separate_partial else self._masked_steps)
             return scattered_store_of(
-                self._functions, self._transform, self._input_tiles[0], self._vector, self._lanes, self._steps, in_row, self._winners_rare
-            )
+                self._functions, self._transform, self._input_tiles[0], self._vector, self._lanes, self._steps, self._segmented, in_row,
+                self._winners_rare,
+            )  # fmt: skip
         vector, lanes, steps, indexed, rare_partial = self._vector, self._lanes, self._steps, self._indexed, self._rare_partial
         result_tile = shared_tile_of(self._functions.result, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._results_offset)
         index_tile = shared_tile_of(self._index_type, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._indices_offset)
@@ -190,20 +225,20 @@ class WarpTile:
         @jit.device
         def store(
             output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, active: Any,
-            warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
+            warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
             shared_indices: Any,
         ) -> None:  # fmt: skip
             _, _, whole = tile_bounds(warp_start, extent)
             if separate_partial and not whole:
-                partial(warp_start, lane, extent, initial, neighbour, state, shared, shared_results, shared_indices)
+                partial(warp_start, lane, extent, row, initial, neighbour, state, shared, shared_results, shared_indices)
             else:
-                usual(warp_start, lane, extent, initial, neighbour, state, shared, shared_results, shared_indices)
+                usual(warp_start, lane, extent, row, initial, neighbour, state, shared, shared_results, shared_indices)
             cuda.syncwarp()
             if active:
                 store_results(output, output_base, output_stride, warp_start, lane, extent, staging(shared, shared_results))
                 if indexed:
                     store_indices(indices, indices_base, indices_stride, warp_start, lane, extent, shared_indices)
-            # no barrier: a lane reads here what it alone overwrites with its vectors of the next tile
+            # no barrier: a lane reads here what it alone overwrites with its vectors of the next tile, but for the ends of peeled rows
 
         return store
 
@@ -215,25 +250,31 @@ class WarpTile:
         result, wide, staging = functions.result, functions.wide, self._staging
         distinct, indexed, index_type = functions.operator.distinct, self._indexed, self._index_type
         winner_index, size_indices, in_row = functions.winner_index_of(reverse, index_type), vector if indexed else 1, self._in_row(masked_steps)
+        segmented, begins_row, first_position = self._segmented, self._transform.begins_row, self._transform.first_position
 
         @jit.device
         def store_own(
-            warp_start: Any, lane: Any, extent: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any, shared_indices: Any
+            warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
+            shared_indices: Any,
         ) -> None:  # fmt: skip
             transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
             values, winner_indices = cuda.local.array(vector, result), cuda.local.array(size_indices, index_type)
             neighbour_ref = cuda.local.array(1, wide)
             lane_start, neighbour_ref[0] = warp_start + lane * size, neighbour
-            bounds = lane_bounds(lane_start, extent)
+            bounds = lane_bounds(lane_start, extent, row[0])
+            origin = first_position(bounds, lane_start)
             for s in range(steps):
                 reapply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 for v in range(vector):
-                    k, position = vector - 1 - v if reverse else v, lane_start + s * vector + v
+                    k, own = vector - 1 - v if reverse else v, int32(s * vector + v)
+                    if segmented and begins_row(bounds, s, v):
+                        state, origin = row[1], int64(-own)
+                    position = origin + own
                     after = combine(state, lift(transformed, v, position))
                     values[k] = narrow(emit(state, after, transformed[0][v], transformed[2][v] if distinct > 2 else transformed[0][v], position))
                     if indexed:
-                        winner_indices[k] = winner_index(state, after, extent)
-                    if in_row(s, int32(s * vector + v), bounds):
+                        winner_indices[k] = winner_index(state, after, row[0])
+                    if in_row(s, own, bounds):
                         state = after
                 write_results(staging(shared, shared_results), lane, s, values)
                 if indexed:
@@ -244,7 +285,8 @@ class WarpTile:
 
 @functools.cache
 def warp_tile_of(
-    functions: OperatorFunctions, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare_partial: bool, index: str
-) -> WarpTile:
+    functions: OperatorFunctions, vector: int, lanes: int, steps: int, threads: int, reverse: bool, peeled: bool, rare_partial: bool, segmented: bool,
+    index: str,
+) -> WarpTile:  # fmt: skip
     """The one :class:`WarpTile` for these."""
-    return WarpTile(functions, vector, lanes, steps, threads, reverse, peeled, rare_partial, index)
+    return WarpTile(functions, vector, lanes, steps, threads, reverse, peeled, rare_partial, segmented, index)
