@@ -15,6 +15,7 @@ from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .fold import SegmentFold, fold_steps, narrow_share
 from .order import Order, as_given, order_of
+from .staged import stage_for, staged_steps
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -57,6 +58,10 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         slots.append(Slot(folded, state, segments * columns * monoid.results))
         other = (others[0], layouts[others[0]]) if others else None
         fold = SegmentFold(monoid, order, first, folded, (layouts[first], state_layout), other, guard, fills=False)
+        stage = stage_for(descriptor, layouts, target, gradient, output)
+        if stage:
+            more, room = staged_steps(descriptor, target, gradient, stage, fold, output)
+            return Recipe((*steps, *more), (*slots, *room))
         scatters = _scatters(descriptor, layouts, gradient, fold)
         if scatters:
             steps.append(Clear(folded, 0xFF))

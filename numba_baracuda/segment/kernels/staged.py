@@ -1,0 +1,298 @@
+"""Softmax and gradients that read rows once: a block keeps the runs that begin in its tile in shared memory, and only long runs are read again."""
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...algebra.gradients import GRADIENTS
+from ...core.dtypes import BY_NAME
+from ...device.build import opaque
+from ...device.stage import await_copies, commit_copies
+from ...device.vector import LOAD_STREAM, STORE_STREAM
+from ...kernels.batch import state_kind
+from ...kernels.elements import accumulator_type
+from ...runtime import jit
+from ...runtime.parameters import Ptr
+from ..policy import BroadcastLongRuns, BroadcastStaged
+from .common import clamp
+from .pieces import pieces_of
+from .shares import find_bounds, next_head, shares_of
+from .vjp import element_vjp_of
+
+_await_all = await_copies(0)
+
+
+@jit.kernel
+def broadcast_staged(
+    *, gradient: str, value: str, index: str, row_index: str, vector: int, lanes: int, piece: int,
+    threads_per_block: int = BroadcastStaged.threads_per_block, items_per_thread: int = BroadcastStaged.items_per_thread,
+) -> Any:  # fmt: skip
+    """Folds runs and broadcasts what follows from them to their rows, as ``fold_tiles`` and :func:`broadcast_to_rows` do in two launches.
+
+    A block copies the rows of the runs that begin in its tile to shared memory, up to ``reach`` rows behind it. There each group folds its share of
+    the rows, each lane its own ``vector`` columns, and replaces the rows of every run inside it. The first and the last run of a share are combined
+    over the groups. The block then stores the rows. A run that crosses tiles and has more than ``reach`` rows is *long*: every tile folds those that
+    it has, and leaves a carry, which :func:`fold_carries` combines for :func:`broadcast_long_runs`. Shapes, ids and tile fix the order of every fold.
+    Dynamic shared memory: ``stage`` elements for each of x and w, and two bits for each row. Bytes: rows · columns · value read for each of x and w
+    and written, and ids; of long runs nothing is written.
+
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``piece``: elements of a load or store; those of 16 bytes unless rows are permuted
+    * ``x``, ``w`` [rows, columns]: what the gradient has of each row, contiguous; ``w`` is any address where it has one operand
+    * ``reach``: rows; ``tile`` is a multiple of 8 rows
+    """
+    grad, element, index_type = GRADIENTS[gradient], jit.SCALARS[value], jit.SCALARS[index]
+    permuted, has_w = row_index != "", len(grad.rows) > 1
+    shares = shares_of(gradient, value, vector, lanes, threads_per_block, items_per_thread)
+    fold_rows, broadcast_rows, scan_shares = shares.fold_rows, shares.broadcast_rows, shares.scan_shares
+    combine_left, combine_right, reset, scalars = shares.combine_left, shares.combine_right, shares.reset, shares.scalars
+    state_type, groups, warps = shares.state_type, threads_per_block // lanes, threads_per_block // 32
+    pieces, saved_size = pieces_of(value, permuted, piece, threads_per_block), threads_per_block * scalars
+    read, write, stage_bytes, width_of_state = pieces.read, pieces.write, len(grad.rows) * BY_NAME[value].itemsize, shares.width
+
+    @jit.device
+    def mark_rows(ids: Any, first: Any, count: Any, segments: Any, ids_step: Any, words: Any, heads: Any, insides: Any) -> None:
+        """Sets a bit for each row of the window that is a head, and one for each whose id names a segment."""
+        begin = int32((cuda.threadIdx.x >> 5) << 5)
+        while begin < count:
+            row = first + min(int32(begin + cuda.laneid), count - 1)
+            identifier, before = ids[row * ids_step], index_type(0)
+            if row > 0:
+                before = ids[(row - 1) * ids_step]
+            exists = begin + cuda.laneid < count
+            head = cuda.ballot_sync(-1, exists and (row == 0 or identifier != before))
+            inside = cuda.ballot_sync(-1, exists and 0 <= identifier < segments)
+            if cuda.laneid == 0:
+                words[heads + (begin >> 5)] = head
+                words[insides + (begin >> 5)] = inside
+            begin = int32(opaque(begin + warps * 32))
+
+    @jit.device
+    def reaches(ids: Any, first: Any, end: Any, reach: Any, ids_step: Any) -> Any:
+        """Whether the run that has row ``first``, and ends before row ``first + end``, has more than ``reach`` rows. All threads call it."""
+        if end > reach:
+            return True
+        begin = first + end - 1 - reach
+        if begin < 0:
+            return False
+        same, row = int32(1), begin + cuda.threadIdx.x
+        identifier = ids[first * ids_step]
+        if ids[begin * ids_step] == identifier:
+            while row < first:
+                if ids[row * ids_step] != identifier:
+                    same = int32(0)
+                row += threads_per_block
+        else:
+            same = int32(0)
+        return cuda.syncthreads_and(same) != 0
+
+    def broadcast_staged(
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], output: Ptr[value],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_kind(grad.fold, value)],
+        rows: int64, columns: int64, segments: int64, tile: int64, reach: int64, chunks: int64, stage: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
+        staged, words = cuda.shared.array(0, element, 16), cuda.shared.array(0, int32, 16)
+        saved = cuda.shared.array(saved_size, state_type)
+        opens = cuda.shared.array(groups, int32)
+        leading = cuda.local.array(scalars, state_type)
+        trailing = cuda.local.array(scalars, state_type)
+        states = cuda.local.array(scalars, state_type)
+        before = cuda.local.array(scalars, state_type)
+        behind = cuda.local.array(scalars, state_type)
+        block, width = int64(cuda.blockIdx.x), int32(columns)
+        first = block * tile
+        left = rows - first
+        count, height = int32(min(tile + reach, left)), int32(min(tile, left))
+        other_at = int32(stage) if has_w else int32(0)
+        heads = int32(int32(stage) * stage_bytes >> 2)
+        insides = int32(heads + ((tile + reach + 31) >> 5))
+        mark_rows(ids, first, count, segments, ids_step, words, heads, insides)
+        cuda.syncthreads()
+        first_head, last_head, end = find_bounds(words, heads, height, count)
+        enters = int32(words[heads]) & 1 == 0
+        leads_long = False
+        if enters or first_head > height:
+            if enters:
+                leads_long = reaches(ids, first, first_head, reach, ids_step)
+            else:
+                leads_long = first_head > reach
+        trails_long = last_head > 0 and end > height and end - last_head > reach
+        begin = int32(0) if leads_long or not enters else first_head
+        if trails_long or (leads_long and last_head == 0):
+            end = height
+        stored, stored_end = int32(min(first_head, height)) if leads_long else begin, last_head if trails_long else end
+        if begin < end:
+            read(x, permutation, first, columns, staged, int32(0), int32(begin * width), int32(end * width), int32(count * width))
+            if has_w:
+                read(w, permutation, first, columns, staged, other_at, int32(begin * width), int32(end * width), int32(count * width))
+            commit_copies()
+            _await_all()
+        cuda.syncthreads()
+        group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
+        lane = int32(cuda.threadIdx.x - group * lanes)
+        # an odd number of rows, so that groups of few columns meet in few banks
+        share = int32(uint32(max(end - begin, 0) + groups - 1) // uint32(groups)) | 1
+        share_begin = int32(min(begin + group * share, end)) if group < groups else end
+        share_end = int32(min(share_begin + share, end))
+        last_group = int32(uint32(max(end - begin - 1, 0)) // uint32(share))
+        has_rows = share_begin < share_end
+        joins, joins_next = False, False
+        if has_rows:
+            joins = share_begin > begin and (int32(words[heads + (share_begin >> 5)]) >> (share_begin & 31)) & 1 == 0
+            joins_next = share_end < end and (int32(words[heads + (share_end >> 5)]) >> (share_end & 31)) & 1 == 0
+        first_end = next_head(words, heads, share_begin, share_end)
+        whole = first_end >= share_end
+        chunk = int32(0)
+        while chunk < chunks:
+            column = int32((chunk * lanes + lane) * vector)
+            exists = has_rows and column < columns
+            last_begin = share_begin
+            reset(leading)
+            reset(trailing)
+            if exists:
+                fold_rows(leading, staged, share_begin * width + column, other_at + share_begin * width + column, columns, first_end - share_begin)
+                for k in range(scalars):
+                    trailing[k] = leading[k]
+                row = first_end
+                while row < share_end:
+                    row_end = next_head(words, heads, row, share_end)
+                    at = int32(row * width + column)
+                    fold_rows(states, staged, at, other_at + at, columns, row_end - row)
+                    if row_end < share_end:
+                        inside = (int32(words[insides + (row >> 5)]) >> (row & 31)) & 1 != 0
+                        broadcast_rows(states, staged, at, other_at + at, columns, row_end - row, inside)
+                    else:
+                        for k in range(scalars):
+                            trailing[k] = states[k]
+                        last_begin = row
+                    row = row_end
+            scan_shares(trailing, before, saved, opens, group, joins, whole, 1)
+            scan_shares(leading, behind, saved, opens, group, joins_next, whole, -1)
+            if exists:
+                carry = 2 * block
+                if leads_long and group == 0:
+                    for k in range(scalars):
+                        carry_states[(carry * columns + column) * width_of_state + k] = leading[k]
+                if group == last_group and (trails_long or (leads_long and last_head == 0)):
+                    if leads_long and last_head == 0:
+                        reset(states)
+                        for k in range(scalars):
+                            carry_states[((carry + 1) * columns + column) * width_of_state + k] = states[k]
+                    else:
+                        for k in range(scalars):
+                            carry_states[((carry + 1) * columns + column) * width_of_state + k] = trailing[k]
+                if stored <= share_begin < stored_end:
+                    if joins:
+                        combine_left(leading, before)
+                    inside = (int32(words[insides + (share_begin >> 5)]) >> (share_begin & 31)) & 1 != 0
+                    at = int32(share_begin * width + column)
+                    broadcast_rows(leading, staged, at, other_at + at, columns, first_end - share_begin, inside)
+                if last_begin > share_begin and last_begin < stored_end:
+                    if joins_next:
+                        combine_right(trailing, behind, 0, 1)
+                    inside = (int32(words[insides + (last_begin >> 5)]) >> (last_begin & 31)) & 1 != 0
+                    at = int32(last_begin * width + column)
+                    broadcast_rows(trailing, staged, at, other_at + at, columns, share_end - last_begin, inside)
+            chunk = int32(opaque(chunk + 1))
+        if cuda.threadIdx.x == 0:
+            leading_id, trailing_id = clamp(ids[first * ids_step], segments), clamp(ids[(first + last_head) * ids_step], segments)
+            # of ids in disorder a short run may have the id of a long one
+            carry_ids[2 * block] = int64(-1) if trails_long and not leads_long and leading_id == trailing_id else leading_id
+            carry_ids[2 * block + 1] = trailing_id
+            carry_counts[2 * block] = min(first_head, height) if leads_long else 0
+            carry_counts[2 * block + 1] = height - last_head if trails_long else 0
+        cuda.syncthreads()
+        write(staged, output, permutation, first, columns, int32(stored * width), int32(stored_end * width))
+
+    return broadcast_staged
+
+
+@jit.kernel
+def broadcast_long_runs(
+    *, gradient: str, value: str, row_index: str, piece: int,
+    threads_per_block: int = BroadcastLongRuns.threads_per_block,
+) -> Any:  # fmt: skip
+    """Broadcasts to the rows of long runs what follows from ``folded``; they are those for which :func:`broadcast_staged` has left carries.
+
+    A block has the tile's carries, the last tile first, since level 2 cache holds what was read last. Without one of a long run it ends at once.
+    Dynamic shared memory: columns · results accumulators. Bytes: rows of long runs · columns · value read for each of x and w, and written.
+
+    Constants and parameters as :func:`broadcast_staged`; ``output`` [rows, columns].
+    """
+    grad, element, wide = GRADIENTS[gradient], jit.SCALARS[value], accumulator_type(value)
+    permuted, has_w, results = row_index != "", len(grad.rows) > 1, grad.results
+    load, store, element_vjp = LOAD_STREAM[piece], STORE_STREAM[piece], element_vjp_of(gradient, value)
+    pieces = pieces_of(value, permuted, piece, threads_per_block)
+    begin_of, place, advance, offset_of, stride = pieces.begin, pieces.place, pieces.advance, pieces.offset, pieces.stride
+    folded_size = piece * results
+
+    def broadcast_long_runs(
+        x: Ptr[value], w: Ptr[value], permutation: Ptr[row_index or int64], folded: Ptr[wide], carry_ids: Ptr[int64], carry_counts: Ptr[int64],
+        output: Ptr[value],
+        rows: int64, columns: int64, segments: int64, tile: int64,
+    ) -> None:  # fmt: skip
+        terms = cuda.shared.array(0, wide, 16)
+        batch = cuda.local.array(piece, element)
+        others = cuda.local.array(piece, element)
+        batch_folded = cuda.local.array(folded_size, wide)
+        block = int64(cuda.gridDim.x - 1 - cuda.blockIdx.x)
+        first, width = block * tile, int32(columns)
+        height = int32(min(tile, rows - first))
+        base = first * columns
+        rows_a_step, more = place(int32(stride), columns)
+        edge = int32(0)
+        while edge < 2:
+            count = int32(carry_counts[2 * block + edge])
+            if count > 0:
+                segment = carry_ids[2 * block + edge]
+                inside = 0 <= segment < segments
+                start = int32(edge * (height - count) * width)
+                last = int32(start + count * width)
+                cuda.syncthreads()
+                if inside:
+                    at = int32(cuda.threadIdx.x)
+                    while at < width * results:
+                        terms[at] = folded[segment * columns * results + at]
+                        at = int32(opaque(at + threads_per_block))
+                cuda.syncthreads()
+                index = begin_of(start)
+                row, column = place(index, columns)
+                while index < last:
+                    fits = start <= index and index + piece <= last
+                    if fits:
+                        at = offset_of(permutation, first, base, index, row, column, columns)
+                        load(x, at, batch, 0)
+                        if has_w:
+                            load(w, at, others, 0)
+                    else:
+                        for v in range(piece):
+                            safe = base + max(min(index + v, last - 1), start)
+                            batch[v] = x[safe]
+                            if has_w:
+                                others[v] = w[safe]
+                    if inside:
+                        place_v = column
+                        for v in range(piece):
+                            for k in range(results):
+                                batch_folded[v * results + k] = terms[place_v * results + k]
+                            place_v = int32(place_v + 1)
+                            if place_v == width:
+                                place_v = int32(0)
+                        for v in range(piece):
+                            batch[v] = element_vjp(batch, others, others, others, v, batch_folded, folded, 0, 0)
+                    else:
+                        for v in range(piece):
+                            batch[v] = element(0)
+                    if fits:
+                        store(output, offset_of(permutation, first, base, index, row, column, columns), batch, 0)
+                    else:
+                        for v in range(piece):
+                            if start <= index + v < last:
+                                output[base + index + v] = batch[v]
+                    row, column = advance(row, column, rows_a_step, more, columns)
+                    index = int32(opaque(index + stride))
+            edge = int32(opaque(edge + 1))
+
+    return broadcast_long_runs
