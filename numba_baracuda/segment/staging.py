@@ -30,6 +30,7 @@ class BroadcastLongRuns(Policy):
     """``broadcast_long_runs``: the rows of runs that no block has as a whole."""
 
     threads_per_block: int = compiled(256, THREADS)
+    grid_blocks_per_multiprocessor: int = 16  #: they walk the carries that there are, whose number the host does not know
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,11 @@ def stage_of(target: Target, row_bytes: int, rows: int, segments: int) -> Stage 
     """
     usual = BroadcastStaged()
     several = replace(usual, threads_per_block=512, min_blocks_per_multiprocessor=2, reach_share=0.5)
-    alone = replace(usual, threads_per_block=1024, min_blocks_per_multiprocessor=1, reach_share=0.65)
+    alone = replace(several, threads_per_block=1024, min_blocks_per_multiprocessor=1, reach_share=0.65)
+    # long segments leave two carries for each tile
+    long = replace(several, reach_share=0.25)
     found = None
-    for policy, share in ((usual, 2), (several, 2), (alone, 1), (usual, 0)):
+    for policy, share in ((usual, 2), (several, 2), (alone, 1), (long, 0)):
         stage = Stage.of(tuned(policy), row_bytes, target)
         if stage.fits and (found is None or share == 0):
             found = stage

@@ -33,6 +33,12 @@ def next_head(words: Any, at: Any, row: Any, end: Any) -> Any:
 
 
 @jit.device
+def has_bit(words: Any, at: Any, row: Any) -> Any:
+    """Whether the bit of a row is set in the words from ``words[at]`` on."""
+    return int32(words[at + (row >> 5)]) >> (row & 31) & 1 != 0
+
+
+@jit.device
 def find_bounds(words: Any, at: Any, tile: Any, count: Any) -> Any:
     """Of the heads behind row 0: the first, the last before row ``tile``, and the first from there on; without one ``count``, 0 and ``count``.
 
@@ -93,26 +99,27 @@ class Shares:
             if not paired:
                 for v in range(vector):
                     put_acc(accumulators, v * acc_width, 1, empty())
-            source = other_at if second_folded else at
-            row = int32(0)
+            source, other, row = int32(other_at if second_folded else at), int32(other_at), int32(0)
             while row + items <= count:
                 for u in range(items):
-                    load(staged, source + (row + u) * columns, batch, u * vector)
+                    load(staged, int32(source + int32(u * columns)), batch, u * vector)
                     if paired:
-                        load(staged, other_at + (row + u) * columns, others, u * vector)
+                        load(staged, int32(other + int32(u * columns)), others, u * vector)
                 if paired:
                     for u in range(items):
                         add_row(states, batch, others, u * vector, 0)
                 else:
                     add_columns(accumulators, batch, 0, items, row)
-                row = int32(opaque(row + items))
+                row = int32(opaque(int32(row + items)))
+                source, other = int32(source + int32(items * columns)), int32(other + int32(items * columns))
             if row < count:
                 valid = int32(count - row)
                 for u in range(items):
-                    behind = int32(min(row + u, count - 1)) * columns
-                    load(staged, source + behind, batch, u * vector)
+                    # behind the end the last row stands in, so that no load waits for a branch
+                    behind = int32(int32(min(u, valid - 1)) * columns)
+                    load(staged, int32(source + behind), batch, u * vector)
                     if paired:
-                        load(staged, other_at + behind, others, u * vector)
+                        load(staged, int32(other + behind), others, u * vector)
                 if paired:
                     for u in range(items):
                         if u < valid:
@@ -137,20 +144,20 @@ class Shares:
                     else:
                         for k in range(results):
                             folded[(u * vector + v) * results + k] = finished[k]
-            row = int32(0)
+            row, source, other = int32(0), int32(at), int32(other_at)
             while row < count:
                 for u in range(items):
-                    behind = int32(min(row + u, count - 1)) * columns
-                    load(staged, at + behind, batch, u * vector)
+                    behind = int32(int32(min(u, count - 1 - row)) * columns)
+                    load(staged, int32(source + behind), batch, u * vector)
                     if has_w:
-                        load(staged, other_at + behind, others, u * vector)
+                        load(staged, int32(other + behind), others, u * vector)
+                for k in range(batch_size):
+                    batch[k] = element_vjp(batch, others, others, others, k, folded, folded, 0, 0) if inside else element(0)
                 for u in range(items):
                     if row + u < count:
-                        for v in range(vector):
-                            k = u * vector + v
-                            batch[k] = element_vjp(batch, others, others, others, k, folded, folded, 0, row) if inside else element(0)
-                        store(staged, at + (row + u) * columns, batch, u * vector)
-                row = int32(opaque(row + items))
+                        store(staged, int32(source + int32(u * columns)), batch, u * vector)
+                row = int32(opaque(int32(row + items)))
+                source, other = int32(source + int32(items * columns)), int32(other + int32(items * columns))
 
         @jit.device
         def scan_shares(states: Any, neighbour: Any, saved: Any, opens: Any, group: Any, goes_on: Any, whole: Any, step: Any) -> None:

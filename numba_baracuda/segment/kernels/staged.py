@@ -7,6 +7,7 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
+from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.stage import await_copies, commit_copies
 from ...device.vector import LOAD_STREAM, STORE_STREAM
@@ -17,7 +18,7 @@ from ...runtime.parameters import Ptr
 from ..policy import BroadcastLongRuns, BroadcastStaged
 from .common import clamp
 from .pieces import pieces_of
-from .shares import find_bounds, next_head, shares_of
+from .shares import find_bounds, has_bit, next_head, shares_of
 from .vjp import element_vjp_of
 
 _await_all = await_copies(0)
@@ -33,7 +34,8 @@ def broadcast_staged(
     A block copies the rows of the runs that begin in its tile to shared memory, up to ``reach`` rows behind it. There each group folds its share of
     the rows, each lane its own ``vector`` columns, and replaces the rows of every run inside it. The first and the last run of a share are combined
     over the groups. The block then stores the rows. A run that crosses tiles and has more than ``reach`` rows is *long*: every tile folds those that
-    it has, and leaves a carry, which :func:`fold_carries` combines for :func:`broadcast_long_runs`. Shapes, ids and tile fix the order of every fold.
+    it has, and leaves a carry, which :func:`fold_carries` combines for :func:`broadcast_long_runs`; where one is, ``guard[0]`` becomes the number of
+    carries. Shapes, ids and tile fix the order of every fold.
     Dynamic shared memory: ``stage`` elements for each of x and w, and two bits for each row. Bytes: rows · columns · value read for each of x and w
     and written, and ids; of long runs nothing is written.
 
@@ -90,7 +92,7 @@ def broadcast_staged(
 
     def broadcast_staged(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], output: Ptr[value],
-        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_kind(grad.fold, value)],
+        guard: Ptr[int32], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_kind(grad.fold, value)],
         rows: int64, columns: int64, segments: int64, tile: int64, reach: int64, chunks: int64, stage: int64, ids_step: int64,
     ) -> None:  # fmt: skip
         staged, words = cuda.shared.array(0, element, 16), cuda.shared.array(0, int32, 16)
@@ -111,7 +113,7 @@ def broadcast_staged(
         mark_rows(ids, first, count, segments, ids_step, words, heads, insides)
         cuda.syncthreads()
         first_head, last_head, end = find_bounds(words, heads, height, count)
-        enters = int32(words[heads]) & 1 == 0
+        enters = not has_bit(words, heads, int32(0))
         leads_long = False
         if enters or first_head > height:
             if enters:
@@ -140,61 +142,60 @@ def broadcast_staged(
         has_rows = share_begin < share_end
         joins, joins_next = False, False
         if has_rows:
-            joins = share_begin > begin and (int32(words[heads + (share_begin >> 5)]) >> (share_begin & 31)) & 1 == 0
-            joins_next = share_end < end and (int32(words[heads + (share_end >> 5)]) >> (share_end & 31)) & 1 == 0
+            joins = share_begin > begin and not has_bit(words, heads, share_begin)
+            joins_next = share_end < end and not has_bit(words, heads, share_end)
         first_end = next_head(words, heads, share_begin, share_end)
         whole = first_end >= share_end
         chunk = int32(0)
         while chunk < chunks:
             column = int32((chunk * lanes + lane) * vector)
             exists = has_rows and column < columns
-            last_begin = share_begin
+            row, last_begin = share_begin, share_begin
             reset(leading)
             reset(trailing)
-            if exists:
-                fold_rows(leading, staged, share_begin * width + column, other_at + share_begin * width + column, columns, first_end - share_begin)
-                for k in range(scalars):
-                    trailing[k] = leading[k]
-                row = first_end
-                while row < share_end:
-                    row_end = next_head(words, heads, row, share_end)
-                    at = int32(row * width + column)
-                    fold_rows(states, staged, at, other_at + at, columns, row_end - row)
-                    if row_end < share_end:
-                        inside = (int32(words[insides + (row >> 5)]) >> (row & 31)) & 1 != 0
-                        broadcast_rows(states, staged, at, other_at + at, columns, row_end - row, inside)
-                    else:
-                        for k in range(scalars):
-                            trailing[k] = states[k]
-                        last_begin = row
-                    row = row_end
+            while exists and row < share_end:
+                row_end, at = next_head(words, heads, row, share_end), int32(int32(row * width) + column)
+                fold_rows(states, staged, at, int32(other_at + at), width, int32(row_end - row))
+                if row == share_begin:
+                    for k in range(scalars):
+                        leading[k] = states[k]
+                if row_end == share_end:
+                    last_begin = row
+                    for k in range(scalars):
+                        trailing[k] = states[k]
+                elif row > share_begin:
+                    inside = has_bit(words, insides, row)
+                    broadcast_rows(states, staged, at, int32(other_at + at), width, int32(row_end - row), inside)
+                row = row_end
             scan_shares(trailing, before, saved, opens, group, joins, whole, 1)
             scan_shares(leading, behind, saved, opens, group, joins_next, whole, -1)
             if exists:
-                carry = 2 * block
+                carry_at = (2 * block * columns + column) * width_of_state
                 if leads_long and group == 0:
                     for k in range(scalars):
-                        carry_states[(carry * columns + column) * width_of_state + k] = leading[k]
-                if group == last_group and (trails_long or (leads_long and last_head == 0)):
-                    if leads_long and last_head == 0:
+                        carry_states[carry_at + k] = leading[k]
+                    if last_head == 0:
+                        # the second carry of the only run, which has no rows
                         reset(states)
                         for k in range(scalars):
-                            carry_states[((carry + 1) * columns + column) * width_of_state + k] = states[k]
-                    else:
-                        for k in range(scalars):
-                            carry_states[((carry + 1) * columns + column) * width_of_state + k] = trailing[k]
-                if stored <= share_begin < stored_end:
-                    if joins:
-                        combine_left(leading, before)
-                    inside = (int32(words[insides + (share_begin >> 5)]) >> (share_begin & 31)) & 1 != 0
-                    at = int32(share_begin * width + column)
-                    broadcast_rows(leading, staged, at, other_at + at, columns, first_end - share_begin, inside)
-                if last_begin > share_begin and last_begin < stored_end:
-                    if joins_next:
-                        combine_right(trailing, behind, 0, 1)
-                    inside = (int32(words[insides + (last_begin >> 5)]) >> (last_begin & 31)) & 1 != 0
-                    at = int32(last_begin * width + column)
-                    broadcast_rows(trailing, staged, at, other_at + at, columns, share_end - last_begin, inside)
+                            carry_states[carry_at + columns * width_of_state + k] = states[k]
+                if trails_long and group == last_group:
+                    for k in range(scalars):
+                        carry_states[carry_at + columns * width_of_state + k] = trailing[k]
+                if joins:
+                    combine_left(leading, before)
+                if joins_next:
+                    combine_right(trailing, behind, 0, 1)
+                # the first run of the share, then the last one, if that is another
+                edge, row, row_end = int32(0), share_begin, first_end
+                while edge < 2:
+                    if stored <= row < stored_end:
+                        at, inside = int32(int32(row * width) + column), has_bit(words, insides, row)
+                        broadcast_rows(leading, staged, at, int32(other_at + at), width, int32(row_end - row), inside)
+                    edge = int32(opaque(int32(edge + 1)))
+                    row, row_end = last_begin if last_begin > share_begin else stored_end, share_end
+                    for k in range(scalars):
+                        leading[k] = trailing[k]
             chunk = int32(opaque(chunk + 1))
         if cuda.threadIdx.x == 0:
             leading_id, trailing_id = clamp(ids[first * ids_step], segments), clamp(ids[(first + last_head) * ids_step], segments)
@@ -203,6 +204,8 @@ def broadcast_staged(
             carry_ids[2 * block + 1] = trailing_id
             carry_counts[2 * block] = min(first_head, height) if leads_long else 0
             carry_counts[2 * block + 1] = height - last_head if trails_long else 0
+            if leads_long or trails_long:
+                red_max(guard, 0, int32(2 * cuda.gridDim.x))
         cuda.syncthreads()
         write(staged, output, permutation, first, columns, int32(stored * width), int32(stored_end * width))
 
@@ -216,7 +219,7 @@ def broadcast_long_runs(
 ) -> Any:  # fmt: skip
     """Broadcasts to the rows of long runs what follows from ``folded``; they are those for which :func:`broadcast_staged` has left carries.
 
-    A block has the tile's carries, the last tile first, since level 2 cache holds what was read last. Without one of a long run it ends at once.
+    Blocks take carries in a grid-stride loop, the last first, since level 2 cache holds what was read last. Without long runs ``guard[0]`` is 0.
     Dynamic shared memory: columns · results accumulators. Bytes: rows of long runs · columns · value read for each of x and w, and written.
 
     Constants and parameters as :func:`broadcast_staged`; ``output`` [rows, columns].
@@ -229,7 +232,7 @@ def broadcast_long_runs(
     folded_size = piece * results
 
     def broadcast_long_runs(
-        x: Ptr[value], w: Ptr[value], permutation: Ptr[row_index or int64], folded: Ptr[wide], carry_ids: Ptr[int64], carry_counts: Ptr[int64],
+        x: Ptr[value], w: Ptr[value], permutation: Ptr[row_index or int64], guard: Ptr[int32], folded: Ptr[wide], carry_ids: Ptr[int64], carry_counts: Ptr[int64],
         output: Ptr[value],
         rows: int64, columns: int64, segments: int64, tile: int64,
     ) -> None:  # fmt: skip
@@ -237,18 +240,17 @@ def broadcast_long_runs(
         batch = cuda.local.array(piece, element)
         others = cuda.local.array(piece, element)
         batch_folded = cuda.local.array(folded_size, wide)
-        block = int64(cuda.gridDim.x - 1 - cuda.blockIdx.x)
-        first, width = block * tile, int32(columns)
-        height = int32(min(tile, rows - first))
-        base = first * columns
+        if guard[0] == 0:
+            return
+        width = int32(columns)
         rows_a_step, more = place(int32(stride), columns)
-        edge = int32(0)
-        while edge < 2:
-            count = int32(carry_counts[2 * block + edge])
+        carry = int64(guard[0] - 1 - cuda.blockIdx.x)
+        while carry >= 0:
+            count = int32(carry_counts[carry])
             if count > 0:
-                segment = carry_ids[2 * block + edge]
-                inside = 0 <= segment < segments
-                start = int32(edge * (height - count) * width)
+                segment, first = carry_ids[carry], (carry >> 1) * tile
+                inside, base = 0 <= segment < segments, first * columns
+                start = int32((min(tile, rows - first) - count) * width) if carry & 1 else int32(0)
                 last = int32(start + count * width)
                 cuda.syncthreads()
                 if inside:
@@ -293,6 +295,6 @@ def broadcast_long_runs(
                                 output[base + index + v] = batch[v]
                     row, column = advance(row, column, rows_a_step, more, columns)
                     index = int32(opaque(index + stride))
-            edge = int32(opaque(edge + 1))
+            carry = opaque(carry - cuda.gridDim.x)
 
     return broadcast_long_runs

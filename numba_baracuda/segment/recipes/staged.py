@@ -8,7 +8,7 @@ from ...algebra import monoid_of
 from ...algebra.gradients import Gradient
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Launch, Layout, Slot, Step, Target
+from ...core.op import NULL, Clear, Launch, Layout, Slot, Step, Target
 from ...core.policy import constants, tuned
 from .. import policy
 from ..staging import Stage, stage_of
@@ -50,7 +50,7 @@ def staged_steps(
     x, w = (*gradient.rows, NULL)[:2]
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "row_index": order.row_index, "piece": piece}
     given: dict[str, Any] = {
-        "x": x, "w": w, "permutation": order.permutation, "output": output, "carry_ids": "carry_ids", "carry_counts": "carry_counts",
+        "x": x, "w": w, "permutation": order.permutation, "output": output, "guard": "guard", "carry_ids": "carry_ids", "carry_counts": "carry_counts",
         "rows": n, "columns": columns, "segments": descriptor.num_segments, "tile": stage.tile,
     }  # fmt: skip
     threads = {"threads_per_block": plan.threads_per_block}
@@ -65,11 +65,10 @@ def staged_steps(
     after = tuned(policy.BroadcastLongRuns())
     long_spec = kernel_spec("broadcast_long_runs", after.threads_per_block, **common, **constants(after))
     shared = columns * monoid.results * BY_NAME[state].itemsize
-    steps: list[Step] = [Launch(spec, (tiles, plan.threads_per_block, stage.shared_bytes), arguments)]
-    if n <= stage.tile:
-        return steps, carry_slots(2, columns * monoid.width, state)
-    steps += [
-        combine_carries(descriptor, rows, fold, 2 * tiles, target),
-        Launch(long_spec, (tiles, after.threads_per_block, shared), {**given, "folded": fold.output}),
-    ]
-    return steps, carry_slots(2 * tiles, columns * monoid.width, state)
+    blocks = min(2 * tiles, after.grid_blocks_per_multiprocessor * target.multiprocessors)
+    return [
+        Clear("guard"),
+        Launch(spec, (tiles, plan.threads_per_block, stage.shared_bytes), arguments),
+        combine_carries(descriptor, rows, fold, 2 * tiles, target, count="guard", most=blocks),
+        Launch(long_spec, (blocks, after.threads_per_block, shared), {**given, "folded": fold.output}),
+    ], [Slot("guard", "i32", 4), *carry_slots(2 * tiles, columns * monoid.width, state)]
