@@ -100,7 +100,7 @@ class Shares:
                 for v in range(vector):
                     put_acc(accumulators, v * acc_width, 1, empty())
             source, other, row = int32(other_at if second_folded else at), int32(other_at), int32(0)
-            while row + items <= count:
+            while int32(row + items) <= count:
                 for u in range(items):
                     load(staged, int32(source + int32(u * columns)), batch, u * vector)
                     if paired:
@@ -116,7 +116,7 @@ class Shares:
                 valid = int32(count - row)
                 for u in range(items):
                     # behind the end the last row stands in, so that no load waits for a branch
-                    behind = int32(int32(min(u, valid - 1)) * columns)
+                    behind = int32(min(int32(u), int32(valid - 1)) * columns)
                     load(staged, int32(source + behind), batch, u * vector)
                     if paired:
                         load(staged, int32(other + behind), others, u * vector)
@@ -145,19 +145,25 @@ class Shares:
                         for k in range(results):
                             folded[(u * vector + v) * results + k] = finished[k]
             row, source, other = int32(0), int32(at), int32(other_at)
-            while row < count:
+            while inside and int32(row + items) <= count:
                 for u in range(items):
-                    behind = int32(int32(min(u, count - 1 - row)) * columns)
-                    load(staged, int32(source + behind), batch, u * vector)
+                    load(staged, int32(source + int32(u * columns)), batch, u * vector)
                     if has_w:
-                        load(staged, int32(other + behind), others, u * vector)
+                        load(staged, int32(other + int32(u * columns)), others, u * vector)
                 for k in range(batch_size):
-                    batch[k] = element_vjp(batch, others, others, others, k, folded, folded, 0, 0) if inside else element(0)
+                    batch[k] = element_vjp(batch, others, others, others, k, folded, folded, 0, 0)
                 for u in range(items):
-                    if row + u < count:
-                        store(staged, int32(source + int32(u * columns)), batch, u * vector)
+                    store(staged, int32(source + int32(u * columns)), batch, u * vector)
                 row = int32(opaque(int32(row + items)))
                 source, other = int32(source + int32(items * columns)), int32(other + int32(items * columns))
+            while row < count:
+                load(staged, source, batch, 0)
+                if has_w:
+                    load(staged, other, others, 0)
+                for v in range(vector):
+                    batch[v] = element_vjp(batch, others, others, others, v, folded, folded, 0, 0) if inside else element(0)
+                store(staged, source, batch, 0)
+                row, source, other = int32(opaque(int32(row + 1))), int32(source + columns), int32(other + columns)
 
         @jit.device
         def scan_shares(states: Any, neighbour: Any, saved: Any, opens: Any, group: Any, goes_on: Any, whole: Any, step: Any) -> None:
