@@ -10,6 +10,7 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Slot, Step, Target
 from ...core.policy import constants, tuned
+from ...core.sizes import plain
 from .. import policy
 from ..staging import Stage, stage_of
 from ..tiling import lanes_for, vector_for
@@ -33,14 +34,14 @@ def stage_for(
     rows = Rows(descriptor, *[layouts[name] for name in names])
     if not all(rows.is_contiguous(k) for k in range(len(names))):
         return None
-    return stage_of(target, len(gradient.rows) * descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
+    return stage_of(target, len(gradient.rows) * plain(descriptor.row_size), descriptor.num_inputs, descriptor.num_segments)
 
 
 def staged_steps(
     descriptor: SegmentDescriptor, target: Target, gradient: Gradient, stage: Stage, fold: SegmentFold, output: str
 ) -> tuple[list[Step], list[Slot]]:
     """The launch that takes segments which a block holds; for longer ones, those that combine its carries and take their rows."""
-    value, columns, n = descriptor.element, descriptor.embedding_dim, descriptor.num_inputs
+    value, columns, n = descriptor.element, plain(descriptor.embedding_dim), descriptor.num_inputs
     element, plan, monoid, order = BY_NAME[value], stage.policy, fold.monoid, fold.order
     rows = Rows(descriptor, *fold.layouts)
     piece = vector_for(element.itemsize, columns) if order.row_index else element.vector
