@@ -222,6 +222,17 @@ staged("staged rows in order", "unsorted_segment_softmax", Sample("S8", 300, (8,
 staged("staged odd rows in order", "unsorted_segment_softmax_backward", Sample("S9", 300, (3,), 9, samples.outside), 1500)
 
 
+def staged_disorder(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids in disorder: a run that crosses tiles of 80 rows has the id of the row 80 rows before its end, but is shorter."""
+    ids, x = np.repeat(np.array([5, 6, 5, 7], np.int32), (40, 10, 50, 60)), np.random.default_rng(3).standard_normal((160, 1)).astype(np.float32)
+    with using(BroadcastStaged, threads_per_block=64, shared_bytes_per_block=700, reach_share=0.5), kind.schedule(SEED):
+        got = kind.numpy(nb.segment_softmax(kind.array(x), kind.array(ids), 8))
+    np.testing.assert_allclose(got[100:], np.exp(x[100:]) / np.exp(x[100:]).sum(), rtol=1e-5)
+
+
+_add("staged runs in disorder", staged_disorder)
+
+
 def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Infinities and NaN, which enter the products of the other elements."""
     x, ids = np.array([[2], [np.inf], [3], [np.nan]], np.float32), np.array([0, 0, 1, 1], np.int32)

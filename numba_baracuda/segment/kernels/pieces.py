@@ -14,7 +14,7 @@ from ...device.stage import copy_async
 from ...device.vector import LOAD_SHARED, LOAD_STREAM, STORE, STORE_STREAM
 from ...runtime import jit
 
-#: pieces that a thread loads before it stores the first, where they are too short for asynchronous copies
+#: pieces of permuted rows whose places a thread loads before it uses the first
 _IN_FLIGHT = 4
 
 
@@ -61,30 +61,37 @@ class Pieces:
         def read(source: Any, permutation: Any, first_row: Any, columns: Any, staged: Any, at: Any, first: Any, last: Any, extent: Any) -> None:
             """Copies the elements [first, last) of the tile to ``staged[at:]``, and perhaps neighbours of theirs within the tile's ``extent``."""
             batch = cuda.local.array(batch_size, element)
+            offsets = cuda.local.array(_IN_FLIGHT, int64)
             base, index = first_row * columns, begin(first)
             row, column = place(index, columns)
             rows, more = place(int32(stride), columns)
-            if asynchronous:
+            if asynchronous and not permuted:
                 while index < last:
                     if index + piece <= extent:
-                        copy_async(source, offset(permutation, first_row, base, index, row, column, columns), staged, at + index)
+                        copy_async(source, base + index, staged, at + index)
                     else:
                         for v in range(piece):
                             if index + v < extent:
                                 staged[at + index + v] = source[base + index + v]
-                    if permuted:
-                        row, column = advance(row, column, rows, more, columns)
-                    index = int32(opaque(index + stride))
+                    index = int32(opaque(int32(index + stride)))
             else:
                 while index < last:
                     for u in range(_IN_FLIGHT):
-                        if index + u * stride < last:
-                            load(source, offset(permutation, first_row, base, index + u * stride, row, column, columns), batch, u * piece)
+                        offsets[u] = base
+                        if int32(index + u * stride) < last:
+                            offsets[u] = offset(permutation, first_row, base, index, row, column, columns)
                         row, column = advance(row, column, rows, more, columns)
                     for u in range(_IN_FLIGHT):
-                        if index + u * stride < last:
-                            store_shared(staged, at + index + u * stride, batch, u * piece)
-                    index = int32(opaque(index + _IN_FLIGHT * stride))
+                        if int32(index + u * stride) < last:
+                            if asynchronous:
+                                copy_async(source, offsets[u], staged, at + int32(index + u * stride))
+                            else:
+                                load(source, offsets[u], batch, u * piece)
+                    if not asynchronous:
+                        for u in range(_IN_FLIGHT):
+                            if int32(index + u * stride) < last:
+                                store_shared(staged, at + int32(index + u * stride), batch, u * piece)
+                    index = int32(opaque(int32(index + _IN_FLIGHT * stride)))
 
         @jit.device
         def write(staged: Any, output: Any, permutation: Any, first_row: Any, columns: Any, first: Any, last: Any) -> None:

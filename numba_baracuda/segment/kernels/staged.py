@@ -22,6 +22,8 @@ from .shares import find_bounds, has_bit, next_head, shares_of
 from .vjp import element_vjp_of
 
 _await_all = await_copies(0)
+#: words of 32 rows whose ids a warp loads before it uses the first
+_WORDS = 4
 
 
 @jit.kernel
@@ -50,26 +52,30 @@ def broadcast_staged(
     shares = shares_of(gradient, value, vector, lanes, threads_per_block, items_per_thread)
     fold_rows, broadcast_rows, scan_shares = shares.fold_rows, shares.broadcast_rows, shares.scan_shares
     combine_left, combine_right, reset, scalars = shares.combine_left, shares.combine_right, shares.reset, shares.scalars
-    state_type, groups, warps = shares.state_type, threads_per_block // lanes, threads_per_block // 32
+    state_type, groups, words_step = shares.state_type, threads_per_block // lanes, threads_per_block
     pieces, saved_size = pieces_of(value, permuted, piece, threads_per_block), threads_per_block * scalars
     read, write, stage_bytes, width_of_state = pieces.read, pieces.write, len(grad.rows) * BY_NAME[value].itemsize, shares.width
 
     @jit.device
     def mark_rows(ids: Any, first: Any, count: Any, segments: Any, ids_step: Any, words: Any, heads: Any, insides: Any) -> None:
         """Sets a bit for each row of the window that is a head, and one for each whose id names a segment."""
+        own = cuda.local.array(_WORDS, index_type)
+        previous = cuda.local.array(_WORDS, index_type)
         begin = int32((cuda.threadIdx.x >> 5) << 5)
         while begin < count:
-            row = first + min(int32(begin + cuda.laneid), count - 1)
-            identifier, before = ids[row * ids_step], index_type(0)
-            if row > 0:
-                before = ids[(row - 1) * ids_step]
-            exists = begin + cuda.laneid < count
-            head = cuda.ballot_sync(-1, exists and (row == 0 or identifier != before))
-            inside = cuda.ballot_sync(-1, exists and 0 <= identifier < segments)
-            if cuda.laneid == 0:
-                words[heads + (begin >> 5)] = head
-                words[insides + (begin >> 5)] = inside
-            begin = int32(opaque(begin + warps * 32))
+            for u in range(_WORDS):
+                row = first + min(int32(begin + u * words_step + cuda.laneid), count - 1)
+                own[u] = ids[row * ids_step]
+                previous[u] = ids[max(row - 1, 0) * ids_step]
+            for u in range(_WORDS):
+                word = int32(begin + u * words_step)
+                row = int32(word + cuda.laneid)
+                head = cuda.ballot_sync(-1, row < count and (first + row == 0 or own[u] != previous[u]))
+                inside = cuda.ballot_sync(-1, row < count and 0 <= own[u] < segments)
+                if cuda.laneid == 0 and word < count:
+                    words[heads + (word >> 5)] = head
+                    words[insides + (word >> 5)] = inside
+            begin = int32(opaque(int32(begin + _WORDS * words_step)))
 
     @jit.device
     def reaches(ids: Any, first: Any, end: Any, reach: Any, ids_step: Any) -> Any:
@@ -116,10 +122,7 @@ def broadcast_staged(
         enters = not has_bit(words, heads, int32(0))
         leads_long = False
         if enters or first_head > height:
-            if enters:
-                leads_long = reaches(ids, first, first_head, reach, ids_step)
-            else:
-                leads_long = first_head > reach
+            leads_long = reaches(ids, first, first_head, reach, ids_step) if enters else first_head > reach
         trails_long = last_head > 0 and end > height and end - last_head > reach
         begin = int32(0) if leads_long or not enters else first_head
         if trails_long or (leads_long and last_head == 0):
@@ -222,7 +225,9 @@ def broadcast_long_runs(
     Blocks take carries in a grid-stride loop, the last first, since level 2 cache holds what was read last. Without long runs ``guard[0]`` is 0.
     Dynamic shared memory: columns · results accumulators. Bytes: rows of long runs · columns · value read for each of x and w, and written.
 
-    Constants and parameters as :func:`broadcast_staged`; ``output`` [rows, columns].
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``piece``, ``x``, ``w``: as in :func:`broadcast_staged`
     """
     grad, element, wide = GRADIENTS[gradient], jit.SCALARS[value], accumulator_type(value)
     permuted, has_w, results = row_index != "", len(grad.rows) > 1, grad.results
@@ -232,8 +237,8 @@ def broadcast_long_runs(
     folded_size = piece * results
 
     def broadcast_long_runs(
-        x: Ptr[value], w: Ptr[value], permutation: Ptr[row_index or int64], guard: Ptr[int32], folded: Ptr[wide], carry_ids: Ptr[int64], carry_counts: Ptr[int64],
-        output: Ptr[value],
+        x: Ptr[value], w: Ptr[value], permutation: Ptr[row_index or int64], guard: Ptr[int32], folded: Ptr[wide],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], output: Ptr[value],
         rows: int64, columns: int64, segments: int64, tile: int64,
     ) -> None:  # fmt: skip
         terms = cuda.shared.array(0, wide, 16)

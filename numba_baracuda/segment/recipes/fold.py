@@ -91,8 +91,8 @@ def combine_carries(
 ) -> Launch:  # fmt: skip
     """The launch that combines carries; ``rows`` are those of source and output.
 
-    Where ``count`` is given, ``count[0]`` is the number of carries, at most ``entries``. Only the device knows it, so few blocks walk them, or at most
-    ``most``.
+    Where ``count`` is given, ``count[0]`` is the number of carries, at most ``entries``. Only the device knows it, so few blocks walk them:
+    those of the policy, or ``most``.
     """
     value, columns = descriptor.element, descriptor.embedding_dim
     state = fold.monoid.kind or BY_NAME[value].accumulator

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 
-def stage_for(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, output: str
-) -> Stage | None:
+def stage_for(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, output: str) -> Stage | None:
     """The rows that a block keeps, or None where the gradient takes more than rows and a fold of theirs, or where rows are strided or too wide."""
     if not gradient.fold or not descriptor.num_segments:
         return None
@@ -51,7 +49,8 @@ def staged_steps(
     x, w = (*gradient.rows, NULL)[:2]
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "row_index": order.row_index, "piece": piece}
     given: dict[str, Any] = {
-        "x": x, "w": w, "permutation": order.permutation, "output": output, "guard": "guard", "carry_ids": "carry_ids", "carry_counts": "carry_counts",
+        "x": x, "w": w, "permutation": order.permutation, "output": output, "guard": "guard",
+        "carry_ids": "carry_ids", "carry_counts": "carry_counts",
         "rows": n, "columns": columns, "segments": descriptor.num_segments, "tile": stage.tile,
     }  # fmt: skip
     threads = {"threads_per_block": plan.threads_per_block}
