@@ -60,11 +60,12 @@ from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special, s
 from .carries import fold_carries
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs
+from .long_runs import broadcast_long_runs
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .ranges import fold_ranges, split_ranges
 from .rows import count_ids, fill_rows, finish_rows, scatter_rows
-from .staged import broadcast_long_runs, broadcast_staged
+from .staged import broadcast_staged
 
 __all__ = [
     "bound_ranges",
