@@ -60,7 +60,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         slots.append(Slot(folded, state, segments * columns * monoid.results))
         other = (others[0], layouts[others[0]]) if others else None
         fold = SegmentFold(monoid, order, first, folded, (layouts[first], state_layout), other, guard, fills=False)
-        stage = stage_for(descriptor, layouts, target, gradient, output)
+        stage = stage_for(descriptor, layouts, target, gradient, order, output)
         if stage:
             more, room = staged_steps(descriptor, target, gradient, stage, fold, output)
             return Recipe((*steps, *more), (*slots, *room))
