@@ -208,6 +208,8 @@ KNOWN: dict[str, dict[str, str]] = {
             "a run inside a tile may go the way of long ones, which takes longer",
         "broadcast_staged.broadcast_staged: guard: end > height in trails_long = last_head > 0 and end > height and (end - last_head > reach)":
             "a run inside a tile may go the way of long ones, which takes longer",
+        "broadcast_staged.broadcast_staged: guard: stored <= row in if stored <= row < stored_end:":
+            "rows of a long run would be replaced in shared memory, from where nobody stores them",
         "broadcast_staged.broadcast_staged: guard: begin < end in if begin < end:": "saves the copies of a tile without rows",
     },
     "segment/broadcast": {
