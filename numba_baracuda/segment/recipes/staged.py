@@ -19,9 +19,12 @@ from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
+    from .order import Order
 
 
-def stage_for(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, output: str) -> Stage | None:
+def stage_for(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, output: str
+) -> Stage | None:
     """The rows that a block keeps, or None where the gradient takes more than rows and a fold of theirs, or where rows are strided or too wide."""
     if not gradient.fold or not descriptor.num_segments:
         return None
@@ -32,7 +35,8 @@ def stage_for(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target:
     rows = Rows(descriptor, *[layouts[name] for name in names])
     if not all(rows.is_contiguous(k) for k in range(len(names))):
         return None
-    return stage_of(target, len(gradient.rows) * plain(descriptor.row_size), descriptor.num_inputs, descriptor.num_segments)
+    itemsize, permuted = BY_NAME[descriptor.element].itemsize, order.row_index != ""
+    return stage_of(target, len(gradient.rows) * plain(descriptor.row_size), descriptor.num_inputs, descriptor.num_segments, itemsize, permuted)
 
 
 def staged_steps(
