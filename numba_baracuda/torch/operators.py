@@ -1,0 +1,142 @@
+"""Each op in ``torch.ops.numba_baracuda``: its overloads, what they run, their fakes and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import Op
+from . import fakes
+from .schema import Schema
+
+NAMESPACE = "numba_baracuda"
+_library = torch.library.Library(NAMESPACE, "DEF")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+#: overloads that wait for the device
+_WAITS = tuple(tag for tag in (getattr(torch.Tag, "cudagraph_unsafe", None),) if tag is not None)
+_ROLES = {"input": "x", "output": "y", "d_output": "dy"}
+
+
+class Operator:
+    """An op as torch calls it. ``function`` is the ``autograd.Function`` of its gradient, once :mod:`.autograd` has made it."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.schema = op, Schema(op)
+        self.roles = [self.role(name) for name in self.schema.names]
+        self.stem = op.name.removesuffix("_backward").removeprefix("unsorted_").removeprefix("segment_").removeprefix("reduce_")
+        self.backward = op.name.endswith("_backward")
+        self.differentiable = self.backward or op.backward is not None
+        self.function: Any = None
+        flags = (False, True) if self.schema.flag else (False,)
+        self.overloads = {(flagged, out): self._define(flagged, out) for flagged in flags for out in (False, True)}
+
+    @staticmethod
+    def role(name: str) -> str:
+        """What an argument is for, by one word for all families: ``x`` is an input, ``y`` its result, ``dy`` the gradient of that."""
+        return _ROLES.get(name, name)
+
+    def _define(self, flagged: bool, out: bool) -> Any:
+        """Defines an overload."""
+        schema = self.schema
+        declared = schema.declare(flagged, out)
+        name = declared.partition("(")[0]
+        waits = flagged and schema.flag == "check_ids"
+        _library.define(declared, tags=(*_TAGS, *(_WAITS if waits else ())))
+        run: Callable[..., Any] = self._out(flagged) if out else lambda *given: schema.call(schema.decode(given, flagged))
+        _library.impl(name, run, "CompositeExplicitAutograd")
+        fake = self._fake_out(flagged) if out else lambda *given: self._fake(given, flagged)
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+        found: Any = getattr(getattr(torch.ops.numba_baracuda, self.op.name), name.partition(".")[2] or "default")
+        self.schema.fallbacks = [each.default_value for each in found._schema.arguments if not each.kwarg_only]
+        _library.impl(name, self._autograd(found, flagged, out), "Autograd", with_keyset=True)
+        return found
+
+    def _fake(self, given: tuple[Any, ...], flagged: bool) -> Any:
+        return fakes.outputs(self.op, dict(zip(self.schema.names, self.schema.decode(given, flagged), strict=True)))
+
+    def _fake_out(self, flagged: bool) -> Callable[..., Any]:
+        def fake(*given: Any, **outs: Any) -> Any:
+            made = self._fake(given, flagged)
+            for one, out in zip(made if isinstance(made, tuple) else (made,), outs.values(), strict=True):
+                if tuple(out.shape) != tuple(one.shape) or out.dtype != one.dtype:
+                    raise InvalidProblem(f"{self.op.name}: out is {out.dtype}{list(out.shape)}, wants {one.dtype}{list(one.shape)}")
+            return tuple(outs.values()) if isinstance(made, tuple) else outs["out"]
+
+        return fake
+
+    def _out(self, flagged: bool) -> Callable[..., Any]:
+        def run(*given: Any, **outs: Any) -> Any:
+            several = tuple(outs.values())
+            self.schema.call(self.schema.decode(given, flagged), several if len(several) > 1 else several[0])
+            return several if len(several) > 1 else several[0]
+
+        return run
+
+    def _autograd(self, overload: Any, flagged: bool, out: bool) -> Callable[..., Any]:
+        def run(keys: Any, *given: Any, **outs: Any) -> Any:
+            if torch.is_grad_enabled() and torch._C._any_requires_grad(*given, **outs):
+                if out:
+                    self.refuse_out()
+                return self.function.apply(*self.schema.decode(given, flagged))
+            with torch._C._AutoDispatchBelowAutograd():
+                return overload.redispatch(keys & torch._C._after_autograd_keyset, *given, **outs)
+
+        return run
+
+    def refuse_out(self) -> None:
+        """Raises for a call with ``out=`` that autograd would have to record."""
+        raise InvalidProblem(f"{self.op.name}: out= has no gradient, but an argument requires grad; wants no out, or a call under torch.no_grad()")
+
+    def traced(self, values: list[Any] | tuple[Any, ...], outs: tuple[Any, ...] = ()) -> Any:
+        """Calls the overload, as compilers and tensors without memory want it."""
+        overload = self.overloads[self.schema.flagged(list(values)), bool(outs)]
+        return overload(*self.schema.encode(list(values)), **dict(zip(("out", "out_indices"), outs, strict=False)))
+
+    def compute(self, *values: Any) -> Any:
+        """The results without a gradient."""
+        tensors = [values[k] for k in self.schema.tensors if isinstance(values[k], torch.Tensor)]
+        if all(type(each) in _PLAIN and not each.is_meta for each in tensors) and not torch._C._len_torch_dispatch_stack():
+            return self.schema.call(values)
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.traced(values)
+
+    def __call__(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call of the public function."""
+        if torch.compiler.is_compiling():
+            values = self.schema.values(given, {name: each for name, each in options.items() if name != "out"})
+            return self.traced(values, _several(options.get("out")))
+        return self._eager(given, options)
+
+    def call(self, named: dict[str, Any]) -> Any:
+        """A call with those of these values, by role, that the op has."""
+        return self((), {name: named[role] for name, role in zip(self.schema.names, self.roles, strict=True) if role in named})
+
+    def _eager(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        schema, out, values, needs, known = self.schema, None, given, False, True
+        if options:
+            out = options.pop("out", None)
+            values = schema.values(given, options)
+        for k in schema.tensors[: len(values)]:
+            each = values[k]
+            if type(each) in _PLAIN:
+                needs, known = needs or each.requires_grad, known and not each.is_meta
+            elif isinstance(each, torch.Tensor):
+                if each.is_nested:
+                    raise Unsupported(f"{self.op.name}: {schema.names[k]} is a nested tensor, wants a strided one, such as its .values()")
+                needs, known = needs or each.requires_grad, False
+        transformed = torch._C._are_functorch_transforms_active()
+        if transformed or (needs and self.differentiable and torch.is_grad_enabled()):
+            if out is not None:
+                self.refuse_out()
+            return self.function.apply(*(values if options else schema.values(given, options)))
+        if known and not torch._C._len_torch_dispatch_stack():
+            return schema.function(*given, **options, out=out) if out is not None else schema.function(*given, **options)
+        return self.traced(values if options else schema.values(given, options), _several(out))
+
+
+def _several(out: Any) -> tuple[Any, ...]:
+    return () if out is None else out if isinstance(out, tuple) else (out,)
