@@ -25,10 +25,10 @@ def _public(operator: Operator) -> Callable[..., Any]:
     return made
 
 
-_operators = {name: Operator(op) for name, op in OPS.items() if op.family != "loss"}
-for _each in _operators.values():
-    _each.function = function_of(_each, _operators)
-FUNCTIONS = {name: _public(operator) for name, operator in _operators.items()}
+OPERATORS = {name: Operator(op) for name, op in OPS.items() if op.family != "loss"}
+for _each in OPERATORS.values():
+    _each.function = function_of(_each, OPERATORS)
+FUNCTIONS = {name: _public(operator) for name, operator in OPERATORS.items()}
 globals().update(FUNCTIONS)
 __all__ = sorted(FUNCTIONS)
 

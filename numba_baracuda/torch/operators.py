@@ -16,8 +16,8 @@ NAMESPACE = "numba_baracuda"
 _library = torch.library.Library(NAMESPACE, "DEF")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-#: overloads that wait for the device
-_WAITS = tuple(tag for tag in (getattr(torch.Tag, "cudagraph_unsafe", None),) if tag is not None)
+#: tags of what waits for the device, and of overloads that write to ``out``
+_WAITS, _OUT = ([getattr(torch.Tag, name)] if hasattr(torch.Tag, name) else [] for name in ("cudagraph_unsafe", "out"))
 _ROLES = {"input": "x", "output": "y", "d_output": "dy"}
 
 
@@ -43,38 +43,25 @@ class Operator:
         """Defines an overload."""
         schema = self.schema
         declared = schema.declare(flagged, out)
-        name = declared.partition("(")[0]
-        waits = flagged and schema.flag == "check_ids"
-        _library.define(declared, tags=(*_TAGS, *(_WAITS if waits else ())))
-        run: Callable[..., Any] = self._out(flagged) if out else lambda *given: schema.call(schema.decode(given, flagged))
+        name, tags = declared.partition("(")[0], [*_TAGS, *(_OUT if out else ())]
+        if flagged and schema.flag == "check_ids":
+            tags += _WAITS
+        _library.define(declared, tags=tags)
+
+        def run(*given: Any, **outs: Any) -> Any:
+            made = _one(tuple(outs.values()))
+            return schema.call(schema.decode(given, flagged), made)
+
+        def fake(*given: Any, **outs: Any) -> Any:
+            return _one(tuple(outs.values())) if outs else fakes.outputs(self.op, dict(zip(schema.names, schema.decode(given, flagged), strict=True)))
+
+        packet, _, overload = name.partition(".")
+        found: Any = getattr(getattr(torch.ops.numba_baracuda, packet), overload or "default")
+        schema.fallbacks = [each.default_value for each in found._schema.arguments if not each.kwarg_only]
         _library.impl(name, run, "CompositeExplicitAutograd")
-        fake = self._fake_out(flagged) if out else lambda *given: self._fake(given, flagged)
         torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
-        found: Any = getattr(getattr(torch.ops.numba_baracuda, self.op.name), name.partition(".")[2] or "default")
-        self.schema.fallbacks = [each.default_value for each in found._schema.arguments if not each.kwarg_only]
         _library.impl(name, self._autograd(found, flagged, out), "Autograd", with_keyset=True)
         return found
-
-    def _fake(self, given: tuple[Any, ...], flagged: bool) -> Any:
-        return fakes.outputs(self.op, dict(zip(self.schema.names, self.schema.decode(given, flagged), strict=True)))
-
-    def _fake_out(self, flagged: bool) -> Callable[..., Any]:
-        def fake(*given: Any, **outs: Any) -> Any:
-            made = self._fake(given, flagged)
-            for one, out in zip(made if isinstance(made, tuple) else (made,), outs.values(), strict=True):
-                if tuple(out.shape) != tuple(one.shape) or out.dtype != one.dtype:
-                    raise InvalidProblem(f"{self.op.name}: out is {out.dtype}{list(out.shape)}, wants {one.dtype}{list(one.shape)}")
-            return tuple(outs.values()) if isinstance(made, tuple) else outs["out"]
-
-        return fake
-
-    def _out(self, flagged: bool) -> Callable[..., Any]:
-        def run(*given: Any, **outs: Any) -> Any:
-            several = tuple(outs.values())
-            self.schema.call(self.schema.decode(given, flagged), several if len(several) > 1 else several[0])
-            return several if len(several) > 1 else several[0]
-
-        return run
 
     def _autograd(self, overload: Any, flagged: bool, out: bool) -> Callable[..., Any]:
         def run(keys: Any, *given: Any, **outs: Any) -> Any:
@@ -136,6 +123,10 @@ class Operator:
         if known and not torch._C._len_torch_dispatch_stack():
             return schema.function(*given, **options, out=out) if out is not None else schema.function(*given, **options)
         return self.traced(values if options else schema.values(given, options), _several(out))
+
+
+def _one(outs: tuple[Any, ...]) -> Any:
+    return outs if len(outs) > 1 else outs[0] if outs else None
 
 
 def _several(out: Any) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from ..core.op import Op
 from ..plans.signatures import CALL
 from .index import IDS, index_of, parts_of
 
-#: arguments that decide on the outputs or the tags of an op: each has an overload of this name, in which it is True
+#: arguments that decide on the outputs or the tags of an op: where one is True, torch has another op, with this at the end of its name
 FLAGS = {"check_ids": "checked", "return_indices": "indices"}
 
 
@@ -87,9 +87,8 @@ class Schema:
         return _FLAG
 
     def declare(self, flagged: bool, out: bool) -> str:
-        """The schema of an overload: with the flag, with arguments for outputs, or without."""
-        parts = [(FLAGS[self.flag] if flagged else ""), ("out" if out else "")]
-        name = "_".join(filter(None, parts))
+        """The schema of an overload: with the flag set or not, with arguments for outputs or without."""
+        name = f"{self.op.name}{f'_{FLAGS[self.flag]}' if flagged else ''}{'.out' if out else ''}"
         declared = [text.format(each, default=self.defaults.get(each)) for each, argument in self._arguments for text in argument.declared]
         last = max(k for k, text in enumerate(declared) if "=" not in text)  # what comes before has no default either
         declared = [text.partition("=")[0] for text in declared[:last]] + declared[last:]
@@ -98,7 +97,7 @@ class Schema:
             returned = [f"Tensor({letter}!)" for letter, _ in zip("ab", returned, strict=False)]
             declared += ["*", *(f"{kind} {given}" for kind, given in zip(returned, ("out", "out_indices"), strict=False))]
         result = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
-        return f"{self.op.name}{'.' if name else ''}{name}({', '.join(declared)}) -> {result}"
+        return f"{name}({', '.join(declared)}) -> {result}"
 
     def values(self, given: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
         """The values of a call; raises for an argument that is missing or unknown."""

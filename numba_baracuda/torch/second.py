@@ -59,11 +59,13 @@ def _of_norm(b: Gradient, g: Any) -> Any:
 
 
 def _of_softmax(b: Gradient, g: Any) -> Any:
-    return g * (b.dy - b.spread(b.fold(b.dy * b.y))) - b.dy * b.spread(b.fold(g * b.y))
+    """Rows of no segment have none, as in the next one."""
+    sums = b.fold(g * b.y)
+    inside = b.spread(torch.ones_like(sums))
+    return inside * g * b.dy - g * b.spread(b.fold(b.dy * b.y)) - b.dy * b.spread(sums)
 
 
 def _of_log_softmax_dy(b: Gradient, g: Any) -> Any:
-    """Rows of no segment have none."""
     sums = b.fold(g * b.y.exp())
     return g * b.spread(torch.ones_like(sums)) - b.spread(sums)
 
