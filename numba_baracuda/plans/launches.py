@@ -81,7 +81,9 @@ def _flat(view: View, declared: Any) -> Any:
     """A view's memory as a 1-D array of the element type that a kernel declares."""
     dtype = np.dtype(str(declared))
     if view.device < 0:
-        array = np.lib.stride_tricks.as_strided(allocation.in_host(view.owner), (_elements(view),), (view.form.itemsize,), writeable=not view.readonly)
+        array = np.lib.stride_tricks.as_strided(
+            allocation.in_host(view.owner), (_elements(view),), (view.form.itemsize,), writeable=not view.readonly
+        )
         return array.view(dtype)
     from numba import cuda
 

@@ -50,7 +50,7 @@ def function_of(operator: Operator, operators: dict[str, Operator]) -> Any:
             ctx.save_for_forward(*tensors)
 
     def restored(ctx: Any) -> dict[str, Any]:
-        return ctx.rest | dict(zip(ctx.kept, ctx.saved_tensors, strict=True))
+        return {**ctx.rest, **dict(zip(ctx.kept, ctx.saved_tensors, strict=True))}
 
     def backward(ctx: Any, grad: Any, *others: Any) -> tuple[Any, ...]:
         if op.backward is None or not ctx.needs_input_grad[0]:

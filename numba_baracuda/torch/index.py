@@ -26,7 +26,7 @@ class IndexTensors(OrderedIds):
 
 def parts_of(ids: Any) -> tuple[Any, ...]:
     """Ids, or an index, as the arguments of a schema."""
-    return (ids.segment_ids, *[getattr(ids, name) for name in IDS]) if isinstance(ids, OrderedIds) else (ids, *[None] * len(IDS))
+    return tuple(getattr(ids, name) for name in ("segment_ids", *IDS)) if isinstance(ids, OrderedIds) else (ids, *[None] * len(IDS))
 
 
 def index_of(segment_ids: Any, *parts: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ class Operator:
         """Raises for a call with ``out=`` that autograd would have to record."""
         raise InvalidProblem(f"{self.op.name}: out= has no gradient, but an argument requires grad; wants no out, or a call under torch.no_grad()")
 
-    def traced(self, values: list[Any] | tuple[Any, ...], outs: tuple[Any, ...] = ()) -> Any:
+    def traced(self, values: Sequence[Any], outs: tuple[Any, ...] = ()) -> Any:
         """Calls the overload, as compilers and tensors without memory want it."""
         overload = self.overloads[self.schema.flagged(list(values)), bool(outs)]
         return overload(*self.schema.encode(list(values)), **dict(zip(("out", "out_indices"), outs, strict=False)))
@@ -103,7 +103,8 @@ class Operator:
         return self((), {name: named[role] for name, role in zip(self.schema.names, self.roles, strict=True) if role in named})
 
     def _eager(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        schema, out, values, needs, known = self.schema, None, given, False, True
+        schema, out, needs, known = self.schema, None, False, True
+        values: Sequence[Any] = given
         if options:
             out = options.pop("out", None)
             values = schema.values(given, options)

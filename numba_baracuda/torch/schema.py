@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from ..core.dtypes import element
 from ..core.errors import InvalidProblem, WrongArguments
 from ..core.op import Op
 from ..plans.signatures import CALL
-from .index import IDS, index_of, parts_of
+from ..segment.descriptor import OrderedIds
+from .index import IDS, IndexTensors, index_of, parts_of
 
 #: arguments that decide on the outputs or the tags of an op: where one is True, torch has another op, with this at the end of its name
 FLAGS = {"check_ids": "checked", "return_indices": "indices"}
@@ -128,7 +129,7 @@ class Schema:
     def encode(self, values: list[Any]) -> list[Any]:
         """The values as the dispatcher takes them."""
         named = dict(zip(self.names, values, strict=True))
-        if isinstance(named.get("num_segments", 0), type(None)) and hasattr(named["segment_ids"], "num_segments"):
+        if "num_segments" in named and named["num_segments"] is None and isinstance(named["segment_ids"], OrderedIds):
             named["num_segments"] = named["segment_ids"].num_segments
         found: list[Any] = []
         for name, argument in self._arguments:
@@ -142,11 +143,11 @@ class Schema:
         for name, argument in self._arguments:
             named[name] = argument.decode(*[next(left) for _ in argument.declared])
         ids = named.get("segment_ids")
-        if hasattr(ids, "num_segments"):
+        if isinstance(ids, IndexTensors):
             ids.num_segments = named["num_segments"] if named.get("num_segments") is not None else named["d_output"].shape[0]
         return [named[name] for name in self.names]
 
-    def call(self, values: list[Any] | tuple[Any, ...], out: Any = None) -> Any:
+    def call(self, values: Sequence[Any], out: Any = None) -> Any:
         """Calls the op's own function."""
         k = self.positional
         return self.function(*values[:k], **dict(zip(self.names[k:], values[k:], strict=True)), out=out)

@@ -15,7 +15,8 @@ class Gradient:
 
     def __init__(self, operator: Operator, operators: dict[str, Operator], named: dict[str, Any], shape: tuple[int, ...]) -> None:
         self._operator, self._operators, self._named = operator, operators, named
-        self.dy, self.x, self.y = (named.get(role) for role in ("dy", "x", "y"))
+        self.dy: Any = named["dy"]
+        self.y: Any = named.get("y")
         options = {role: each for role, each in named.items() if role not in ("dy", "x", "y")} | {"check_ids": False, "initial": None}
         if operator.op.operands[0].axes[0] == "num_segments":
             options["num_segments"] = self.dy.shape[0]
@@ -70,9 +71,11 @@ def _of_log_softmax_dy(b: Gradient, g: Any) -> Any:
     return g * b.spread(torch.ones_like(sums)) - b.spread(sums)
 
 
+#: stems of ops that are linear in their input, as their gradients are
+LINEAR = ("sum", "mean", "cumsum")
 #: stem -> the gradients of the op's gradient by role, for the cotangent g of its result
 RULES: dict[str, dict[str, Rule]] = {
-    **dict.fromkeys(("sum", "mean", "cumsum"), {"dy": lambda b, g: b.forward(g)}),
+    **{stem: {"dy": lambda b, g: b.forward(g)} for stem in LINEAR},
     "logsumexp": {"dy": _of_dy, "x": lambda b, g: g * b.again(), "y": lambda b, g: -b.fold(g * b.again())},
     "norm2": {"dy": _of_dy, "x": _of_x, "y": _of_norm},
     "var": {"dy": _of_dy, "x": _of_x},
@@ -80,5 +83,3 @@ RULES: dict[str, dict[str, Rule]] = {
     "softmax": {"dy": lambda b, g: b.again(dy=g), "y": _of_softmax},
     "log_softmax": {"dy": _of_log_softmax_dy, "y": lambda b, g: -g * b.y.exp() * b.spread(b.fold(b.dy))},
 }
-#: stems of ops that are linear in their input, and so are their gradients
-LINEAR = ("sum", "mean", "cumsum")

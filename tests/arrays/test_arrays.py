@@ -379,7 +379,9 @@ def test_host_arrays_are_refused_where_there_is_a_card(card: None) -> None:
 
 @pytest.mark.parametrize("make", [Tensor, CupyArray, DeviceNDArray, Interface, Capsule])
 def test_device_arrays_are_refused_in_the_emulator(emulator: None, make: Any) -> None:
-    with pytest.raises(errors.Unsupported, match=r"segment_sum: input is a .*wants a NumPy array or a torch tensor in host memory, since ops run in the CPU emulator"):
+    with pytest.raises(
+        errors.Unsupported, match=r"segment_sum: input is a .*wants a NumPy array or a torch tensor in host memory, since ops run in the CPU emulator"
+    ):
         seen(make())
 
 
@@ -388,7 +390,11 @@ def test_a_tensor_that_requires_grad(card: None, fake_torch: Any) -> None:
     tensor, recording = Tensor(), [True]
     tensor.requires_grad = True
     fake_torch.is_grad_enabled = lambda: recording[0]
-    refused = {"segment_sum": "numba_baracuda.torch.segment_sum", "cumsum_backward": "numba_baracuda.torch.cumsum_backward", "scan_axis": "no gradient"}
+    refused = {
+        "segment_sum": "numba_baracuda.torch.segment_sum",
+        "cumsum_backward": "numba_baracuda.torch.cumsum_backward",
+        "scan_axis": "no gradient",
+    }
     for op, way in refused.items():
         with pytest.raises(errors.Unsupported, match=rf"^{op}: x is a torch tensor that requires grad, wants x\.detach\(\).*{way}"):
             arrays.view(tensor, op, "x")

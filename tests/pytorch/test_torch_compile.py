@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch_cases as cases
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import numba_baracuda as nb
 import numba_baracuda.torch as nbt
@@ -62,7 +63,7 @@ def test_two_layers_with_dynamic_shapes() -> None:
         h = attention(x, weight, source, target, x.shape[0]).relu()
         return attention(h, weight, source, target, x.shape[0]).square().sum()
 
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("aot_eager")
     step = torch.compile(network, backend=counter, fullgraph=True, dynamic=True)
     for nodes, edges in ((5, 9), (7, 16), (6, 11)):
         x, weight, source, target = graph(nodes, edges)
@@ -76,7 +77,7 @@ def test_two_layers_with_dynamic_shapes() -> None:
 
 def test_an_index_is_a_group_of_tensors() -> None:
     """An index that comes from outside is an input of the graph, and another index of the same form needs no new one."""
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend("aot_eager")
     step = torch.compile(lambda *given: attention(*given, None), backend=counter, fullgraph=True, dynamic=True)
     for nodes, edges in ((5, 9), (7, 16), (6, 11)):
         x, weight, source, target = graph(nodes, edges)

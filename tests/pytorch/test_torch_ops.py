@@ -174,7 +174,9 @@ def test_indices_have_no_gradient() -> None:
 # torch.func
 
 
-@pytest.mark.parametrize("name", ["segment_sum", "unsorted_segment_max", "segment_softmax", "reduce_norm2", "reduce_sum", "reduce_argmax", "cumsum", "cumprod"])
+@pytest.mark.parametrize(
+    "name", ["segment_sum", "unsorted_segment_max", "segment_softmax", "reduce_norm2", "reduce_sum", "reduce_argmax", "cumsum", "cumprod"]
+)
 @pytest.mark.parametrize("dim", [0, 1])
 def test_vmap(name: str, dim: int) -> None:
     given = cases.arguments(name)
@@ -220,7 +222,11 @@ def test_forward_mode(name: str) -> None:
 def test_bad_calls_name_op_and_argument() -> None:
     x, given = cases.rows().requires_grad_(), cases.ids("segment_sum")
     refused: list[tuple[Any, Any, str]] = [
-        (lambda: nb.segment_sum(x, given, 4), nb.Unsupported, r"segment_sum: input is .* numba_baracuda\.torch\.segment_sum, which is differentiable"),
+        (
+            lambda: nb.segment_sum(x, given, 4),
+            nb.Unsupported,
+            r"segment_sum: input is .* numba_baracuda\.torch\.segment_sum, which is differentiable",
+        ),
         (lambda: nb.cumsum_backward(x, 0), nb.Unsupported, r"cumsum_backward: dy is .* numba_baracuda\.torch\.cumsum_backward"),
         (lambda: nbt.segment_sum(x, x[:, 0], 4), nb.InvalidProblem, "segment_sum: segment_ids requires grad, wants int32 or int64"),
         (lambda: nbt.segment_sum(x, given.short(), 4), nb.InvalidProblem, "segment_sum: segment_ids is int16"),
