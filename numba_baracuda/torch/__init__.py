@@ -1,7 +1,8 @@
 """The ops for PyTorch: differentiable, and known to ``torch.compile``, ``torch.export`` and ``torch.func``.
 
 ``numba_baracuda.torch.segment_sum(input, segment_ids, num_segments)`` takes the arguments of ``numba_baracuda.segment_sum`` but ``stream`` and
-``workspace``: work goes to the current stream of the tensors' device. Every op of ``numba_baracuda.OPS`` but the loss is here under its name.
+``workspace``: work goes to the current stream of the tensors' device. Every op of ``numba_baracuda.OPS`` is here under its name, but the loss,
+which is :func:`linear_cross_entropy`.
 Importing this module imports torch.
 """
 
@@ -13,6 +14,8 @@ from typing import Any
 from ..core.registry import OPS
 from ..plans.signatures import dressed
 from .autograd import function_of
+from .loss import FusedLinearCrossEntropyLoss as FusedLinearCrossEntropyLoss
+from .loss import linear_cross_entropy as linear_cross_entropy
 from .operators import Operator
 
 
@@ -30,7 +33,7 @@ for _each in OPERATORS.values():
     _each.function = function_of(_each, OPERATORS)
 FUNCTIONS = {name: _public(operator) for name, operator in OPERATORS.items()}
 globals().update(FUNCTIONS)
-__all__ = sorted(FUNCTIONS)
+__all__ = sorted([*FUNCTIONS, "FusedLinearCrossEntropyLoss", "linear_cross_entropy"])
 
 
 def __getattr__(name: str) -> Any:

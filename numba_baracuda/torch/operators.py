@@ -13,12 +13,17 @@ from . import fakes
 from .schema import Schema
 
 NAMESPACE = "numba_baracuda"
-_library = torch.library.Library(NAMESPACE, "DEF")
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 #: tags of what waits for the device, and of overloads that write to ``out``
 _WAITS, _OUT = ([getattr(torch.Tag, name)] if hasattr(torch.Tag, name) else [] for name in ("cudagraph_unsafe", "out"))
 _ROLES = {"input": "x", "output": "y", "d_output": "dy"}
+
+
+def plain(tensor: Any) -> bool:
+    """Whether a tensor has memory of its own, as far as its type says."""
+    return type(tensor) in _PLAIN and not tensor.is_meta
 
 
 class Operator:
@@ -46,7 +51,7 @@ class Operator:
         name, tags = declared.partition("(")[0], [*_TAGS, *(_OUT if out else ())]
         if flagged and schema.flag == "check_ids":
             tags += _WAITS
-        _library.define(declared, tags=tags)
+        LIBRARY.define(declared, tags=tags)
 
         def run(*given: Any, **outs: Any) -> Any:
             made = _one(tuple(outs.values()))
@@ -58,9 +63,9 @@ class Operator:
         packet, _, overload = name.partition(".")
         found: Any = getattr(getattr(torch.ops.numba_baracuda, packet), overload or "default")
         schema.fallbacks = [each.default_value for each in found._schema.arguments if not each.kwarg_only]
-        _library.impl(name, run, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
-        _library.impl(name, self._autograd(found, flagged, out), "Autograd", with_keyset=True)
+        LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+        LIBRARY.impl(name, self._autograd(found, flagged, out), "Autograd", with_keyset=True)
         return found
 
     def _autograd(self, overload: Any, flagged: bool, out: bool) -> Callable[..., Any]:
@@ -86,7 +91,7 @@ class Operator:
     def compute(self, *values: Any) -> Any:
         """The results without a gradient."""
         tensors = [values[k] for k in self.schema.tensors if isinstance(values[k], torch.Tensor)]
-        if all(type(each) in _PLAIN and not each.is_meta for each in tensors) and not torch._C._len_torch_dispatch_stack():
+        if all(map(plain, tensors)) and not torch._C._len_torch_dispatch_stack():
             return self.schema.call(values)
         with torch._C._AutoDispatchBelowAutograd():
             return self.traced(values)
