@@ -30,7 +30,7 @@ def _public(operator: Operator) -> Callable[..., Any]:
 
 OPERATORS = {name: Operator(op) for name, op in OPS.items() if op.family != "loss"}
 for _each in OPERATORS.values():
-    _each.function = function_of(_each, OPERATORS)
+    _each.differentiate(function_of(_each, OPERATORS))
 FUNCTIONS = {name: _public(operator) for name, operator in OPERATORS.items()}
 globals().update(FUNCTIONS)
 __all__ = sorted([*FUNCTIONS, "FusedLinearCrossEntropyLoss", "linear_cross_entropy"])

@@ -29,6 +29,7 @@ def function_of(operator: Operator, operators: dict[str, Operator]) -> Any:
     """The class of an op, whose gradient is another of these ops."""
     op, roles, saved, linear = operator.op, operator.roles, _saved(operator, operators), operator.stem in LINEAR
     nothing = (None,) * len(roles)
+    places = [roles.index(role) if operator.backward or role != "y" else -1 for role in saved]
 
     def forward(*values: Any) -> Any:
         ids = values[roles.index("segment_ids")] if "segment_ids" in roles else None
@@ -37,20 +38,26 @@ def function_of(operator: Operator, operators: dict[str, Operator]) -> Any:
         return operator.compute(*values)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        first, *others = output if isinstance(output, tuple) else (output,)
-        ctx.mark_non_differentiable(*(others if operator.differentiable else (first,)))
-        named = dict(zip(roles, inputs, strict=True))
-        ctx.rest = {role: each for role, each in named.items() if not isinstance(each, torch.Tensor)}
-        ctx.shape = tuple((first if operator.backward else inputs[0]).shape)
-        given = named if operator.backward else named | {"y": first}
-        ctx.kept = [role for role in saved if isinstance(given[role], torch.Tensor)]
-        tensors = [given[role] for role in ctx.kept]
-        ctx.save_for_backward(*tensors)
+        first = output
+        if isinstance(output, tuple):
+            first, *others = output
+            ctx.mark_non_differentiable(*others)
+        if not operator.differentiable:
+            ctx.mark_non_differentiable(first)
+        ctx.shape = (first if operator.backward else inputs[0]).shape
+        ctx.rest = [None if isinstance(each, torch.Tensor) else each for each in inputs]
+        kept = [first if k < 0 else inputs[k] for k in places]
+        kept = [each if isinstance(each, torch.Tensor) else None for each in kept]
+        ctx.save_for_backward(*kept)
         if linear:
-            ctx.save_for_forward(*tensors)
+            ctx.save_for_forward(*kept)
 
     def restored(ctx: Any) -> dict[str, Any]:
-        return {**ctx.rest, **dict(zip(ctx.kept, ctx.saved_tensors, strict=True))}
+        named = dict(zip(roles, ctx.rest, strict=True))
+        for role, tensor in zip(saved, ctx.saved_tensors, strict=True):
+            if tensor is not None:
+                named[role] = tensor
+        return named
 
     def backward(ctx: Any, grad: Any, *others: Any) -> tuple[Any, ...]:
         if op.backward is None or not ctx.needs_input_grad[0]:

@@ -18,6 +18,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 #: tags of what waits for the device, and of overloads that write to ``out``
 _WAITS, _OUT = ([getattr(torch.Tag, name)] if hasattr(torch.Tag, name) else [] for name in ("cudagraph_unsafe", "out"))
+_modes, _transforms = torch._C._len_torch_dispatch_stack, torch._C._are_functorch_transforms_active
 _ROLES = {"input": "x", "output": "y", "d_output": "dy"}
 
 
@@ -36,6 +37,7 @@ class Operator:
         self.backward = op.name.endswith("_backward")
         self.differentiable = self.backward or op.backward is not None
         self.function: Any = None
+        self.record: Callable[..., Any] = self._without_gradient
         flags = (False, True) if self.schema.flag else (False,)
         self.overloads = {(flagged, out): self._define(flagged, out) for flagged in flags for out in (False, True)}
 
@@ -73,11 +75,20 @@ class Operator:
             if torch.is_grad_enabled() and torch._C._any_requires_grad(*given, **outs):
                 if out:
                     self.refuse_out()
-                return self.function.apply(*self.schema.decode(given, flagged))
+                return self.record(*self.schema.decode(given, flagged))
             with torch._C._AutoDispatchBelowAutograd():
                 return overload.redispatch(keys & torch._C._after_autograd_keyset, *given, **outs)
 
         return run
+
+    def differentiate(self, function: Any) -> None:
+        """Gives the op its gradient."""
+        self.function = function
+        base: Any = super(torch.autograd.Function, function)
+        self.record = base.apply  # that of Function inspects a signature in every call
+
+    def _without_gradient(self, *values: Any) -> Any:
+        raise NotImplementedError(f"{self.op.name} has been given no gradient yet")
 
     def refuse_out(self) -> None:
         """Raises for a call with ``out=`` that autograd would have to record."""
@@ -90,50 +101,58 @@ class Operator:
 
     def compute(self, *values: Any) -> Any:
         """The results without a gradient."""
-        tensors = [values[k] for k in self.schema.tensors if isinstance(values[k], torch.Tensor)]
-        if all(map(plain, tensors)) and not torch._C._len_torch_dispatch_stack():
+        if self._plain(values):
             return self.schema.call(values)
+        self._refuse_nested(values)
         with torch._C._AutoDispatchBelowAutograd():
             return self.traced(values)
 
     def __call__(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A call of the public function."""
-        if torch.compiler.is_compiling():
-            values = self.schema.values(given, {name: each for name, each in options.items() if name != "out"})
-            return self.traced(values, _several(options.get("out")))
-        return self._eager(given, options)
+        out = options.pop("out", None) if options else None
+        if not options and not torch.compiler.is_compiling() and self._plain(given) and (not self.differentiable or not self._records(given)):
+            return self.schema.function(*given) if out is None else self.schema.function(*given, out=out)
+        return self.on(self.schema.values(given, options), out)
 
     def call(self, named: dict[str, Any]) -> Any:
         """A call with those of these values, by role, that the op has."""
-        return self((), {name: named[role] for name, role in zip(self.schema.names, self.roles, strict=True) if role in named})
+        defaults = self.schema.defaults
+        return self.on([named[role] if role in named else defaults[name] for name, role in zip(self.schema.names, self.roles, strict=True)])
 
-    def _eager(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        schema, out, needs, known = self.schema, None, False, True
-        values: Sequence[Any] = given
-        if options:
-            out = options.pop("out", None)
-            values = schema.values(given, options)
-        for k in schema.tensors[: len(values)]:
-            each = values[k]
-            if type(each) in _PLAIN:
-                needs, known = needs or each.requires_grad, known and not each.is_meta
-            elif isinstance(each, torch.Tensor):
-                if each.is_nested:
-                    raise Unsupported(f"{self.op.name}: {schema.names[k]} is a nested tensor, wants a strided one, such as its .values()")
-                needs, known = needs or each.requires_grad, False
-        transformed = torch._C._are_functorch_transforms_active()
-        if transformed or (needs and self.differentiable and torch.is_grad_enabled()):
-            if out is not None:
-                self.refuse_out()
-            return self.function.apply(*(values if options else schema.values(given, options)))
-        if known and not torch._C._len_torch_dispatch_stack():
-            return schema.function(*given, **options, out=out) if out is not None else schema.function(*given, **options)
-        return self.traced(values if options else schema.values(given, options), _several(out))
+    def on(self, values: Sequence[Any], out: Any = None) -> Any:
+        """The results of a call with these values: by way of a gradient where one is recorded, of the dispatcher where tensors have no memory."""
+        if not torch.compiler.is_compiling():
+            transformed = _transforms()
+            if transformed or (self.differentiable and self._records(values)):
+                if out is not None:
+                    self.refuse_out()
+                return (self.function.apply if transformed else self.record)(*values)
+            if self._plain(values):
+                return self.schema.call(values, out)
+            self._refuse_nested(values)
+        return self.traced(values, () if out is None else out if isinstance(out, tuple) else (out,))
+
+    def _plain(self, values: Sequence[Any]) -> bool:
+        """Whether the op can run on the memory of these tensors."""
+        for k in self.schema.tensors:
+            if k < len(values) and type(values[k]) not in _PLAIN and isinstance(values[k], torch.Tensor):
+                return False
+        first = values[0] if len(values) else None
+        return not (getattr(first, "is_meta", False) or _modes() or _transforms())
+
+    def _records(self, values: Sequence[Any]) -> bool:
+        """Whether autograd records a call with these values."""
+        if torch.is_grad_enabled():
+            for k in self.schema.tensors:
+                if k < len(values) and getattr(values[k], "requires_grad", False):
+                    return True
+        return False
+
+    def _refuse_nested(self, values: Sequence[Any]) -> None:
+        for k in self.schema.tensors:
+            if isinstance(values[k], torch.Tensor) and values[k].is_nested:
+                raise Unsupported(f"{self.op.name}: {self.schema.names[k]} is a nested tensor, wants a strided one, such as its .values()")
 
 
 def _one(outs: tuple[Any, ...]) -> Any:
     return outs if len(outs) > 1 else outs[0] if outs else None
-
-
-def _several(out: Any) -> tuple[Any, ...]:
-    return () if out is None else out if isinstance(out, tuple) else (out,)

@@ -74,6 +74,8 @@ class Schema:
         self.positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters.values())
         self.needed = [name for name, each in parameters.items() if each.default is each.empty]
         self.defaults = {name: each.default for name, each in parameters.items() if name not in self.needed}
+        self._keywords = self.names[self.positional :]
+        self._usual = [self.defaults.get(name, inspect.Parameter.empty) for name in self._keywords]
         self.tensors = [k for k, name in enumerate(self.names) if name in ("x", "y", "dy", "input", "output", "d_output", "segment_ids")]
         self.flag = next((name for name in self.names if name in FLAGS), "")
         self.fallbacks: list[Any] = []  #: defaults in the dispatcher's form; it leaves out arguments that equal theirs
@@ -149,5 +151,7 @@ class Schema:
 
     def call(self, values: Sequence[Any], out: Any = None) -> Any:
         """Calls the op's own function."""
-        k = self.positional
-        return self.function(*values[:k], **dict(zip(self.names[k:], values[k:], strict=True)), out=out)
+        options = {name: each for name, each, usual in zip(self._keywords, values[self.positional :], self._usual, strict=True) if each is not usual}
+        if out is not None:
+            options["out"] = out
+        return self.function(*values[: self.positional], **options)
