@@ -14,8 +14,8 @@ from typing import Any
 from ..core.registry import OPS
 from ..plans.signatures import dressed
 from .autograd import function_of
-from .loss import FusedLinearCrossEntropyLoss as FusedLinearCrossEntropyLoss
-from .loss import linear_cross_entropy as linear_cross_entropy
+from .linear import FusedLinearCrossEntropyLoss as FusedLinearCrossEntropyLoss
+from .linear import linear_cross_entropy as linear_cross_entropy
 from .operators import Operator
 
 

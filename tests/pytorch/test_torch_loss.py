@@ -65,10 +65,10 @@ def test_a_second_backward_computes_again() -> None:
 
 @pytest.mark.parametrize("frozen", ["input", "weight", "both"])
 def test_what_is_frozen_costs_no_product(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from numba_baracuda.torch import loss
+    from numba_baracuda.torch import linear
 
     asked: list[list[bool]] = []
-    monkeypatch.setattr(loss, "_run", lambda *values, run=loss._run: (asked.append([*values[7]]), run(*values))[1])
+    monkeypatch.setattr(linear, "_run", lambda *values, run=linear._run: (asked.append([*values[7]]), run(*values))[1])
     x, w, _, target = problem()
     x.requires_grad_(frozen == "weight")
     w.requires_grad_(frozen == "input")
@@ -109,7 +109,7 @@ def test_compiled() -> None:
 
 
 def test_opcheck() -> None:
-    from numba_baracuda.torch.loss import _overload
+    from numba_baracuda.torch.linear import _overload
 
     x, w, b, target = (each.requires_grad_() if each.is_floating_point() else each for each in problem())
     for reduction in ("mean", "none"):
