@@ -48,14 +48,14 @@ def _torch_dtype(element: str) -> Any:
 
 @functools.cache
 def _torch_device(ordinal: int) -> Any:
-    return sys.modules["torch"].device("cuda", ordinal)
+    return sys.modules["torch"].device("cuda", ordinal) if ordinal >= 0 else sys.modules["torch"].device("cpu")
 
 
 def _on_torch(device: int, stream: int, shape: tuple[int, ...], element: str) -> Any:
     """A tensor from torch's caching allocator, which ties a block to the stream that was current."""
     torch = sys.modules["torch"]
     dtype, where = _torch_dtype(element), _torch_device(device)
-    if torch_stream()(device) == stream:
+    if device < 0 or torch_stream()(device) == stream:
         return torch.empty(shape, dtype=dtype, device=where)
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=where) if stream > 1 else torch.cuda.default_stream(where)):
         return torch.empty(shape, dtype=dtype, device=where)
@@ -82,6 +82,29 @@ def empty(like: View, shape: tuple[int, ...], element: str, stream: int) -> Any:
     return on_cupy(like.device, stream, lambda cupy: cupy.empty(shape, dtype))
 
 
+_ADDRESSES: dict[str, Callable[[Any], int]] = {
+    "torch": lambda array: array.data_ptr(),
+    "numpy": lambda array: array.ctypes.data,
+    "numba": lambda array: array.device_ctypes_pointer.value or 0,
+}
+
+
+def address(made: Any, kind: str) -> int:
+    """The address of an array that :func:`empty` made for this kind of arrays; kinds that are not in the table get CuPy arrays."""
+    read = _ADDRESSES.get(kind)
+    return read(made) if read else int(made.data.ptr)
+
+
+def in_host(owner: Any) -> Any:
+    """The NumPy array that shares the host memory of a torch tensor; anything else as it is."""
+    if not hasattr(owner, "detach"):
+        return owner
+    plain = owner.detach()
+    if plain.dtype is _torch_dtype("bf16"):
+        return plain.view(sys.modules["torch"].int16).numpy().view(dtypes.numpy_dtype("bf16"))
+    return plain.numpy()
+
+
 class _Block:
     """Memory of the driver's stream-ordered pool, freed in the order of the stream it was made for."""
 
@@ -106,7 +129,7 @@ def scratch(like: View, nbytes: int, stream: int) -> View:
     When emulating, ``owner`` is a NumPy array of uint32 words.
     """
     owner: Any
-    if like.kind == "numpy":
+    if like.device < 0:
         words = np.empty(-(-nbytes // 4) + 3, np.uint32)
         skip = -words.ctypes.data % 16 // 4
         owner = words[skip : skip + -(-nbytes // 4)]

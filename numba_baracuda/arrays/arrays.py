@@ -18,7 +18,7 @@ from ..core import dtypes
 from ..core.axes import c_strides
 from ..core.errors import BaracudaError, InvalidProblem, MisalignedOperand, Unsupported
 from ..runtime import driver
-from . import dlpack
+from . import autograd, dlpack
 from .views import Form, View, lineage, remember, spell
 
 _At = tuple[str, str, str]  #: op, argument, and what the op takes there, for messages
@@ -65,6 +65,9 @@ def reset() -> None:
     _emulating, _warned = None, False
 
 
+_HOST = "a NumPy array or a torch tensor in host memory"
+
+
 def _refuse(at: _At, got: str, wants: str, error: type[BaracudaError] = Unsupported) -> NoReturn:
     raise error(f"{at[0]}: {at[1]} is {got}, wants {wants}")
 
@@ -72,12 +75,12 @@ def _refuse(at: _At, got: str, wants: str, error: type[BaracudaError] = Unsuppor
 def _on_device(at: _At, what: str) -> None:
     """Admits an array in device memory, unless emulating."""
     if emulating():
-        _refuse(at, what, "a NumPy array, since ops run in the CPU emulator; where there is a CUDA device, unset NUMBA_BARACUDA_EMULATE")
+        _refuse(at, what, f"{_HOST}, since ops run in the CPU emulator; where there is a CUDA device, unset NUMBA_BARACUDA_EMULATE")
 
 
 def _in_host(at: _At, what: str, cure: str) -> NoReturn:
     """Refuses an array that no kernel can reach."""
-    _refuse(at, what, "a NumPy array, since ops run in the CPU emulator" if emulating() else f"one in device memory: {cure}")
+    _refuse(at, what, f"{_HOST}, since ops run in the CPU emulator" if emulating() else f"one in device memory: {cure}")
 
 
 _read_forms: dict[Any, Form] = {}  #: what a framework reports of an array -> its form
@@ -135,8 +138,12 @@ def _masked(obj: Any, at: _At) -> NoReturn:
 
 
 def _torch(obj: Any, at: _At) -> View:
-    if _emulating is not False:
+    if _emulating is not False and not (emulating() and obj.is_cpu):
         _on_device(at, f"a torch tensor on {obj.device}") if obj.is_cuda else _torch_in_host(obj, at)
+    if obj.requires_grad:
+        wants = autograd.instead(at[0])
+        if wants:
+            _refuse(at, "a torch tensor that requires grad", wants)
     try:
         ptr, shape, strides, device = obj.data_ptr(), obj.shape, obj.stride(), obj.get_device()
     except RuntimeError as error:  # sparse layouts and torch's own tracers
@@ -145,7 +152,7 @@ def _torch(obj: Any, at: _At) -> View:
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
     key = (shape, strides, obj.dtype, device, "torch", False)
     form = _read_forms.get(key)
-    if form is None and not obj.is_cuda:
+    if device < 0 and not emulating():
         _torch_in_host(obj, at)
     return _at_address(obj, at, ptr, form or _form(key, at))
 
@@ -271,19 +278,6 @@ def view(obj: Any, op: str, name: str, wants: str = "") -> View:
 def read(obj: Any, at: _At) -> View:
     """:func:`view` with ``op``, ``name`` and ``wants`` in one tuple."""
     return (_converters.get(type(obj)) or _converter(type(obj)))(obj, at)
-
-
-_ADDRESSES: dict[str, Callable[[Any], int]] = {
-    "torch": lambda array: array.data_ptr(),
-    "numpy": lambda array: array.ctypes.data,
-    "numba": lambda array: array.device_ctypes_pointer.value or 0,
-}
-
-
-def address(made: Any, kind: str) -> int:
-    """The address of an array that :func:`.allocation.empty` made for this kind of arrays; kinds that are not in the table get CuPy arrays."""
-    read = _ADDRESSES.get(kind)
-    return read(made) if read else int(made.data.ptr)
 
 
 def check_one_device(op: str, views: Iterable[View]) -> int:

@@ -28,7 +28,7 @@ def _cupy_stream() -> Callable[[int], Any]:
 
 
 def _of_torch(like: View) -> int:
-    return torch_stream()(like.form.device)
+    return torch_stream()(like.form.device) if like.form.device >= 0 else 0
 
 
 def _of_cupy(like: View) -> int:

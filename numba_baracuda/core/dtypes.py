@@ -90,7 +90,7 @@ BY_NUMPY_NAME = {element.numpy_name: element for element in _TABLE}
 
 
 def element(which: Any, where: str = "", name: str = "element") -> Element:
-    """The :class:`Element` for a kind, a short name, a NumPy dtype or its name; :class:`Unsupported` for a kind that no kernel here holds.
+    """The :class:`Element` for a kind, a short name, a dtype of NumPy or torch, or its name; :class:`Unsupported` for kinds without kernels.
 
     ``where`` and ``name`` are op and argument, for messages.
     """
@@ -105,6 +105,7 @@ def element(which: Any, where: str = "", name: str = "element") -> Element:
     elif which is not None and not isinstance(which, ElementKind):
         with contextlib.suppress(TypeError, ValueError):
             found = BY_NUMPY_NAME.get(np.dtype(which).name)
+        found = found or BY_NUMPY_NAME.get(str(which).removeprefix("torch."))
     if isinstance(which, ElementKind):
         found = BY_KIND.get(which)
         if found is None:

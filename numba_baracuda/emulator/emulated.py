@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays.allocation import in_host
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME, numpy_dtype
 from ..core.op import NULL, Clear, Gemm, Launch, Matrix, Op, Recipe, Sort, Step
@@ -68,10 +69,12 @@ class Emulated:
         memories: dict[str, tuple[Memory, int]] = {}
         for operand, owner in zip(self.op.operands, owners, strict=True):
             read = written or not operand.output or operand.updated
-            memories[operand.name] = Memory.of(operand.name, owner, written=read, readonly=not operand.output)
+            memories[operand.name] = Memory.of(operand.name, in_host(owner), written=read, readonly=not operand.output)
         offset = 0
         for slot in self.recipe.slots:
-            whole = np.empty(0, np.uint8) if workspace is None else workspace.owner.reshape(-1).view(np.uint8)  # None where every slot is empty
+            whole = (
+                np.empty(0, np.uint8) if workspace is None else in_host(workspace.owner).reshape(-1).view(np.uint8)
+            )  # None where every slot is empty
             raw = whole[offset : offset + slot.count * numpy_dtype(slot.element).itemsize]
             memories[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=written)
             offset += slot.nbytes

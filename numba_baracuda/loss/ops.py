@@ -79,13 +79,14 @@ OPS.add(
     Op(
         _NAME, LossKind.FUSED_LINEAR_CROSS_ENTROPY, OpCategory.LOSS, "loss", "loss[i] = log Σⱼ exp(x[i] · w[j]) − x[i] · w[target[i]]",
         (*GIVEN, *MADE), (Variant("chunked", True, recipes.chunked, recipes.too_large),), FLOATS, backward=f"{_NAME}_backward", samples=_samples,
-        traits={"plan_attributes": ("chunk_size", "conceptual_scratch_bytes"), "roundings": _ROUNDINGS},
+        traits={"plan_attributes": ("chunk_size", "conceptual_scratch_bytes"), "roundings": _ROUNDINGS, "differentiable": "linear_cross_entropy"},
     )
 )  # fmt: skip
 OPS.add(
     Op(
         f"{_NAME}_backward", LossKind.FUSED_LINEAR_CROSS_ENTROPY, OpCategory.LOSS, "loss", "grad = dy · grad", UPDATED,
         (Variant("scaled", True, recipes.scaled),), FLOATS, samples=_backward_samples,
+        traits={"differentiable": "linear_cross_entropy"},
     )
 )  # fmt: skip
 

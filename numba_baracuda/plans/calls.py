@@ -119,7 +119,7 @@ class Calls:
         made: tuple[Any, ...] = ()
         if outs is None:
             outs = made = self._make(inputs[0], bound.results, handle)
-            pointers += [arrays.address(out, inputs[0].form.kind) for out in made]
+            pointers += [allocation.address(out, inputs[0].form.kind) for out in made]
             if any(pointer & 15 for pointer in pointers[len(inputs) :]):
                 return self(inputs, sizes, key, context, outs, stream, workspace)
         self._run(bound, handle, pointers, views, workspace, made)

@@ -80,8 +80,10 @@ def _elements(view: View) -> int:
 def _flat(view: View, declared: Any) -> Any:
     """A view's memory as a 1-D array of the element type that a kernel declares."""
     dtype = np.dtype(str(declared))
-    if view.kind == "numpy":
-        array = np.lib.stride_tricks.as_strided(view.owner, (_elements(view),), (view.form.itemsize,), writeable=not view.readonly)
+    if view.device < 0:
+        array = np.lib.stride_tricks.as_strided(
+            allocation.in_host(view.owner), (_elements(view),), (view.form.itemsize,), writeable=not view.readonly
+        )
         return array.view(dtype)
     from numba import cuda
 
@@ -102,7 +104,7 @@ def _slots(slots: Sequence[Slot], workspace: View | None, like: View) -> dict[st
         form = Form.of((slot.count,), (1,), slot.element, like.device, like.kind, False)
         if workspace is not None:
             owner = workspace.owner
-            if like.kind == "numpy":
+            if like.device < 0:
                 nbytes = slot.count * form.itemsize
                 owner = owner.reshape(-1).view(np.uint8)[offset : offset + nbytes].view(numpy_dtype(slot.element))
             found[slot.name] = View(workspace.ptr + offset, form, owner, slot.name)

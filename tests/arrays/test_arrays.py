@@ -38,6 +38,7 @@ TORCH_DTYPES = {name: _TorchDtype(name) for name in ("float32", "bfloat16", "uin
 def _torch_init(self: Any, shape: tuple = (4, 2), stride: tuple = (2, 1), dtype: str = "float32", device: int = 0, ptr: int = 4096) -> None:
     self.shape, self._stride, self.dtype, self.index, self._ptr = shape, stride, TORCH_DTYPES[dtype], device, ptr
     self.is_cuda, self.device, self.negated, self.sparse = device >= 0, f"cuda:{device}" if device >= 0 else "cpu", False, False
+    self.is_cpu, self.requires_grad = device < 0, False
 
 
 def _torch_data_ptr(self: Any) -> int:
@@ -376,10 +377,34 @@ def test_host_arrays_are_refused_where_there_is_a_card(card: None) -> None:
         seen(Tensor(device=-1))
 
 
-@pytest.mark.parametrize("make", [Tensor, CupyArray, DeviceNDArray, Interface, Capsule, lambda: Tensor(device=-1)])
+@pytest.mark.parametrize("make", [Tensor, CupyArray, DeviceNDArray, Interface, Capsule])
 def test_device_arrays_are_refused_in_the_emulator(emulator: None, make: Any) -> None:
-    with pytest.raises(errors.Unsupported, match=r"segment_sum: input is a .*wants a NumPy array, since ops run in the CPU emulator"):
+    with pytest.raises(
+        errors.Unsupported, match=r"segment_sum: input is a .*wants a NumPy array or a torch tensor in host memory, since ops run in the CPU emulator"
+    ):
         seen(make())
+
+
+def test_a_tensor_that_requires_grad(card: None, fake_torch: Any) -> None:
+    """Where autograd records, only ops whose results have no gradient take it."""
+    tensor, recording = Tensor(), [True]
+    tensor.requires_grad = True
+    fake_torch.is_grad_enabled = lambda: recording[0]
+    refused = {
+        "segment_sum": "numba_baracuda.torch.segment_sum",
+        "cumsum_backward": "numba_baracuda.torch.cumsum_backward",
+        "scan_axis": "no gradient",
+    }
+    for op, way in refused.items():
+        with pytest.raises(errors.Unsupported, match=rf"^{op}: x is a torch tensor that requires grad, wants x\.detach\(\).*{way}"):
+            arrays.view(tensor, op, "x")
+    assert arrays.view(tensor, "reduce_argmax", "x").ptr == tensor.data_ptr()
+    recording[0] = False
+    assert arrays.view(tensor, "segment_sum", "x").ptr == tensor.data_ptr()
+
+
+def test_torch_in_host_memory_in_the_emulator(emulator: None) -> None:
+    assert facts(seen(Tensor(device=-1))) == (4096, (4, 2), (2, 1), "f32", -1, "torch", False, "input")
 
 
 # emulation

@@ -54,7 +54,7 @@ def test_no_worse_than_torch_in_its_own_precision(rows: int, width: int, classes
     torch, x, w, target = torch_problem(rows, width, classes)
 
     def by_torch(dtype: Any) -> list[Any]:
-        a, b = x.to(dtype).requires_grad_(), w.to(dtype).requires_grad_()
+        a, b = (each.to(dtype, copy=True).requires_grad_() for each in (x, w))
         loss = torch.nn.functional.cross_entropy(a @ b.T, target)
         loss.backward()
         return [each.detach().double() for each in (loss, a.grad, b.grad)]

@@ -1,0 +1,88 @@
+"""The ``autograd.Function`` of each op: what it saves, its gradient, and its rules under ``torch.func``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..core.errors import InvalidProblem, Unsupported
+from . import batching
+from .operators import Operator
+from .second import LINEAR, RULES, Gradient
+
+#: the rule of ties where autograd asks for a gradient, by family: that of torch.amax
+_TIES = {"reduce": "even"}
+#: inputs of a linear op that add a constant
+_CONSTANTS = ("empty", "initial")
+
+
+def _saved(operator: Operator, operators: dict[str, Operator]) -> list[str]:
+    """The roles of what the gradient of an op reads besides the gradient of its result."""
+    op = operator.op
+    reader = op if operator.backward and operator.stem in RULES else operators[op.backward].op if op.backward else None
+    read = [operator.role(each.name) for each in reader.operands if not each.output] if reader else []
+    return read if operator.backward else [role for role in read if role != "dy"]
+
+
+def function_of(operator: Operator, operators: dict[str, Operator]) -> Any:
+    """The class of an op, whose gradient is another of these ops."""
+    op, roles, saved, linear = operator.op, operator.roles, _saved(operator, operators), operator.stem in LINEAR
+    nothing = (None,) * len(roles)
+    places = [roles.index(role) if operator.backward or role != "y" else -1 for role in saved]
+
+    def forward(*values: Any) -> Any:
+        ids = values[roles.index("segment_ids")] if "segment_ids" in roles else None
+        if getattr(ids, "requires_grad", False):
+            raise InvalidProblem(f"{op.name}: segment_ids requires grad, wants int32 or int64, which have no gradient")
+        return operator.compute(*values)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        first = output
+        if isinstance(output, tuple):
+            first, *others = output
+            ctx.mark_non_differentiable(*others)
+        if not operator.differentiable:
+            ctx.mark_non_differentiable(first)
+        ctx.shape = (first if operator.backward else inputs[0]).shape
+        ctx.rest = [None if isinstance(each, torch.Tensor) else each for each in inputs]
+        kept = [first if k < 0 else inputs[k] for k in places]
+        kept = [each if isinstance(each, torch.Tensor) else None for each in kept]
+        ctx.save_for_backward(*kept)
+        if linear:
+            ctx.save_for_forward(*kept)
+
+    def restored(ctx: Any) -> dict[str, Any]:
+        named = dict(zip(roles, ctx.rest, strict=True))
+        for role, tensor in zip(saved, ctx.saved_tensors, strict=True):
+            if tensor is not None:
+                named[role] = tensor
+        return named
+
+    def backward(ctx: Any, grad: Any, *others: Any) -> tuple[Any, ...]:
+        if op.backward is None or not ctx.needs_input_grad[0]:
+            return nothing
+        given = restored(ctx) | {"dy": grad, "input_shape": ctx.shape, "check_ids": False}
+        if op.family in _TIES:
+            given["ties"] = _TIES[op.family]
+        return operators[op.backward].call(given), *nothing[1:]
+
+    def backward_again(ctx: Any, grad: Any) -> tuple[Any, ...]:
+        rules = RULES.get(operator.stem)
+        if rules is None:
+            raise Unsupported(f"{op.name} has no gradient: {operator.stem} is differentiable once; {', '.join(RULES)} are twice")
+        gradient = Gradient(operator, operators, restored(ctx), ctx.shape)
+        wanted = zip(roles, ctx.needs_input_grad, strict=True)
+        return tuple(rules[role](gradient, grad) if needed and role in rules else None for role, needed in wanted)
+
+    def jvp(ctx: Any, tangent: Any, *others: Any) -> Any:
+        constants = dict.fromkeys(_CONSTANTS) | {"check_ids": False}
+        return operator.call(restored(ctx) | {roles[0]: tangent} | constants)
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> tuple[Any, Any]:
+        return batching.batched(operator, info.batch_size, in_dims, values)
+
+    members = {"forward": forward, "setup_context": setup_context, "backward": backward_again if operator.backward else backward, "vmap": vmap}
+    members |= {"jvp": jvp} if linear else {}
+    name = "".join(part.capitalize() for part in op.name.split("_"))
+    return type(name, (torch.autograd.Function,), {each: staticmethod(member) for each, member in members.items()})

@@ -1,0 +1,177 @@
+"""The fused linear cross-entropy for PyTorch: a function with the arguments of torch's own, and a module that owns the weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.registry import function
+from .operators import LIBRARY, NAMESPACE, plain
+
+_NAME = "fused_linear_cross_entropy"
+_SCHEMA = f"""{_NAME}(Tensor input, Tensor weight, Tensor target, Tensor? bias, Tensor? class_weight, Tensor? row_weight, Tensor? dy, bool[3] wanted,
+    str reduction, SymInt ignore_index, float label_smoothing, float lse_square_scale, float? softcap, float logit_scale, str chunk,
+    int? max_workspace_bytes, str? grad_weight_accum) -> (Tensor loss, Tensor grad_input, Tensor grad_weight, Tensor grad_bias)"""
+_OPTIONS = (
+    "reduction", "ignore_index", "label_smoothing", "lse_square_scale", "softcap", "logit_scale", "chunk", "max_workspace_bytes", "grad_weight_accum",
+)  # fmt: skip
+_GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+
+
+def _run(input: Any, weight: Any, target: Any, bias: Any, class_weight: Any, row_weight: Any, dy: Any, wanted: Sequence[bool], *given: Any) -> Any:
+    """The loss and the wanted gradients; those that are not wanted are empty."""
+    options = dict(zip(_OPTIONS, given, strict=True))
+    options["chunk"] = int(options["chunk"]) if options["chunk"].isdecimal() else options["chunk"]
+    gradients = {name: True for name, each in zip(_GRADIENTS, wanted, strict=True) if each}
+    arrays = {"bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
+    made = function(_NAME)(input, weight, target, **arrays, **gradients, **options)
+    if not gradients:
+        return made, *[input.new_empty(0) for _ in _GRADIENTS]
+    return made.loss, *[input.new_empty(0) if getattr(made, name) is None else getattr(made, name) for name in _GRADIENTS]
+
+
+def _fake(
+    input: Any, weight: Any, target: Any, bias: Any, class_weight: Any, row_weight: Any, dy: Any, wanted: Sequence[bool], reduction: str, *given: Any
+) -> Any:
+    wide = torch.float64 if input.dtype is torch.float64 else torch.float32
+    loss = input.new_empty(tuple(input.shape[:1]) if reduction == "none" else (), dtype=wide)
+    shapes = input.shape, weight.shape, weight.shape[:1]
+    return loss, *[input.new_empty(tuple(shape) if each else (0,)) for shape, each in zip(shapes, wanted, strict=True)]
+
+
+LIBRARY.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
+LIBRARY.impl(_NAME, _run, "CompositeExplicitAutograd")
+torch.library.register_fake(f"{NAMESPACE}::{_NAME}", _fake, lib=LIBRARY)
+_overload: Any = torch.ops.numba_baracuda.fused_linear_cross_entropy.default
+_DY, _WANTED, _REDUCTION = 6, 7, 8
+
+
+def _compute(*values: Any) -> Any:
+    if all(plain(each) for each in values[:_WANTED] if each is not None) and not torch._C._len_torch_dispatch_stack():
+        return _run(*values)
+    with torch._C._AutoDispatchBelowAutograd():
+        return _overload(*values)
+
+
+class _Loss(torch.autograd.Function):  # type: ignore[misc]
+    """A mean or a sum has its gradients ready, which backward scales; losses of rows are computed once more, with the gradient of each."""
+
+    @staticmethod
+    def forward(ctx: Any, *values: Any) -> Any:
+        later = values[_REDUCTION] == "none"
+        asked = [*values[:_WANTED], (False,) * 3 if later else values[_WANTED], *values[_REDUCTION:]]
+        loss, *gradients = _compute(*asked)
+        ctx.ready = None if later else gradients
+        ctx.tensors = [isinstance(each, torch.Tensor) for each in values]
+        ctx.rest = [None if isinstance(each, torch.Tensor) else each for each in values]
+        ctx.save_for_backward(*[each for each in values if isinstance(each, torch.Tensor)])
+        ctx.mark_non_differentiable(*gradients)
+        return loss, *gradients
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any, *others: Any) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            raise Unsupported("linear_cross_entropy: create_graph=True asks for a gradient that is differentiable, wants it False")
+        wanted = ctx.rest[_WANTED]
+        ready, ctx.ready = ctx.ready, None  # scaled in place, these serve once
+        if ready is None:
+            tensors = iter(ctx.saved_tensors)
+            values = [next(tensors) if there else each for there, each in zip(ctx.tensors, ctx.rest, strict=True)]
+            values[_DY] = dy
+            ready = _compute(*values)[1:]
+        elif plain(dy) and not torch._C._len_torch_dispatch_stack():
+            function(f"{_NAME}_backward")(dy, **{name: each for name, each, asked in zip(_GRADIENTS, ready, wanted, strict=True) if asked})
+        else:
+            ready = [each * dy for each in ready]
+        x, w, b = (each if asked else None for each, asked in zip(ready, wanted, strict=True))
+        return x, w, None, b, *[None] * (len(ctx.rest) - 4)
+
+
+def _recorded(keys: Any, *values: Any) -> Any:
+    if torch.is_grad_enabled() and any(values[_WANTED]):
+        return _Loss.apply(*values)
+    with torch._C._AutoDispatchBelowAutograd():
+        return _overload.redispatch(keys & torch._C._after_autograd_keyset, *values)
+
+
+LIBRARY.impl(_NAME, _recorded, "Autograd", with_keyset=True)
+
+
+def linear_cross_entropy(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    *,
+    linear_bias: Any = None,
+    weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int | None = -100,
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    logit_scale: float = 1.0,
+    lse_square_scale: float = 0.0,
+    row_weight: Any = None,
+    chunk: str | int = "auto",
+    max_workspace_bytes: int | None = None,
+    grad_weight_accum: str | None = None,
+) -> Any:
+    """loss = cross_entropy(linear(input, linear_weight, linear_bias), target), without the logits of all rows in memory.
+
+    ``input`` […, H], ``linear_weight`` [V, H] and ``linear_bias`` [V] are of one floating dtype; under autocast they are cast to its dtype, as for
+    ``nn.Linear``. ``target`` […] int64 or int32 holds classes. Arguments are those of ``torch.nn.functional.linear_cross_entropy`` where it has them
+    (``weight`` is a factor for each class), else those of :func:`numba_baracuda.fused_linear_cross_entropy`, which says what each does. The loss is
+    float32, float64 for float64: 0-d, or of the target's shape for ``reduction="none"``.
+
+    Gradients go to ``input``, ``linear_weight`` and ``linear_bias``; those that do not require grad cost no product. They are computed with the loss,
+    and backward scales them in place; a second backward computes them again. With ``"none"``, backward computes logits again, and each row's
+    gradient with its own factor. They are differentiable once. ``torch.func`` is refused.
+
+    Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes.
+    """
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise Unsupported("linear_cross_entropy: input is under a transform of torch.func, wants a call outside of it")
+    for name, each in (("weight", weight), ("row_weight", row_weight)):
+        if each is not None and each.requires_grad:
+            raise InvalidProblem(f"linear_cross_entropy: {name} requires grad, wants {name}.detach(), as the loss has no gradient for it")
+    if tuple(target.shape) != tuple(input.shape[:-1]):
+        got, wants = [*target.shape], [*input.shape[:-1]]
+        raise InvalidProblem(f"linear_cross_entropy: target has shape {got}, wants {wants}, a class for each row of input")
+    if torch.is_autocast_enabled(input.device.type):
+        dtype = torch.get_autocast_dtype(input.device.type)
+        input, linear_weight = input.to(dtype), linear_weight.to(dtype)
+        linear_bias = None if linear_bias is None else linear_bias.to(dtype)
+    wide = torch.float64 if input.dtype is torch.float64 else torch.float32
+    by_class, by_row = (None if each is None else each.to(wide) for each in (weight, row_weight))
+    grads = torch.is_grad_enabled()
+    wanted = [grads and each is not None and each.requires_grad for each in (input, linear_weight, linear_bias)]
+    values = [
+        input.reshape(-1, input.shape[-1]), linear_weight, target.reshape(-1), linear_bias, by_class, None if by_row is None else by_row.reshape(-1),
+        None, wanted, reduction, -100 if ignore_index is None else ignore_index, label_smoothing, lse_square_scale, softcap, logit_scale, str(chunk),
+        max_workspace_bytes, grad_weight_accum,
+    ]  # fmt: skip
+    run = _overload if torch.compiler.is_compiling() else _Loss.apply if any(wanted) else _compute
+    loss = run(*values)[0]
+    return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+class FusedLinearCrossEntropyLoss(torch.nn.Module):  # type: ignore[misc]
+    """:func:`linear_cross_entropy` with a weight [num_classes, in_features] of its own, in ``linear``.
+
+    Takes the arguments of ``torch.nn.CrossEntropyLoss``, ``bias``, ``device`` and ``dtype`` of the linear layer, and keywords of the function.
+    ``forward(input, target)`` returns the loss.
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, *, bias: bool = False, device: Any = None, dtype: Any = None, weight: Any = None, **options: Any
+    ) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(in_features, num_classes, bias=bias, device=device, dtype=dtype)
+        self.register_buffer("weight", weight)
+        self.options = options
+
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss of inputs […, in_features] and classes […]."""
+        return linear_cross_entropy(input, self.linear.weight, target, linear_bias=self.linear.bias, weight=self.weight, **self.options)

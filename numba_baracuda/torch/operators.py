@@ -1,0 +1,158 @@
+"""Each op in ``torch.ops.numba_baracuda``: its overloads, what they run, their fakes and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import Op
+from . import fakes
+from .schema import Schema
+
+NAMESPACE = "numba_baracuda"
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+#: tags of what waits for the device, and of overloads that write to ``out``
+_WAITS, _OUT = ([getattr(torch.Tag, name)] if hasattr(torch.Tag, name) else [] for name in ("cudagraph_unsafe", "out"))
+_modes, _transforms = torch._C._len_torch_dispatch_stack, torch._C._are_functorch_transforms_active
+_ROLES = {"input": "x", "output": "y", "d_output": "dy"}
+
+
+def plain(tensor: Any) -> bool:
+    """Whether a tensor has memory of its own, as far as its type says."""
+    return type(tensor) in _PLAIN and not tensor.is_meta
+
+
+class Operator:
+    """An op as torch calls it. ``function`` is the ``autograd.Function`` of its gradient, once :mod:`.autograd` has made it."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.schema = op, Schema(op)
+        self.roles = [self.role(name) for name in self.schema.names]
+        self.stem = op.name.removesuffix("_backward").removeprefix("unsorted_").removeprefix("segment_").removeprefix("reduce_")
+        self.backward = op.name.endswith("_backward")
+        self.differentiable = self.backward or op.backward is not None
+        self.function: Any = None
+        self.record: Callable[..., Any] = self._without_gradient
+        flags = (False, True) if self.schema.flag else (False,)
+        self.overloads = {(flagged, out): self._define(flagged, out) for flagged in flags for out in (False, True)}
+
+    @staticmethod
+    def role(name: str) -> str:
+        """What an argument is for, by one word for all families: ``x`` is an input, ``y`` its result, ``dy`` the gradient of that."""
+        return _ROLES.get(name, name)
+
+    def _define(self, flagged: bool, out: bool) -> Any:
+        """Defines an overload."""
+        schema = self.schema
+        declared = schema.declare(flagged, out)
+        name, tags = declared.partition("(")[0], [*_TAGS, *(_OUT if out else ())]
+        if flagged and schema.flag == "check_ids":
+            tags += _WAITS
+        LIBRARY.define(declared, tags=tags)
+
+        def run(*given: Any, **outs: Any) -> Any:
+            made = _one(tuple(outs.values()))
+            return schema.call(schema.decode(given, flagged), made)
+
+        def fake(*given: Any, **outs: Any) -> Any:
+            return _one(tuple(outs.values())) if outs else fakes.outputs(self.op, dict(zip(schema.names, schema.decode(given, flagged), strict=True)))
+
+        packet, _, overload = name.partition(".")
+        found: Any = getattr(getattr(torch.ops.numba_baracuda, packet), overload or "default")
+        schema.fallbacks = [each.default_value for each in found._schema.arguments if not each.kwarg_only]
+        LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+        LIBRARY.impl(name, self._autograd(found, flagged, out), "Autograd", with_keyset=True)
+        return found
+
+    def _autograd(self, overload: Any, flagged: bool, out: bool) -> Callable[..., Any]:
+        def run(keys: Any, *given: Any, **outs: Any) -> Any:
+            if torch.is_grad_enabled() and torch._C._any_requires_grad(*given, **outs):
+                if out:
+                    self.refuse_out()
+                return self.record(*self.schema.decode(given, flagged))
+            with torch._C._AutoDispatchBelowAutograd():
+                return overload.redispatch(keys & torch._C._after_autograd_keyset, *given, **outs)
+
+        return run
+
+    def differentiate(self, function: Any) -> None:
+        """Gives the op its gradient."""
+        self.function = function
+        base: Any = super(torch.autograd.Function, function)
+        self.record = base.apply  # that of Function inspects a signature in every call
+
+    def _without_gradient(self, *values: Any) -> Any:
+        raise NotImplementedError(f"{self.op.name} has been given no gradient yet")
+
+    def refuse_out(self) -> None:
+        """Raises for a call with ``out=`` that autograd would have to record."""
+        raise InvalidProblem(f"{self.op.name}: out= has no gradient, but an argument requires grad; wants no out, or a call under torch.no_grad()")
+
+    def traced(self, values: Sequence[Any], outs: tuple[Any, ...] = ()) -> Any:
+        """Calls the overload, as compilers and tensors without memory want it."""
+        overload = self.overloads[self.schema.flagged(list(values)), bool(outs)]
+        return overload(*self.schema.encode(list(values)), **dict(zip(("out", "out_indices"), outs, strict=False)))
+
+    def compute(self, *values: Any) -> Any:
+        """The results without a gradient."""
+        if self._plain(values):
+            return self.schema.call(values)
+        self._refuse_nested(values)
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.traced(values)
+
+    def __call__(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A call of the public function."""
+        out = options.pop("out", None) if options else None
+        if not options and not torch.compiler.is_compiling() and self._plain(given) and (not self.differentiable or not self._records(given)):
+            return self.schema.function(*given) if out is None else self.schema.function(*given, out=out)
+        return self.on(self.schema.values(given, options), out)
+
+    def call(self, named: dict[str, Any]) -> Any:
+        """A call with those of these values, by role, that the op has."""
+        defaults = self.schema.defaults
+        return self.on([named[role] if role in named else defaults[name] for name, role in zip(self.schema.names, self.roles, strict=True)])
+
+    def on(self, values: Sequence[Any], out: Any = None) -> Any:
+        """The results of a call with these values: by way of a gradient where one is recorded, of the dispatcher where tensors have no memory."""
+        if not torch.compiler.is_compiling():
+            transformed = _transforms()
+            if transformed or (self.differentiable and self._records(values)):
+                if out is not None:
+                    self.refuse_out()
+                return (self.function.apply if transformed else self.record)(*values)
+            if self._plain(values):
+                return self.schema.call(values, out)
+            self._refuse_nested(values)
+        return self.traced(values, () if out is None else out if isinstance(out, tuple) else (out,))
+
+    def _plain(self, values: Sequence[Any]) -> bool:
+        """Whether the op can run on the memory of these tensors."""
+        for k in self.schema.tensors:
+            if k < len(values) and type(values[k]) not in _PLAIN and isinstance(values[k], torch.Tensor):
+                return False
+        first = values[0] if len(values) else None
+        return not (getattr(first, "is_meta", False) or _modes() or _transforms())
+
+    def _records(self, values: Sequence[Any]) -> bool:
+        """Whether autograd records a call with these values."""
+        if torch.is_grad_enabled():
+            for k in self.schema.tensors:
+                if k < len(values) and getattr(values[k], "requires_grad", False):
+                    return True
+        return False
+
+    def _refuse_nested(self, values: Sequence[Any]) -> None:
+        for k in self.schema.tensors:
+            if isinstance(values[k], torch.Tensor) and values[k].is_nested:
+                raise Unsupported(f"{self.op.name}: {self.schema.names[k]} is a nested tensor, wants a strided one, such as its .values()")
+
+
+def _one(outs: tuple[Any, ...]) -> Any:
+    return outs if len(outs) > 1 else outs[0] if outs else None
