@@ -65,18 +65,14 @@ class Stage:
         return self.reach > 0 and self.rows >= self.policy.least_rows
 
 
-def stage_of(target: Target, row_bytes: int, rows: int, segments: int, itemsize: int = 4, permuted: bool = False) -> Stage | None:
+def stage_of(target: Target, row_bytes: int, rows: int, segments: int) -> Stage | None:
     """The stage for ``rows`` of so many bytes in so many segments: long enough for twice the mean segment, or, where none is, for few rows again.
 
-    More blocks overlap their copies with arithmetic; fewer hold longer segments. None where rows are too wide. Elements of 8 bytes, and halves
-    with a permutation, need more registers, so blocks have fewer threads.
+    More blocks overlap their copies with arithmetic; fewer hold longer segments. None where rows are too wide.
     """
     usual = BroadcastStaged()
-    if itemsize == 8 or (itemsize == 2 and permuted):
-        usual = replace(usual, threads_per_block=128)
-    threads = usual.threads_per_block
-    several = replace(usual, threads_per_block=2 * threads, min_blocks_per_multiprocessor=2, reach_share=0.5)
-    alone = replace(several, threads_per_block=4 * threads, min_blocks_per_multiprocessor=1, reach_share=0.65)
+    several = replace(usual, threads_per_block=512, min_blocks_per_multiprocessor=2, reach_share=0.5)
+    alone = replace(several, threads_per_block=1024, min_blocks_per_multiprocessor=1, reach_share=0.65)
     # long segments leave two carries for each tile
     long = replace(several, reach_share=0.25)
     found = None

@@ -198,23 +198,6 @@ KNOWN: dict[str, dict[str, str]] = {
         "PivotAccumulator._over_vectors.choose_over: guard: s < valid in if s < valid:":
             "vectors after the end read elements again, of which a pivot is chosen already",
     },
-    "segment/shares": {
-        "Shares.__init__.fold_rows: guard: row < count in if row < count:": "saves a step without rows",
-        "Shares.__init__.scan_shares: guard: step > 0 in if step > 0:": "the monoids of these gradients commute",
-    },
-    "segment/staged": {
-        "broadcast_staged.mark_rows: guard: row < count in head = cuda.ballot_sync(-1, row < count and (first + row == 0 or own[u] != previous[u]))":
-            "behind the end is the last row again: if it is a head, a run seems to begin where the rows end",
-        "broadcast_staged.mark_rows: guard: row < count in inside = cuda.ballot_sync(-1, row < count and 0 <= own[u] < segments)":
-            "nobody asks for rows behind the end",
-        "broadcast_staged.broadcast_staged: guard: first_head > height in if enters or first_head > height:":
-            "a run inside a tile may go the way of long ones, which takes longer",
-        "broadcast_staged.broadcast_staged: guard: end > height in trails_long = last_head > 0 and end > height and (end - last_head > reach)":
-            "a run inside a tile may go the way of long ones, which takes longer",
-        "broadcast_staged.broadcast_staged: guard: stored <= row in if stored <= row < stored_end:":
-            "rows of a long run would be replaced in shared memory, from where nobody stores them",
-        "broadcast_staged.broadcast_staged: guard: begin < end in if begin < end:": "saves the copies of a tile without rows",
-    },
     "segment/broadcast": {
         "scatter_to_winners.scatter_to_winners: guard: row < rows in if 0 <= row < rows:":
             "the fold leaves indices of rows, or less than 0 where a segment has none",

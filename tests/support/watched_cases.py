@@ -219,8 +219,6 @@ staged("staged runs of pairs", "segment_softmax_backward", of_runs("S5", 3, *sev
 staged("staged runs of one array of two", "segment_log_softmax_backward", Sample("S6", 200, (3,), 9, samples.around_a_long_one, "f16"), 1000)
 staged("staged rows outside", "segment_softmax", Sample("S7", 300, (2,), 9, samples.far_outside, "f32", "i64"), 400)
 staged("staged rows in order", "unsorted_segment_softmax", Sample("S8", 300, (8,), 9, samples.outside), 3000)
-staged("staged runs of many tiles", "segment_softmax", of_runs("S10", 2, 400, 300), 300)
-staged("staged runs that begin with a tile", "segment_softmax", of_runs("S11", 2, 8, 20, 4, 16, 30), 300, 0.65)
 staged("staged odd rows in order", "unsorted_segment_softmax_backward", Sample("S9", 300, (3,), 9, samples.outside), 1500)
 
 

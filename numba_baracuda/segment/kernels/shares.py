@@ -126,7 +126,7 @@ class Shares:
                             add_row(states, batch, others, u * vector, 0)
                 else:
                     add_columns(accumulators, batch, 0, valid, row)
-            if not paired:
+            if not paired and count > 0:
                 for v in range(vector):
                     put(states, v * width, 1, acc_state(get_acc(accumulators, v * acc_width, 1), count, wide(0)))
 

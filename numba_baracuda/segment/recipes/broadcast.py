@@ -75,7 +75,7 @@ def _fold_and_broadcast(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
         input_positions=monoid.uses_positions and last is not order,
     )  # fmt: skip
-    stage = stage_for(descriptor, layouts, target, gradient, order, output)
+    stage = stage_for(descriptor, layouts, target, gradient, output)
     if stage:
         more, room = staged_steps(descriptor, target, gradient, stage, fold, output)
         return [*steps, *more], [*slots, *room]

@@ -19,12 +19,9 @@ from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
-    from .order import Order
 
 
-def stage_for(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, output: str
-) -> Stage | None:
+def stage_for(descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, output: str) -> Stage | None:
     """The rows that a block keeps, or None where the gradient takes more than rows and a fold of theirs, or where rows are strided or too wide."""
     if not gradient.fold or not descriptor.num_segments:
         return None
@@ -35,8 +32,7 @@ def stage_for(
     rows = Rows(descriptor, *[layouts[name] for name in names])
     if not all(rows.is_contiguous(k) for k in range(len(names))):
         return None
-    itemsize, permuted = BY_NAME[descriptor.element].itemsize, order.row_index != ""
-    return stage_of(target, len(gradient.rows) * plain(descriptor.row_size), descriptor.num_inputs, descriptor.num_segments, itemsize, permuted)
+    return stage_of(target, len(gradient.rows) * plain(descriptor.row_size), descriptor.num_inputs, descriptor.num_segments)
 
 
 def staged_steps(
