@@ -14,8 +14,6 @@ from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple, tuned
 from .residency import NARROW, NARROW_HEAVY, TILES
-from .staging import BroadcastLongRuns as BroadcastLongRuns
-from .staging import BroadcastStaged as BroadcastStaged
 
 #: bytes of a vectorized load or store that a kernel may be compiled for
 VECTOR_BYTES = (2, 4, 8, 16)

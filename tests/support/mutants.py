@@ -18,10 +18,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
-    "segment/long_runs": ("staged *",),
-    "segment/pieces": ("staged *",),
-    "segment/shares": ("staged *",),
-    "segment/staged": ("staged *",),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*"),
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",

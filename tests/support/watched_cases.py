@@ -29,7 +29,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import BroadcastStaged, FirstFault, FoldRanges
+from numba_baracuda.segment.policy import FirstFault, FoldRanges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -194,43 +194,6 @@ for stem in ("max", "logsumexp"):
 fold("softmax", "segment_softmax", "broadcast", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
-
-
-def staged(name: str, op: str, sample: Sample, shared_bytes: int, reach: float = 0.25, **options: Any) -> None:
-    """A case in which a block of few threads has ``shared_bytes`` of shared memory for rows, and ``reach`` of them behind its tile."""
-
-    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-        with using(BroadcastStaged, threads_per_block=64, shared_bytes_per_block=shared_bytes, reach_share=reach):
-            given = samples.operands(OPS[op], sample)
-            plan = samples.plan_of(OPS[op], OPS[op].variants[0], samples.descriptor(OPS[op], sample, **options), 1)
-            got = samples.run(kind, plan, given, SEED)
-            samples.assert_close(got, samples.truth(op, given, sample.segments), sample.element, op)
-
-    _add(name, case)
-
-
-# runs inside tiles, over tiles, over the shares of groups, as long as a block holds and longer, of whole tiles; some rows of no segment
-several = 5, 12, 3, 90, 8, 9, 1, 1, 40, 200, 2, 7, 0, 30
-staged("staged runs", "segment_softmax", of_runs("S", 5, *several), 3000)
-staged("staged runs of one column", "segment_softmax", of_runs("S2", 1, *several), 700, 0.5)
-staged("staged runs of halves", "segment_softmax", Sample("S3", 200, (6,), 9, samples.around_a_long_one, "bf16"), 1500)
-staged("staged runs in chunks", "segment_log_softmax", of_runs("S4", 137, 3, 20, 1, 30), 20000)
-staged("staged runs of pairs", "segment_softmax_backward", of_runs("S5", 3, *several), 2000)
-staged("staged runs of one array of two", "segment_log_softmax_backward", Sample("S6", 200, (3,), 9, samples.around_a_long_one, "f16"), 1000)
-staged("staged rows outside", "segment_softmax", Sample("S7", 300, (2,), 9, samples.far_outside, "f32", "i64"), 400)
-staged("staged rows in order", "unsorted_segment_softmax", Sample("S8", 300, (8,), 9, samples.outside), 3000)
-staged("staged odd rows in order", "unsorted_segment_softmax_backward", Sample("S9", 300, (3,), 9, samples.outside), 1500)
-
-
-def staged_disorder(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids in disorder: a run that crosses tiles of 80 rows has the id of the row 80 rows before its end, but is shorter."""
-    ids, x = np.repeat(np.array([5, 6, 5, 7], np.int32), (40, 10, 50, 60)), np.random.default_rng(3).standard_normal((160, 1)).astype(np.float32)
-    with using(BroadcastStaged, threads_per_block=64, shared_bytes_per_block=700, reach_share=0.5), kind.schedule(SEED):
-        got = kind.numpy(nb.segment_softmax(kind.array(x), kind.array(ids), 8))
-    np.testing.assert_allclose(got[100:], np.exp(x[100:]) / np.exp(x[100:]).sum(), rtol=1e-5)
-
-
-_add("staged runs in disorder", staged_disorder)
 
 
 def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:

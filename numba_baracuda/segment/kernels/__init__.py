@@ -13,7 +13,6 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
-| :func:`broadcast_staged`, :func:`broadcast_long_runs` | the same where a block folds the runs itself; runs too long for a block |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
@@ -61,19 +60,15 @@ from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special, s
 from .carries import fold_carries
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs
-from .long_runs import broadcast_long_runs
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
 from .rows import count_ids, fill_rows, finish_rows, scatter_rows
-from .staged import broadcast_staged
 
 __all__ = [
     "bound_ranges",
     "bound_segments",
-    "broadcast_long_runs",
-    "broadcast_staged",
     "broadcast_to_elements",
     "broadcast_to_rows",
     "count_ids",

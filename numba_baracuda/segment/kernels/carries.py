@@ -136,7 +136,7 @@ def fold_carries(
             if column < columns and group < groups and entry < entries:
                 current = carry_ids[entry]
                 begins = entry == 0 or carry_ids[entry - 1] != current
-                if begins and 0 <= current < segments and (blank or carry_counts[entry] > 0):
+                if begins and 0 <= current < segments:
                     last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
                     if last - entry <= groups:
                         count = combine_span(states, carry_counts, carry_states, entry, last, carry_size, column_offset)

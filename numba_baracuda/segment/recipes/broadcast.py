@@ -16,17 +16,14 @@ from .common import Rows, check_slots, checks, elements, kernel_spec, only_check
 from .first import atomics_lose, positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_share
 from .order import Order, as_given, order_of, order_to_gather
-from .staged import stage_for, staged_steps
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 
 def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
-    """The gradient of an op under the descriptor's rule of ties, or the one for results that are rounded to a half type."""
+    """The gradient of an op under the descriptor's rule of ties."""
     name = op.traits["gradient"]
-    if BY_NAME[descriptor.element].itemsize == 2 and f"rounded_{name}" in GRADIENTS:
-        return GRADIENTS[f"rounded_{name}"]
     return GRADIENTS[f"{descriptor.ties}_{name}" if name in ("max", "min") else name]
 
 
@@ -43,26 +40,33 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     output, gradient, value = op.operands[-1].name, gradient_of(op, descriptor), BY_NAME[descriptor.element]
     if not descriptor.num_inputs * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    folds = bool(gradient.fold and descriptor.num_segments)
+    folds, scatters = bool(gradient.fold and descriptor.num_segments), False
     by_atomics = folds and gradient.uses_positions and not (unfit_for_atomics(op, descriptor) or atomics_lose(op, descriptor))
     ordered = not by_atomics and (folds or descriptor.indexed)
     order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
     column_bytes = len(gradient.segments) * value.itemsize + gradient.gathered * BY_NAME[value.accumulator].itemsize
     last = order_to_gather(descriptor, layouts, target, order, column_bytes)
+    steps: list[Step] = [*checks(op, descriptor, layouts), *order.steps]
+    slots = [*check_slots(descriptor), *order.slots]
     if by_atomics:
         more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
-        more.append(_broadcast(descriptor, layouts, target, gradient, last, "folded", output))
     elif folds:
-        more, room = _fold_and_broadcast(descriptor, layouts, target, gradient, order, last, output)
+        more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output)
     else:
-        more, room = [_broadcast(descriptor, layouts, target, gradient, last, NULL, output)], []
-    return Recipe((*checks(op, descriptor, layouts), *order.steps, *more), (*check_slots(descriptor), *order.slots, *room))
+        more, room = [], []
+    folded = "folded" if folds else NULL
+    final = (
+        _scatter_to_winners(descriptor, layouts, folded, output)
+        if scatters
+        else _broadcast(descriptor, layouts, target, gradient, last, folded, output)
+    )
+    return Recipe((*steps, *more, final), (*slots, *room))
 
 
-def _fold_and_broadcast(
+def _fold(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, last: Order, output: str
-) -> tuple[list[Step], list[Slot]]:
-    """The fold over rows in one order, and what stores its results to rows, in the order ``last`` unless one launch does both."""
+) -> tuple[list[Step], list[Slot], bool]:
+    """The fold over ids in order, its slots, and whether its results are positions at which gradients are stored; ``last``: the order of these."""
     state, monoid = BY_NAME[descriptor.element].accumulator, monoid_of(gradient.fold)
     first, *others = gradient.over
     state_layout, guard, steps, slots = replace(scratch(descriptor, layouts[first]), element=state), NULL, list[Step](), list[Slot]()
@@ -75,16 +79,12 @@ def _fold_and_broadcast(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
         input_positions=monoid.uses_positions and last is not order,
     )  # fmt: skip
-    stage = stage_for(descriptor, layouts, target, gradient, output)
-    if stage:
-        more, room = staged_steps(descriptor, target, gradient, stage, fold, output)
-        return [*steps, *more], [*slots, *room]
-    final = _broadcast(descriptor, layouts, target, gradient, last, "folded", output)
-    if _scatters(descriptor, layouts, gradient, fold):
+    scatters = _scatters(descriptor, layouts, gradient, fold)
+    if scatters:
         steps.append(Clear("folded", 0xFF))
-        fold, final = replace(fold, cleared=output), _scatter_to_winners(descriptor, layouts, "folded", output)
+        fold = replace(fold, cleared=output)
     more, room = fold_steps(descriptor, target, fold)
-    return [*steps, *more, final], [*slots, *room]
+    return [*steps, *more], [*slots, *room], scatters
 
 
 def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold) -> bool:

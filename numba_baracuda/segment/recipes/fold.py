@@ -86,13 +86,11 @@ def carry_slots(entries: int, scalars: int, state: str) -> list[Slot]:
 
 
 def combine_carries(
-    descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, entries: int, target: Target, blank: bool = False, count: str = NULL,
-    most: int = 0,
+    descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, entries: int, target: Target, blank: bool = False, count: str = NULL
 ) -> Launch:  # fmt: skip
     """The launch that combines carries; ``rows`` are those of source and output.
 
-    Where ``count`` is given, ``count[0]`` is the number of carries, at most ``entries``. Only the device knows it, so few blocks walk them:
-    those of the policy, or ``most``.
+    Where ``count`` is given, ``count[0]`` is the number of carries, at most ``entries``. Only the device knows it, so few blocks walk them.
     """
     value, columns = descriptor.element, descriptor.embedding_dim
     state = fold.monoid.kind or BY_NAME[value].accumulator
@@ -111,7 +109,7 @@ def combine_carries(
         "output_row": rows.steps[1], "shape": rows.shape, "output_strides": rows.strides[1],
     }  # fmt: skip
     blocks, threads, shared = tiling.launch
-    blocks = min(blocks, most or plan.grid_blocks_per_multiprocessor * target.multiprocessors) if counted else blocks
+    blocks = min(blocks, plan.grid_blocks_per_multiprocessor * target.multiprocessors) if counted else blocks
     return Launch(spec, (blocks, threads, shared), arguments)
 
 
