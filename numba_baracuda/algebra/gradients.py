@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .algebra import monoid_of
@@ -163,6 +163,8 @@ VAR = Gradient("var", _deviation, ("input",), fold="moments")
 STD = Gradient("std", _scaled_deviation, ("input",), _BOTH, fold="moments", prepare=_reciprocal_share)
 #: these are no gradients of a fold, but are computed alike: from an element and the results of a fold
 SOFTMAX = Gradient("softmax", _softmax, ("input",), (), fold="softmax")
+#: the same for results that are rounded to a half type
+ROUNDED_SOFTMAX = replace(SOFTMAX, name="rounded_softmax", vjp=ByType("numba_baracuda.kernels.pivots:rounded_share"))
 SOFTMAX_BACKWARD = Gradient("softmax_backward", _softmax_gradient, ("output", "d_output"), (), fold="dot", over=("output", "d_output"))
 LOG_SOFTMAX = Gradient("log_softmax", _log_softmax, ("input",), (), fold="log_softmax")
 LOG_SOFTMAX_BACKWARD = Gradient("log_softmax_backward", _log_softmax_gradient, ("output", "d_output"), (), fold="sum", over=("d_output",))
@@ -170,7 +172,8 @@ LOG_SOFTMAX_BACKWARD = Gradient("log_softmax_backward", _log_softmax_gradient, (
 GRADIENTS = {
     gradient.name: gradient
     for gradient in (
-        SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX, SOFTMAX_BACKWARD,
+        SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX, ROUNDED_SOFTMAX,
+        SOFTMAX_BACKWARD,
         LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
     )
 }  # fmt: skip

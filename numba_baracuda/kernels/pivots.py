@@ -30,6 +30,19 @@ def exponential_terms(kind: Any) -> Any:
     return pivot_terms
 
 
+@functools.cache
+def rounded_share(kind: Any) -> Any:
+    """``vjp`` of a softmax that is rounded to a half type: exp(x − p) · q. Error: 2 ulp and half an ulp of the exponent; subnormal numbers stay."""
+    # 2⁶⁴ times as much, so that the hardware's power of two is no subnormal number, which it would take for 0
+    shift, inverse = kind(64), kind(2.0**-64)
+
+    @jit.device
+    def vjp(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
+        return exp2_approx((x - p) * float32(_LOG2_E) + shift) * (q * inverse)
+
+    return vjp
+
+
 @jit.device
 def rounded_log_of_sum(state: Any, count: Any, one: Any) -> Any:
     """``finish``: m + log s of a float32 state (m, s), where s ≥ 1, or 0 of no elements. Error: about 2⁻²² and a rounding, as in s."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import samples
@@ -71,6 +73,25 @@ def test_gradients(kind: Kind, op: str, element: str, columns: int) -> None:
             out = kind.array(np.full_like(x, 99))
             plan.run(d_output=kind.array(given), input=kind.array(x), segment_ids=kind.array(ids), d_input=out)
         np.testing.assert_array_equal(kind.numpy(out), wanted)
+
+
+@pytest.mark.parametrize("element", ["f32", "f16", "f64"])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_nan_of_any_bits(kind: Kind, op: str, element: str) -> None:
+    """NaN wins also where its bits are those that atomics start from, and where it is the first to arrive."""
+    dtype = numpy_dtype(element)
+    words: Any = np.dtype(f"u{dtype.itemsize}")
+    bits = np.array([words.type(-1 & (1 << 8 * dtype.itemsize) - 1), words.type((1 << 8 * dtype.itemsize - 1) - 1)], words)
+    x = np.concatenate([bits.view(dtype), np.ones(2, dtype)])[:, None]
+    ids = np.array([0, 1, 1, 0], np.int32)
+    for order in ([0, 1, 2, 3], [2, 3, 0, 1], [0, 1]):
+        name = f"unsorted_segment_{op}"
+        variant = next(each for each in OPS[name].variants if each.name == "atomic_exact")
+        sample = Sample("nan", len(order), (1,), 3, element=element)
+        out = kind.array(np.ones((3, 1), dtype))
+        given = {"input": kind.array(x[order]), "segment_ids": kind.array(ids[order])}
+        samples.plan_of(OPS[name], variant, samples.descriptor(OPS[name], sample)).run(**given, output=out)
+        assert np.isnan(kind.numpy(out)[:2]).all()
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ def updates_of(update: str, value: str, vector: int) -> Any:
         return multiply
     red, is_max = red_max if update == "max" else red_min, update == "max"
     whole, narrow_words = isinstance(wide, Integer), wide.bitwidth == 32
+    nan = (1 << (wide.bitwidth - 1)) - 1 if is_max else -1  #: the bits that an update by NaN leaves
     word_type = int32 if narrow_words else int64
     per_load = 128 // wide.bitwidth if vector * wide.bitwidth >= 128 else 1
     shift = 1 if narrow_words else 0  #: from elements to words of 64 bits
@@ -114,9 +115,9 @@ def updates_of(update: str, value: str, vector: int) -> Any:
 
     @jit.device
     def beaten(x: Any, word: Any) -> Any:
-        """Whether an update by x would leave the element that has these bits as it is."""
+        """Whether an update by x would leave the element that has these bits as it is; NaN may have the bits that memory starts from."""
         current = from_bits(word)
-        return (x < current if is_max else x > current) or bits(x) == word
+        return (x < current if is_max else x > current) or (bits(x) == word if x == x else word == nan)
 
     @jit.device
     def extend(output: Any, at: Any, batch: Any, first: Any) -> None:

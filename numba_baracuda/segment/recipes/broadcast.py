@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
-    """The gradient of an op under the descriptor's rule of ties."""
+    """The gradient of an op under the descriptor's rule of ties, or the one for results that are rounded to a half type."""
     name = op.traits["gradient"]
+    if BY_NAME[descriptor.element].itemsize == 2 and f"rounded_{name}" in GRADIENTS:
+        return GRADIENTS[f"rounded_{name}"]
     return GRADIENTS[f"{descriptor.ties}_{name}" if name in ("max", "min") else name]
 
 
