@@ -290,13 +290,22 @@ def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:
     return tuned(FoldRanges(min_blocks_per_multiprocessor=3 if group_threads > 1 and state_bytes == 4 else 2))
 
 
-def broadcast_to_rows(target: Target, itemsize: int, dims: int, operands: int, divides: bool) -> BroadcastToRows:
-    """The policy for a gradient of so many ``operands`` in rows of ``dims`` axes.
+def scatter_items(update: str) -> int:
+    """Rows that a thread has in flight: more for max and min, of whose rows of one segment only one is an update."""
+    return ScatterRows.items_per_thread * (2 if update in ("max", "min") else 1)
 
-    A thread takes two rows where each has few operands, or where it ``divides`` and waits for that. Blocks are as many as fit without a spill on
-    sm_90; on other architectures, and for rows of several axes, the compiler decides.
+
+def scatter_rows(update: str) -> ScatterRows:
+    return tuned(ScatterRows(items_per_thread=scatter_items(update)))
+
+
+def broadcast_to_rows(target: Target, itemsize: int, vector: int, dims: int, operands: int, divides: bool) -> BroadcastToRows:
+    """The policy for a gradient of so many ``operands`` in vectors of ``vector`` elements, in rows of ``dims`` axes.
+
+    A thread takes two rows where each has few operands, where loads are short, or where it ``divides`` and waits for that. Blocks are as many as fit
+    without a spill on sm_90; on other architectures, and for rows of several axes, the compiler decides.
     """
-    items, blocks = 1, {2: 4, 4: 5, 8: 3}[itemsize] - (operands > 4)
+    items, blocks = 2 if vector * itemsize <= 4 else 1, {2: 4, 4: 5, 8: 3}[itemsize] - (operands > 4)
     if operands <= 2:
         items, blocks = 2, {2: 4, 4: 6, 8: 5}[itemsize]
     elif divides and operands == 3 and itemsize > 2:

@@ -13,29 +13,30 @@ from ...device.vector import LOAD, LOAD_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import RowWise, ScatterRows
+from ..policy import RowWise, scatter_items
 from .rows import position_of, rows_launch
 
 
 @jit.kernel
 def scatter_positions(
     *, update: str, value: str, index: str, position: str, vector: int, lanes: int, cut: bool, dims: int,
-    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = ScatterRows.items_per_thread,
+    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """``positions[s] = min(positions[s], r)`` for every row r of segment s with ``input[r] = extremes[s]``, where NaN equals NaN.
 
     A group takes ``items_per_thread`` rows and issues all loads of them before it compares. A lane updates only what it finds to be greater. Bytes:
     rows · (columns · value + index) read, and the rows of ``extremes`` that are gathered.
 
-    Constants and parameters as :mod:`.` lists them, and ``update``: max or min; ``position``: the integer type of positions; ``extremes`` [segments,
-    columns]: the results of a fold, of the accumulator's type, contiguous, floats encoded as in ``device.red_max`` or ``red_min``; ``positions``
-    [segments, columns], contiguous.
+    Constants and parameters as :mod:`.` lists them, and ``update``: max or min; ``items_per_thread``: 0 stands for the rows of the tuning policy;
+    ``position``: the integer type of positions; ``extremes`` [segments, columns]: the results of a fold, of the accumulator's type, contiguous,
+    floats encoded as in ``device.red_max`` or ``red_min``; ``positions`` [segments, columns], contiguous.
     """
     element, index_type, position_type, wide = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[position], accumulator_type(value)
     coded = jit.SCALARS[value] if BY_NAME[value].whole else jit.SCALARS[f"u{8 * BY_NAME[BY_NAME[value].accumulator].itemsize}"]
     load, load_extremes, offset_of, widen = LOAD_STREAM[vector], LOAD[vector], strided_offset_of(dims), conversions_of(value)[0]
-    group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
-    groups, batch_size = threads_per_block // lanes, items_per_thread * vector
+    items = items_per_thread or scatter_items(update)
+    group_position = position_of(threads_per_block, lanes, vector, items, cut)
+    groups, batch_size = threads_per_block // lanes, items * vector
     decode = red_max_value if update == "max" else red_min_value
     if BY_NAME[value].whole:
         decode = jit.device(lambda bits, empty: bits)
@@ -47,17 +48,17 @@ def scatter_positions(
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
         batch_extremes = cuda.local.array(vector, coded)
-        batch_ids = cuda.local.array(items_per_thread, index_type)
+        batch_ids = cuda.local.array(items, index_type)
         first, column = group_position(columns, chunks)
         offset = offset_of(column, shape, input_strides)
         if column < columns:
-            for u in range(items_per_thread):
+            for u in range(items):
                 row = first + u * groups
                 batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-            for u in range(items_per_thread):
+            for u in range(items):
                 if 0 <= batch_ids[u] < segments:
                     load(input, (first + u * groups) * input_row + offset, batch, u * vector)
-            for u in range(items_per_thread):
+            for u in range(items):
                 if 0 <= batch_ids[u] < segments:
                     at, row = int64(batch_ids[u]) * columns + column, position_type(first + u * groups)
                     load_extremes(recast(extremes, coded), at, batch_extremes, 0)
@@ -66,7 +67,7 @@ def scatter_positions(
                         if (x == extreme or (x != x and extreme != extreme)) and row < load_relaxed(positions, at + v):
                             red_min(positions, at + v, row)
 
-    return scatter_positions, rows_launch(threads_per_block, vector, items_per_thread)
+    return scatter_positions, rows_launch(threads_per_block, vector, items)
 
 
 @jit.kernel

@@ -16,7 +16,7 @@ from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import PerId, RowWise, ScatterRows
+from ..policy import PerId, RowWise, scatter_items
 from ..tiling import THREADS, Tiling
 from .common import ids_of
 from .gaps import blank_writer
@@ -140,7 +140,7 @@ def updates_of(update: str, value: str, vector: int) -> Any:
 @jit.kernel
 def scatter_rows(
     *, update: str, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int,
-    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = ScatterRows.items_per_thread,
+    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
 
@@ -148,13 +148,15 @@ def scatter_rows(
     Of its rows of a segment that follow each other it makes one for max and min, which do not round: updates of one address wait for each other.
     Bytes: rows · (columns · value + index) read, as many updated.
 
-    Constants and parameters as :mod:`.` lists them, and ``update``: add, mul, max or min. ``output`` [segments, columns] is of the accumulator's
-    type; floats for max and min are encoded as in ``device.red_max``. ``low``, ``high``: ids, the bounds of this pass.
+    Constants and parameters as :mod:`.` lists them, and ``update``: add, mul, max or min; ``items_per_thread``: 0 stands for the 2 or 4 rows of the
+    tuning policy. ``output`` [segments, columns] is of the accumulator's type; floats for max and min are encoded as in ``device.red_max``. ``low``,
+    ``high``: ids, the bounds of this pass.
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     load, offset_of, update_output = LOAD_STREAM[vector], strided_offset_of(dims), updates_of(update, value, vector)
-    group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
-    groups, batch_size = threads_per_block // lanes, items_per_thread * vector
+    items = items_per_thread or scatter_items(update)
+    group_position = position_of(threads_per_block, lanes, vector, items, cut)
+    groups, batch_size = threads_per_block // lanes, items * vector
     (last_id, _), greatest = ids_of(index), index_type.maxval
     joins, (widen, narrow) = update in ("max", "min"), conversions_of(value)
     combine = minimum if update == "min" else maximum
@@ -165,29 +167,29 @@ def scatter_rows(
         shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         batch = cuda.local.array(batch_size, element)
-        batch_ids = cuda.local.array(items_per_thread, index_type)
+        batch_ids = cuda.local.array(items, index_type)
         least = index_type(min(low, greatest))
         last = last_id(high) if low <= greatest else index_type(-1)
         first, column = group_position(columns, chunks)
         input_offset, output_offset = offset_of(column, shape, input_strides), offset_of(column, shape, output_strides)
         if column < columns:
-            for u in range(items_per_thread):
+            for u in range(items):
                 row = first + u * groups
                 batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-            for u in range(items_per_thread):
+            for u in range(items):
                 row = first + u * groups
                 if least <= batch_ids[u] <= last:
                     load(input, row * input_row + input_offset, batch, u * vector)
-            for u in range(1, items_per_thread if joins else 0):
+            for u in range(1, items if joins else 0):
                 if batch_ids[u] == batch_ids[u - 1] and least <= batch_ids[u] <= last:
                     for v in range(u * vector, (u + 1) * vector):
                         batch[v] = narrow(combine(widen(batch[v - vector]), widen(batch[v])))
                     batch_ids[u - 1] = index_type(-1)
-            for u in range(items_per_thread):
+            for u in range(items):
                 if least <= batch_ids[u] <= last:
                     update_output(output, int64(batch_ids[u]) * output_row + output_offset, batch, u * vector)
 
-    return scatter_rows, rows_launch(threads_per_block, vector, items_per_thread)
+    return scatter_rows, rows_launch(threads_per_block, vector, items)
 
 
 @jit.kernel

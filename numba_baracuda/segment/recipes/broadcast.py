@@ -134,7 +134,7 @@ def _broadcast(
         return elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     arguments["ids_step"] = order.step
-    plan = policy.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.dims, gradient.operands, gradient.divides)
+    plan = policy.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.vector, rows.dims, gradient.operands, gradient.divides)
     return over_rows(
         "broadcast_to_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
         row_index=order.row_index, at_once=plan.items_per_thread, **common,

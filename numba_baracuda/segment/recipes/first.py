@@ -8,7 +8,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..policy import ScatterRows, SortCosts
+from ..policy import SortCosts, scatter_rows
 from ..tiling import RANGE
 from .common import Rows, check_slots, checks, ids_step, only_checks, over_rows, scratch
 from .scatter import updates
@@ -44,7 +44,7 @@ def positions(
     """Makes ``name`` [segments, columns] of an element type, in whose bits are row indices, and the slots."""
     update, value = EXTREMES[monoid], BY_NAME[descriptor.element]
     extremes, size = scratch(descriptor, layouts["input"]), descriptor.num_segments * descriptor.embedding_dim
-    policy, position = tuned(ScatterRows()), f"i{8 * BY_NAME[element].itemsize}"
+    policy, position = scatter_rows(update), f"i{8 * BY_NAME[element].itemsize}"
     steps = updates(descriptor, layouts, target, update, "extremes", extremes, value.limits[0 if update == "max" else 1])
     arguments = {
         "input": "input", "ids": "segment_ids", "extremes": "extremes", "positions": Bits(name) if element != position else name,

@@ -10,7 +10,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..policy import ScatterRows, SortCosts
+from ..policy import ScatterRows, SortCosts, scatter_rows
 from ..tiling import RANGE
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
@@ -67,7 +67,7 @@ def updates(
     both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(value.accumulator)
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
-    passes, policy, steps = _passes(descriptor, target), tuned(ScatterRows()), list[Step]()
+    passes, policy, steps = _passes(descriptor, target), scatter_rows(update), list[Step]()
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
         filled = {"output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
         steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=f"i{bits}" if floats else value.accumulator))
