@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -51,12 +52,21 @@ def emulating() -> bool:
 
 
 def warn_emulated() -> None:
-    """For an op that is about to run emulated; warns once in a process."""
+    """For an op that is about to run emulated; warns once in a process, about the line that called the package."""
     global _warned
     if not _warned:
         _warned = True
         speed = "some 10^4 to 10^5 elements/s in the CPU emulator"
-        warnings.warn(f"numba_baracuda runs without a CUDA device: {speed}, which serves tests and small examples", EmulationWarning, stacklevel=3)
+        message = f"numba_baracuda runs without a CUDA device: {speed}, which serves tests and small examples"
+        warnings.warn(message, EmulationWarning, stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """The ``stacklevel``, for the function that calls this one, of the innermost frame outside the package, or of the outermost one."""
+    package, level, frame = __name__.partition(".")[0], 1, sys._getframe(1)
+    while frame.f_back and str(frame.f_globals.get("__name__", "")).partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def reset() -> None:
@@ -238,6 +248,21 @@ def _dlpack(obj: Any, at: _At, kind: str) -> View:
     return View(seen.ptr, form, seen.owner, seen.name, producer)
 
 
+def _numbers(obj: Any, at: _At) -> View:
+    """A list or tuple of Python numbers, of which the emulator makes an array that no op can write."""
+    what, of_what = f"of type {type(obj).__name__}", f" of {at[2]}" if at[2] else ""
+    if not emulating():
+        _refuse(at, what, f"an array{of_what} in device memory, which cupy.asarray(x) makes of it", InvalidProblem)
+    try:
+        made = np.asarray(obj)
+    except ValueError:
+        made = np.asarray(None)
+    if made.dtype.kind not in "biuf":
+        _refuse(at, f"{what}, not of numbers in rows of one length", f"an array{of_what}", InvalidProblem)
+    made.flags.writeable = False
+    return _numpy(made, at)
+
+
 def _no_array(obj: Any, at: _At) -> NoReturn:
     _refuse(at, "None" if obj is None else f"of type {type(obj).__name__}", f"an array of {at[2]}" if at[2] else "an array", InvalidProblem)
 
@@ -251,6 +276,8 @@ _BASES: dict[tuple[str, str], _Converter] = {
     ("jax", "ArrayImpl"): _jax,
     ("numpy", "MaskedArray"): _masked,
     ("numpy", "ndarray"): _numpy,
+    ("builtins", "list"): _numbers,
+    ("builtins", "tuple"): _numbers,
 }
 _converters: dict[type, _Converter] = {}
 

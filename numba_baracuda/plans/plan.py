@@ -255,7 +255,8 @@ def choose(descriptor: Any, preference: PlanPreference, device: int, target: Tar
     """The plan that :func:`select` makes, and keeps in its memo, for new arguments; for a ``target`` without a device, if one is given."""
     selected_by = descriptor, preference, device
     if not isinstance(descriptor, Described):
-        raise refusal("select", "descriptor", descriptor, "a descriptor, such as SegmentDescriptor")
+        example = 'nb.SegmentDescriptor("segment_sum", num_inputs=100, embedding_dim=8, num_segments=5)'
+        raise refusal("select", "descriptor", descriptor, f"a descriptor of the problem, such as {example}")
     if not isinstance(preference, PlanPreference):
         raise refusal("select", "preference", preference, "a PlanPreference")
     op = descriptor.find_op()

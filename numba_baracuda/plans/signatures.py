@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -58,7 +59,10 @@ def bound(name: str, signature: inspect.Signature, given: tuple[Any, ...], optio
     try:
         found = signature.bind(*given, **options)
     except TypeError as error:
-        raise WrongArguments(f"{name}: {error}, wants {', '.join(signature.parameters)}") from None
+        unknown = next((each for each in options if each not in signature.parameters), "")
+        close = difflib.get_close_matches(unknown, signature.parameters, 1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise WrongArguments(f"{name}: {error}, wants {', '.join(signature.parameters)}{meant}") from None
     found.apply_defaults()
     return found.args, found.kwargs
 

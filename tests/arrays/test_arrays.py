@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import numba_baracuda as nb
 from numba_baracuda.arrays import allocation, arrays, spans, streams
 from numba_baracuda.core import errors
 from numba_baracuda.core.axes import c_strides
@@ -326,7 +327,7 @@ def test_dlpack_failures_name_the_argument(card: None, monkeypatch: pytest.Monke
 # what is refused
 
 
-@pytest.mark.parametrize(("obj", "what"), [(None, "None"), ([1, 2], "of type list"), (3, "of type int"), ("x", "of type str")])
+@pytest.mark.parametrize(("obj", "what"), [(None, "None"), (3, "of type int"), ("x", "of type str")])
 def test_what_is_no_array(card: None, obj: Any, what: str) -> None:
     with pytest.raises(errors.InvalidProblem, match=rf"^segment_sum: input is {what}, wants an array of int32 or int64$"):
         seen(obj, "int32 or int64")
@@ -715,3 +716,30 @@ def test_contiguity_is_what_numpy_says(emulator: None, name: str) -> None:
 def test_c_strides_are_numpys(shape: tuple) -> None:
     array = np.empty(shape, "u1")
     assert c_strides(shape) == tuple(array.strides) or not array.size
+
+
+def test_numbers_in_lists_and_tuples(emulator: Any) -> None:
+    """The emulator makes arrays of them; no op writes into one."""
+    np.testing.assert_array_equal(nb.segment_sum([[1.0, 2.0], [3, 4]], (1, 1), 3), [[0, 0], [4, 6], [0, 0]])
+    assert nb.reduce_sum([1.5, 2.5], 0).dtype == np.float64
+    for wrong in ([1, [2, 3]], ["1"], [None], (1j,)):
+        with pytest.raises(
+            errors.InvalidProblem, match=f"reduce_sum: x is of type {type(wrong).__name__}, not of numbers in rows of one length, wants"
+        ):
+            nb.reduce_sum(wrong, 0)
+    with pytest.raises(errors.BaracudaError, match=r"reduce_sum: (y|out|output) is .*read-only"):
+        nb.reduce_sum(np.ones(3), 0, out=[0.0])
+
+
+def test_numbers_in_lists_are_no_device_arrays(card: None) -> None:
+    with pytest.raises(
+        errors.InvalidProblem, match=r"input is of type list, wants an array of int32 in device memory, which cupy.asarray\(x\) makes"
+    ):
+        arrays.view([1.0], "op", "input", "int32")
+
+
+def test_a_warning_about_emulation_names_the_line_of_the_call(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_warned", False)
+    with pytest.warns(arrays.EmulationWarning) as caught:
+        nb.reduce_sum(np.ones((3, 2), np.float32), 0)
+    assert [warning.filename for warning in caught] == [__file__]

@@ -50,7 +50,7 @@ FUNCTIONS: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str
     ("segment_sum", (x(4), IDS.astype(F), 3), {}, nb.Unsupported, r"segment_ids is float32\[4\], wants int32 or int64"),
     ("unsorted_segment_max", (x(4), IDS.astype(np.uint8), 3), {}, nb.Unsupported, r"segment_ids is uint8\[4\], wants int32 or int64"),
     ("segment_sum", (None, IDS, 3), {}, nb.InvalidProblem, "input is None, wants an array"),
-    ("segment_sum", ([[1.0]], IDS, 3), {}, nb.InvalidProblem, "input is of type list, wants an array"),
+    ("segment_sum", ([["1"]], IDS, 3), {}, nb.InvalidProblem, "input is of type list, not of numbers in rows of one length, wants an array"),
     ("segment_sum", (x(4), IDS, 3), {"out": x(4)}, nb.InvalidProblem, r"output has shape \[4\], wants \[3, 1\]"),
     ("segment_sum", (x(4), IDS, 3), {"out": x(3, dtype=D)}, nb.InvalidProblem, "output is float64, wants float32"),
     ("segment_sum", (x(4), IDS, 3), {"out": "here"}, nb.InvalidProblem, "output is of type str, wants an array"),

@@ -15,7 +15,7 @@ from samples import Sample, name_of
 from tolerance import assert_close
 
 import numba_baracuda as nb
-from numba_baracuda.core import options
+from numba_baracuda.core import errors, options
 from numba_baracuda.segment.tiling import lanes_for
 
 F, NAN, INF = np.float32, float("nan"), float("inf")
@@ -160,7 +160,7 @@ def test_masked_arrays_are_refused(emulator: Kind) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda: nb.select(None), nb.InvalidProblem, "^select: descriptor is None, wants a descriptor, such as SegmentDescriptor"),
+        (lambda: nb.select(None), nb.InvalidProblem, "^select: descriptor is None, wants a descriptor of the problem, such as nb.SegmentDescriptor"),
         (lambda: nb.select("segment_sum"), nb.InvalidProblem, "^select: descriptor is 'segment_sum', wants"),
         (lambda: nb.select({}), nb.InvalidProblem, "^select: descriptor is {}, wants"),
         (lambda: nb.select(nb.SegmentDescriptor), nb.InvalidProblem, "^select: descriptor is <class"),
@@ -367,3 +367,13 @@ def test_offsets_that_are_right_pass_the_check(kind: Kind, dtype: Any) -> None:
         assert nb.SegmentIndex.from_offsets(kind.array(np.array(offsets, dtype)), rows, check=True).num_segments == len(offsets) - 1
     with pytest.raises(nb.InvalidProblem, match="check is 1, wants True or False"):
         nb.SegmentIndex.from_offsets(kind.array(np.array([0, 2])), check=1)  # type: ignore[arg-type]
+
+
+def test_a_keyword_that_is_almost_right() -> None:
+    with pytest.raises(
+        errors.WrongArguments, match=r"segment_sum: got an unexpected keyword argument 'num_segment', .*; did you mean num_segments\?$"
+    ):
+        nb.segment_sum(np.ones(3, np.float32), np.zeros(3, np.int32), num_segment=2)
+    with pytest.raises(errors.WrongArguments) as error:
+        nb.segment_sum(np.ones(3, np.float32), np.zeros(3, np.int32), 2, colour=3)
+    assert "did you mean" not in str(error.value)

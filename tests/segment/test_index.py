@@ -520,7 +520,7 @@ def test_what_contradicts_an_index_is_refused(kind: Kind, op: Op, ascending: boo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0, 1], 2), "segment_ids is of type list, wants an array"),
+        (([0, None], 2), "segment_ids is of type list, not of numbers in rows of one length, wants an array"),
         ((None, 2), "segment_ids is None, wants an array"),
         ((np.zeros(3, np.float32), 2), "segment_ids is float32.*, wants .*int32 or int64"),
         ((np.zeros(3, np.int16), 2), r"segment_ids is int16\[3\], wants .*int32 or int64"),
@@ -542,7 +542,7 @@ def test_what_is_no_index_of_ids(emulator: Kind, arguments: tuple[Any, ...], mes
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0, 1],), "offsets is of type list, wants an array"),
+        (({0: 1},), "offsets is of type dict, wants an array"),
         ((np.zeros(0, np.int32),), r"offsets has shape \[0\], wants"),
         ((np.zeros((2, 2), np.int32),), r"offsets has shape \[2, 2\], wants"),
         ((np.zeros(3, np.float64),), "offsets is float64.*, wants .*int32 or int64"),

@@ -207,7 +207,7 @@ def _loss(op: Op) -> Call:
     grads = {"grad_input": poisoned(x.shape, F), "grad_weight": poisoned(w.shape, F), "grad_bias": poisoned((CLASSES,), F)}
     wrong = {name: outputs(array, name) for name, array in grads.items()}
     wrong = {name: [Wrong(each.value, each.told, tuple(grads)) for each in values] for name, values in wrong.items()}
-    upstream = [Wrong(each, (f"of type {type(each).__name__}", repr(each))) for each in ("x", {}, Thing(), 1j, True, [1.0])]
+    upstream = [Wrong(each, (f"of type {type(each).__name__}", repr(each))) for each in ("x", {}, Thing(), 1j, True, [None])]
     upstream += [Wrong(np.ones(7, F), ("has shape",)), Wrong(np.ones(1, np.complex64), ("complex64",)), Wrong(np.ones(1, np.int32), ("int32",))]
     if op.backward is None:
         wrong = {name: [each for each in wrong[name] if each.told != ("has shape", "axes")] for name in wrong}
