@@ -1,19 +1,18 @@
-"""The command ``numba-baracuda``: demo, info, warmup, ops. What a command needs is imported when it runs."""
+"""The command ``numba-baracuda``: demo, bench, info, warmup, ops. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from . import machine
 
 TABLE_BEGIN = "<!-- ops: begin; written by numba-baracuda ops --markdown --into README.md -->"
 TABLE_END = "<!-- ops: end -->"
@@ -29,13 +28,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="numba-baracuda", description="GPU kernels written in Python with numba.cuda.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="demo|info|warmup|ops")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="demo|bench|info|warmup|ops")
 
     demo = commands.add_parser("demo", help="run each family of ops on the standard library's files, checked; measure rates if there is a GPU")
     demo.add_argument("--quick", action="store_true", help="leave out the measurements, learn in fewer steps")
     demo.set_defaults(run=_demo)
 
+    bench = commands.add_parser("bench", help="how fast segment_sum is on this GPU, beside a copy of memory")
+    bench.set_defaults(run=_bench)
+
     info = commands.add_parser("info", help="what is installed, what the kernels run on, and what is wrong")
+    info.add_argument("--json", action="store_true", help="as one JSON object: facts, versions, families, faults")
     info.set_defaults(run=_info)
 
     warmup = commands.add_parser("warmup", help="compile every kernel into the cache")
@@ -62,146 +65,31 @@ def _demo(console: Console, arguments: argparse.Namespace) -> int:
     return demo.run(console, quick=arguments.quick)
 
 
-@dataclass
-class Machine:
-    """What ``info`` found; what is missing is None or empty."""
-
-    versions: dict[str, str] = field(default_factory=dict)  #: distribution name -> version
-    devices: list[str] = field(default_factory=list)
-    driver: int | None = None  #: newest CUDA version the driver serves, 13000 for 13.0
-    problem: str = ""  #: why there is no driver or device
-    forced: bool = False  #: NUMBA_BARACUDA_EMULATE asks for the emulator
-    libraries: dict[str, str] = field(default_factory=dict)  #: shared library -> where it was found
-    missing: dict[str, str] = field(default_factory=dict)  #: shared library -> what it is for
-
-    @property
-    def cupy(self) -> list[str]:
-        return [name for name in ("cupy-cuda12x", "cupy-cuda13x", "cupy") if name in self.versions]
-
-    @property
-    def toolkit(self) -> int | None:
-        """Major CUDA version of the newest compiler wheel."""
-        compilers = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-nvjitlink-cu12", "nvidia-nvjitlink")
-        return max((_release(self.versions[name])[0] for name in compilers if name in self.versions), default=None)
-
-
-DISTRIBUTIONS = (
-    "numba-baracuda", "numba", "numba-cuda", "llvmlite", "numpy", "ml_dtypes", "cuda-bindings", "cuda-core", "cupy-cuda12x", "cupy-cuda13x", "cupy",
-    "torch", "cuda-toolkit", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-nvjitlink-cu12", "nvidia-nvjitlink",
-)  # fmt: skip
-
-
-def survey() -> Machine:
-    """Look at this machine; a package or driver that is missing or broken is part of the result and never raises."""
-    machine = Machine(forced=os.environ.get("NUMBA_BARACUDA_EMULATE", "") not in ("", "0"))
-    for name in DISTRIBUTIONS:
-        try:
-            machine.versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    try:
-        from .runtime import driver
-
-        machine.driver = driver.driver_version()
-        for ordinal in range(driver.device_count()):
-            machine.devices.append(f"{driver.device_name(ordinal)}, compute capability {'.'.join(map(str, driver.compute_capability(ordinal)))}")
-    except Exception as error:  # the user runs info to read what is wrong with the driver
-        machine.problem = f"{type(error).__name__}: {error}"
-    try:
-        from .runtime import libraries
-    except ImportError:
-        return machine
-    for name, purpose in libraries.LIBRARIES.items():
-        try:
-            found = libraries.load(name)
-            machine.libraries[f"lib{name}"] = f"{found.path} ({found.how}), for {purpose}"
-        except Exception:
-            machine.missing[f"lib{name}"] = purpose
-    return machine
-
-
-def faults(machine: Machine) -> list[str]:
-    """The usual reasons why the package does not run, or not on the GPU, each with its cure."""
-    found = []
-    numpy = machine.versions.get("numpy", "")
-    if numpy and _release(numpy) >= (2, 5):
-        found.append(f"NumPy {numpy}: numba-cuda 0.30.4 cannot be imported with NumPy 2.5 or newer. Cure: pip install 'numpy<2.5'")
-    numba_cuda = machine.versions.get("numba-cuda", "")
-    if not (0, 30, 4) <= _release(numba_cuda) < (0, 31):
-        found.append(f"numba-cuda is {numba_cuda or 'not installed'}: wants 0.30.4 up to 0.31. Cure: pip install 'numba-cuda>=0.30.4,<0.31'")
-    extra = "cuda13" if machine.driver and machine.driver >= 13000 else "cuda12"
-    if not machine.cupy:
-        found.append(f"no CuPy: the demo and the examples want it on a GPU. Cure: pip install 'numba-baracuda[{extra}]'")
-    elif len(machine.cupy) > 1:
-        found.append(f"{' and '.join(machine.cupy)} overwrite each other. Cure: pip uninstall {' '.join(machine.cupy)}, then install one of them")
-    absent = [f"{name} ({purpose})" for name, purpose in machine.missing.items() if name != "libcuda"]
-    if absent:
-        found.append(f"not found: {', '.join(absent)}. Cure: pip install 'numba-baracuda[{extra}]'")
-    newest = max([12 if name.endswith("12x") else 13 for name in machine.cupy if name != "cupy"] + [machine.toolkit or 0])
-    if machine.driver and newest > machine.driver // 1000:
-        served = f"{machine.driver // 1000}.{machine.driver % 1000 // 10}"
-        cure = "install a newer driver" + (", or pip install 'numba-baracuda[cuda12]' into a new environment" if machine.driver >= 12000 else "")
-        found.append(f"driver older than the toolkit: it serves CUDA {served}, the packages are for CUDA {newest}. Cure: {cure}")
-    if machine.driver and not machine.devices:
-        reason = machine.problem or "is it hidden by CUDA_VISIBLE_DEVICES?"
-        found.append(f"there is a driver but no device to use: {reason}. Cure: compare CUDA_VISIBLE_DEVICES with what nvidia-smi lists")
-    if machine.forced:
-        found.append("NUMBA_BARACUDA_EMULATE is set: kernels run in the CPU emulator, GPU or not. Cure: unset NUMBA_BARACUDA_EMULATE")
-    return found
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version; (0,) if there are none."""
-    numbers: list[int] = []
-    for part in version.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers) or (0,)
-
-
 def _info(console: Console, arguments: argparse.Namespace) -> int:
-    machine = survey()
-    lines: list[tuple[str, str]] = [(f"GPU {ordinal}", device) for ordinal, device in enumerate(machine.devices)]
-    if not machine.devices:
-        lines.append(("GPU", f"none; kernels run in the CPU emulator{f' ({machine.problem})' if machine.problem else ''}"))
-    lines.append(("driver", f"CUDA {machine.driver // 1000}.{machine.driver % 1000 // 10}" if machine.driver else "none"))
-    lines.append(("Python", f"{sys.version.split()[0]} at {sys.executable}"))
-    lines += [(name, machine.versions.get(name, "not installed")) for name in ("numba-baracuda", "numba", "numba-cuda", "numpy")]
-    lines.append(("CuPy", ", ".join(f"{name} {machine.versions[name]}" for name in machine.cupy) or "not installed"))
-    wheels = [f"{name} {version}" for name, version in machine.versions.items() if name.startswith(("nvidia-", "cuda-"))]
-    lines.append(("toolchain", ", ".join(wheels) or "no wheels"))
-    lines += list(machine.libraries.items()) + [(name, f"not found, for {purpose}") for name, purpose in machine.missing.items()]
-    lines.append(("cache", _guarded(_cache)))
-    lines.append(("ops", _guarded(_op_names)))
-    for label, text in lines:
+    found = machine.survey()
+    facts, families, faults = machine.report(found), machine.available(machine.families), machine.faults(found)
+    if arguments.json:
+        print(json.dumps({"facts": facts, "versions": found.versions, "families": families, "faults": faults}, indent=2))
+        return 0
+    for label, text in facts.items():
         console.print(f"{label:<20}{text}", markup=False, soft_wrap=True)
-    for fault in faults(machine):
+    if isinstance(families, str):
+        console.print(f"{'ops':<20}{families}", markup=False, soft_wrap=True)
+    else:
+        table = Table("family", "has", "names", show_lines=True)
+        for family, names in families.items():
+            for what, each in names.items():
+                table.add_row(family, f"{len(each)} {what}", ", ".join(each))
+        console.print(table)
+    for fault in faults:
         console.print(f"fault: {fault}", markup=False, soft_wrap=True)
     return 0
 
 
-def _guarded(describe: Callable[[], str]) -> str:
-    try:
-        return describe()
-    except Exception as error:  # info reports what is broken instead of breaking
-        return f"not available ({type(error).__name__}: {error})"
+def _bench(console: Console, arguments: argparse.Namespace) -> int:
+    from . import demo
 
-
-def _cache() -> str:
-    from .runtime import cache
-
-    abandoned = cache.sweep()
-    kernels, nbytes = cache.size()
-    swept = f", {abandoned} abandoned temporary files removed" if abandoned else ""
-    return f"{cache.directory()}, {kernels} kernels, {nbytes / 1e6:.1f} MB{swept}"
-
-
-def _op_names() -> str:
-    from .core.registry import OPS
-
-    return f"{len(OPS)}: {', '.join(OPS)}"
+    return demo.bench(console)
 
 
 def _warmup(console: Console, arguments: argparse.Namespace) -> int:
@@ -228,7 +116,9 @@ def _warmup(console: Console, arguments: argparse.Namespace) -> int:
         except Exception as error:  # from any of the compilers; other kernels are in the cache
             console.print(f"warmup: {type(error).__name__}: {error}", markup=False, soft_wrap=True)
             return 1
-    console.print(f"{len(specs)} kernels for {arch}, {compiled} of them compiled now; cache: {_guarded(_cache)}", markup=False, soft_wrap=True)
+    console.print(
+        f"{len(specs)} kernels for {arch}, {compiled} of them compiled now; cache: {machine.available(machine.cache)}", markup=False, soft_wrap=True
+    )
     return 0
 
 

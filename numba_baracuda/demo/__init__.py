@@ -34,6 +34,22 @@ def array_library() -> ModuleType:
 
 def run(console: Console, quick: bool = False) -> int:
     """Run every section; the exit status, 0 if all results were right."""
+    return _run(console, SECTIONS, quick)
+
+
+def bench(console: Console) -> int:
+    """Run the section that measures; the exit status, 2 without a GPU."""
+    from ..arrays.arrays import emulating
+
+    if emulating():
+        console.print(
+            "bench: kernels run in the CPU emulator, whose times say nothing about a GPU; see numba-baracuda info", markup=False, soft_wrap=True
+        )
+        return 2
+    return _run(console, (rates.run,), quick=False)
+
+
+def _run(console: Console, sections: tuple[Section, ...], quick: bool) -> int:
     from ..arrays.arrays import EmulationWarning
     from ..core.errors import BaracudaError
 
@@ -41,7 +57,7 @@ def run(console: Console, quick: bool = False) -> int:
         warnings.simplefilter("ignore", EmulationWarning)  # the section says it in a line of its own
         try:
             xp = array_library()
-            right = [section(console, xp, quick) for section in SECTIONS]
+            right = [section(console, xp, quick) for section in sections]
         except ImportError as error:
             console.print(f"{error}; on a GPU the demo wants CuPy: pip install 'numba-baracuda[cuda12]' (or [cuda13])", markup=False, soft_wrap=True)
             return 1

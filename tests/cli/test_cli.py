@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,6 +17,9 @@ import pytest
 
 import numba_baracuda as nb
 from numba_baracuda import cli
+from numba_baracuda import machine as report
+from numba_baracuda.arrays import arrays
+from numba_baracuda.core.registry import OPS
 from numba_baracuda.runtime import libraries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,18 +38,18 @@ CARD = "Some GPU, compute capability 9.0"
 def machine(
     without: str = "", devices: tuple[str, ...] = (CARD,), driver: int | None = 12090, forced: bool = False, missing: dict[str, str] | None = None,
     **versions: str,
-) -> cli.Machine:  # fmt: skip
+) -> report.Machine:  # fmt: skip
     """A machine in order but for what is named; ``numpy="2.5"`` sets a version, underscores standing for hyphens."""
     installed = {**HEALTHY, **{name.replace("_", "-"): version for name, version in versions.items()}}
     installed.pop(without, None)
-    return cli.Machine(versions=installed, devices=list(devices), driver=driver, forced=forced, missing=missing or {})
+    return report.Machine(versions=installed, devices=list(devices), driver=driver, forced=forced, missing=missing or {})
 
 
 def test_no_faults() -> None:
-    assert cli.faults(machine()) == []
-    assert cli.faults(machine(driver=13000)) == []
-    assert cli.faults(machine(devices=(), driver=None)) == []
-    assert cli.faults(machine(devices=(), driver=None, missing={"libcuda": "launches"})) == []  # a driver that is missing is no fault
+    assert report.faults(machine()) == []
+    assert report.faults(machine(driver=13000)) == []
+    assert report.faults(machine(devices=(), driver=None)) == []
+    assert report.faults(machine(devices=(), driver=None, missing={"libcuda": "launches"})) == []  # a driver that is missing is no fault
 
 
 @pytest.mark.parametrize(
@@ -65,8 +69,8 @@ def test_no_faults() -> None:
         (machine(missing={"libnvvm": "code", "libnvrtc": "sorts"}, driver=13000), "libnvvm (code), libnvrtc (sorts)", "numba-baracuda[cuda13]"),
     ],
 )
-def test_fault_is_named_with_its_cure(state: cli.Machine, named: str, cure: str) -> None:
-    (fault,) = cli.faults(state)
+def test_fault_is_named_with_its_cure(state: report.Machine, named: str, cure: str) -> None:
+    (fault,) = report.faults(state)
     assert named in fault and cure in fault.partition("Cure: ")[2]
 
 
@@ -137,6 +141,26 @@ def test_info_says_where_each_library_was_found(capsys: pytest.CaptureFixture[st
         place = "not found" if name == "nvrtc" else re.escape(f"/somewhere/lib{name}.so.12 (wheel)")
         assert re.search(f"^lib{name} +{place}, for {re.escape(purpose)}$", printed, re.M), printed
     assert re.search("^fault: not found: libnvrtc .*Cure: pip install 'numba-baracuda", printed, re.M)
+
+
+def test_info_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["families"]["scan"]["ops"] == [name for name, op in OPS.items() if op.family == "scan"]
+    assert "scan_rows" in found["families"]["scan"]["kernels"]
+    assert found["versions"]["numpy"] == metadata.version("numpy") == found["facts"]["numpy"]
+    assert isinstance(found["faults"], list)
+
+
+def test_info_names_ops_and_kernels_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    words = re.sub(r"[^a-z0-9_]+", " ", info(capsys)).split()
+    assert set(OPS) <= set(words) and {"fold_tiles", "cross_entropy_rows"} <= set(words)
+
+
+def test_bench_wants_a_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_emulating", True)
+    assert cli.main(["bench"]) == 2
+    assert "bench: kernels run in the CPU emulator" in capsys.readouterr().out
 
 
 def test_module_runs_as_command() -> None:

@@ -136,7 +136,7 @@ def test_every_folder_and_family_is_a_room() -> None:
     assert set(FAMILIES) == {op.family for op in nb.OPS.values()}
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert folders == {*ROOMS, "demo"}
-    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "cli"}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "cli", "machine"}
 
 
 @pytest.mark.parametrize("room", ROOMS)
