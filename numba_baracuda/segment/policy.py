@@ -178,6 +178,7 @@ class BroadcastToRows(Policy):
     """``broadcast_to_rows``: every row gets the result of its segment; a group of threads takes several rows in turn."""
 
     items_per_thread: int = chosen(1, 1, 2, 4)  #: rows, all loads before the first store
+    columns_apart: int = chosen(4, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
     rows_per_group: int = 32  #: rows of a group, or fewer where multiprocessors would be idle
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 0
@@ -299,14 +300,18 @@ def scatter_rows(update: str) -> ScatterRows:
     return tuned(ScatterRows(items_per_thread=scatter_items(update)))
 
 
-def broadcast_to_rows(target: Target, itemsize: int, vector: int, dims: int, operands: int, divides: bool) -> BroadcastToRows:
-    """The policy for a gradient of so many ``operands`` in vectors of ``vector`` elements, in rows of ``dims`` axes.
+def broadcast_to_rows(
+    target: Target, itemsize: int, vector: int, dims: int, operands: int, divides: bool, apart: bool
+) -> BroadcastToRows:  # fmt: skip
+    """The policy for a gradient of so many ``operands`` in ``vector`` columns a thread, ``apart`` or not, of rows of ``dims`` axes.
 
-    A thread takes two rows where each has few operands, where loads are short, or where it ``divides`` and waits for that. Blocks are as many as fit
+    A thread that takes single columns has two rows; so has one of vectors with few operands, or that ``divides`` and waits for that. Blocks are as many as fit
     without a spill on sm_90; on other architectures, and for rows of several axes, the compiler decides.
     """
     items, blocks = 2 if vector * itemsize <= 4 else 1, {2: 4, 4: 5, 8: 3}[itemsize] - (operands > 4)
-    if operands <= 2:
+    if apart:
+        items, blocks = 1, min(blocks, 4) if divides else blocks
+    elif operands <= 2:
         items, blocks = 2, {2: 4, 4: 6, 8: 5}[itemsize]
     elif divides and operands == 3 and itemsize > 2:
         items, blocks = 2, {4: 4, 8: 3}[itemsize]

@@ -116,6 +116,11 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
 
 
+def columns_apart(columns: int, most: int) -> int:
+    """As many columns of a thread, ``most`` at most, as leave few threads' columns behind the row's end; 1 where none do."""
+    return next((each for each in range(most, 1, -1) if 5 * (ceil_div(columns, each) * each - columns) <= columns), 1)
+
+
 def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
     """Rows that a block of the flat gather writes: a multiple of ``vector`` elements in all, and about ``tile_elements``."""
     return ceil_div(tile_elements, columns * vector) * vector

@@ -17,7 +17,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, FindSpecial, RowWise
 from ..tiling import THREADS, Tiling, elements_launch
-from .rows import ids_loader_of, position_of, rows_launch
+from .rows import columns_of, ids_loader_of, position_of, rows_launch
 from .vjp import element_vjp_of
 
 
@@ -38,7 +38,7 @@ def _special_of(value: str, count: int) -> Any:
 
 @jit.kernel
 def broadcast_to_rows(
-    *, gradient: str, value: str, index: str, row_index: str, at_once: int, vector: int, lanes: int, cut: bool, dims: int,
+    *, gradient: str, value: str, index: str, row_index: str, at_once: int, vector: int, apart: bool, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block,
 ) -> Any:  # fmt: skip
     """``output[r] = vjp(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``vjp``; 0 where the id is out of range.
@@ -49,6 +49,7 @@ def broadcast_to_rows(
     Constants and parameters as :mod:`.` lists them, and
 
     * ``at_once``: rows that a group has in flight
+    * ``apart``: whether the ``vector`` columns of a lane are ``lanes`` columns apart, and single accesses; then columns are contiguous
     * ``x``, ``w`` [rows, columns]: what the gradient has of each row; ``g``, ``y`` [segments, columns]: what it has of each segment; any address
       where the gradient has fewer
     * ``x_row``, ``w_row``, ``g_row``, ``y_row``: elements from one row to the next; ``x_strides``, ``w_strides``, ``g_strides``, ``y_strides``
@@ -60,12 +61,24 @@ def broadcast_to_rows(
     guarded, special = grad.guarded, _special_of(value, vector)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     results = grad.results
-    load, load_once, store, offset_of = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], strided_offset_of(dims)
-    group_position = position_of(threads_per_block, lanes, vector, at_once, cut)
+    offset_of, step_of_column = strided_offset_of(dims), lanes if apart else 1
+    group_position = position_of(threads_per_block, lanes, vector, at_once, cut, apart=apart)
     groups, batch_size, size = threads_per_block // lanes, at_once * vector, vector * results
     load_row_ids = ids_loader_of(index, row_index, at_once, groups)
     folded_size, load_size = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
-    load_folded = LOAD_ONCE[load_size]
+    if apart:
+        (load, store), (load_once, _) = columns_of(vector, lanes, LOAD_STREAM[1]), columns_of(vector, lanes, LOAD_ONCE[1])
+        load_folded, _ = columns_of(vector, lanes, LOAD_ONCE[1], results)
+    else:
+        vector_load, vector_load_once, vector_store, folded_load = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], LOAD_ONCE[load_size]
+        load = jit.device(lambda array, at, batch, first, left: vector_load(array, at, batch, first))
+        load_once = jit.device(lambda array, at, batch, first, left: vector_load_once(array, at, batch, first))
+        store = jit.device(lambda array, at, batch, first, left: vector_store(array, at, batch, first))
+
+        @jit.device
+        def load_folded(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
+            for k in range(0, size, load_size):
+                folded_load(array, at + k, batch, first + k)
 
     def broadcast_to_rows(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], g: Ptr[value], y: Ptr[value],
@@ -85,6 +98,7 @@ def broadcast_to_rows(
         next_ids = cuda.local.array(at_once, index_type)
         next_row_indices = cuda.local.array(at_once, row_index_type)
         first, column = group_position(columns, chunks)
+        left = int32(columns - column)
         step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * at_once)
         x_offset, output_offset = offset_of(column, shape, x_strides), offset_of(column, shape, output_strides)
         w_offset, g_offset, y_offset = offset_of(column, shape, w_strides), offset_of(column, shape, g_strides), offset_of(column, shape, y_strides)
@@ -100,19 +114,18 @@ def broadcast_to_rows(
                 if row < rows:
                     operand_row = int64(row_indices[u]) if permuted else row
                     if has_x:
-                        load(x, operand_row * x_row + x_offset, batch_x, u * vector)
+                        load(x, operand_row * x_row + x_offset, batch_x, u * vector, left)
                     if has_w:
-                        load(w, operand_row * w_row + w_offset, batch_w, u * vector)
+                        load(w, operand_row * w_row + w_offset, batch_w, u * vector, left)
             for u in range(at_once):
                 if 0 <= batch_ids[u] < segments:
                     identifier = int64(batch_ids[u])
                     if has_g:
-                        load_once(g, identifier * g_row + g_offset, batch_g, u * vector)
+                        load_once(g, identifier * g_row + g_offset, batch_g, u * vector, left)
                     if has_y:
-                        load_once(y, identifier * y_row + y_offset, batch_y, u * vector)
-                    if not guarded:
-                        for k in range(0, size, load_size):
-                            load_folded(folded, (identifier * columns + column) * results + k, batch_folded, u * size + k)
+                        load_once(y, identifier * y_row + y_offset, batch_y, u * vector, left)
+                    if not guarded and results > 0:
+                        load_folded(folded, (identifier * columns + column) * results, batch_folded, u * size, left)
             for u in range(at_once):
                 row = first + u * groups
                 if row < rows:
@@ -121,7 +134,8 @@ def broadcast_to_rows(
                         # have too much to unroll
                         if guarded and (vector > 4 or special(batch_y, u * vector)):
                             for v in range(vector):
-                                at, folded_index = u * vector + v, (int64(batch_ids[u]) * columns + column + v) * results
+                                at, other = u * vector + v, min(int32(v * step_of_column), left - int32(1))
+                                folded_index = (int64(batch_ids[u]) * columns + column + other) * results
                                 batch_x[at] = element_vjp(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, folded_index, row)
                         else:
                             for v in range(vector):
@@ -130,7 +144,7 @@ def broadcast_to_rows(
                     else:
                         for v in range(vector):
                             batch_x[u * vector + v] = element(0)
-                    store(output, (int64(row_indices[u]) if permuted else row) * output_row + output_offset, batch_x, u * vector)
+                    store(output, (int64(row_indices[u]) if permuted else row) * output_row + output_offset, batch_x, u * vector, left)
             first = opaque(first + step)
 
     return broadcast_to_rows, rows_launch(threads_per_block, vector, at_once)

@@ -12,7 +12,7 @@ from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
 from ...device.numbers import maximum, minimum
 from ...device.order import load_relaxed, load_relaxed_2
-from ...device.vector import LOAD, LOAD_STREAM, STORE
+from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -30,22 +30,47 @@ def rows_launch(threads: int, vector: int, rows_a_group: int) -> Any:
 
 
 @functools.cache
-def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: bool, contiguous: bool = False) -> Any:
+def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: bool, contiguous: bool = False, apart: bool = False) -> Any:
     """``group_position(columns, chunks)``: the first row of a group and the first column of a lane.
 
-    A group's rows are neighbours if ``contiguous``, else ``threads // lanes`` rows apart. ``cut`` says whether rows are cut into chunks.
+    A group's rows are neighbours if ``contiguous``, else ``threads // lanes`` rows apart; ``cut`` says whether rows are cut into chunks. The columns
+    of a lane are neighbours, or, if ``apart``, ``lanes`` columns apart.
     """
-    groups = threads // lanes
+    groups, lane_step = threads // lanes, 1 if apart else vector
 
     @jit.device
     def group_position(columns: Any, chunks: Any) -> Any:
         block = int64(cuda.blockIdx.x)
         row_block = int64(uint32(block) // uint32(chunks)) if cut else block
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
-        column = ((block - row_block * chunks) * lanes + (cuda.threadIdx.x - group * lanes)) * vector
+        column = (block - row_block * chunks) * (lanes * vector) + (cuda.threadIdx.x - group * lanes) * lane_step
         return row_block * groups * rows_a_group + (group * rows_a_group if contiguous else group), column if group < groups else columns
 
     return group_position
+
+
+@functools.cache
+def columns_of(vector: int, step: int, load_one: Any, results: int = 1) -> tuple[Any, Any]:
+    """``load(array, at, batch, first, left)`` and ``store``: ``vector`` columns, ``step`` apart, of a row that has ``left`` columns from ``at`` on.
+
+    A column is ``results`` neighbours in memory, each loaded by ``load_one``. Instead of columns behind the row's end, its last one is loaded.
+    """
+    store_one = STORE_STREAM[1]
+
+    @jit.device
+    def load(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
+        for v in range(vector):
+            column = min(int32(v * step), left - int32(1))
+            for k in range(results):
+                load_one(array, at + column * results + k, batch, first + v * results + k)
+
+    @jit.device
+    def store(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
+        for v in range(vector):
+            if v * step < left:
+                store_one(array, at + v * step, batch, first + v)
+
+    return load, store
 
 
 @functools.cache
