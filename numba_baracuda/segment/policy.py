@@ -305,8 +305,8 @@ def broadcast_to_rows(
 ) -> BroadcastToRows:  # fmt: skip
     """The policy for a gradient of so many ``operands`` in ``vector`` columns a thread, ``apart`` or not, of rows of ``dims`` axes.
 
-    A thread that takes single columns has two rows; so has one of vectors with few operands, or that ``divides`` and waits for that. Blocks are as many as fit
-    without a spill on sm_90; on other architectures, and for rows of several axes, the compiler decides.
+    A thread that takes single columns has two rows; so has one of vectors with few operands, or that ``divides`` and waits for that. Blocks are as
+    many as fit without a spill on sm_90; on other architectures, and for rows of several axes, the compiler decides.
     """
     items, blocks = 2 if vector * itemsize <= 4 else 1, {2: 4, 4: 5, 8: 3}[itemsize] - (operands > 4)
     if apart:
