@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..core.axes import busy_lanes, ceil_div, fitting, power_of_two
+from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..core.policy import tuned
@@ -75,10 +75,7 @@ class _Scan:
     def dense(self, steps: int) -> int:
         """Elements of a vector where the lanes of a level load and store dense columns together, 0 where each lane has its own."""
         problem = self.problem
-        served = len(self.operator.inputs) == 1 and not self._constants["index"] and problem.dense > problem.vector
-        if not served or problem.shape[-1] > tiling.WARP:
-            return 0
-        dense = fitting(min(problem.dense, steps), [problem.extent * problem.shape[-1]] if self._constants["reverse"] else [])
+        dense = 0 if self._constants["index"] or problem.shape[-1] > tiling.WARP else min(problem.dense, steps)
         return dense if dense > problem.vector else 0
 
     def columns(self) -> Recipe:
