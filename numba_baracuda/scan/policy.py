@@ -79,6 +79,8 @@ class ScanLongColumns(Policy):
     bytes_per_thread: int = 128
     contiguous_bytes: int = 128
     narrow_bytes: int = 128  #: contiguous bytes where loads and stores are narrow and begin anywhere in a sector; computed, not timed
+    max_narrow_items: int = 32  #: the most narrow elements of a batch for each thread
+    dense_tile_bytes: int = 40 << 10  #: bytes of a tile of dense columns, all inputs together, at least; computed, not timed
     max_idle_percent: int = 25  #: of such lanes: where more had no column, blocks load fewer contiguous bytes, down to ``contiguous_bytes``
     min_blocks_per_multiprocessor: int = 4
     cached: bool = True  #: whether a tile that is read twice is cached in L1
@@ -126,10 +128,13 @@ _LONG_COLUMNS = {
     "affine": ScanLongColumns(bytes_per_thread=32),
 }
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
+#: threads of a block where loads and stores are narrow: few rows of a tile would make the statuses many, and a tile of many batches leaves the
+#: caches before it is read again; computed, not timed
+_NARROW_THREADS = 512
 #: bytes of a row of halves, for each multiprocessor, up to which blocks share columns
 _HALF_ROW_BYTES = 192
-#: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
-_DENSE_DOUBLES, _DENSE_THREADS = 512, 768
+#: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes, of several inputs that make affine maps, and others
+_DENSE_DOUBLES, _DENSE_MAPS, _DENSE_THREADS = 512, 512, 768
 #: resident threads of a multiprocessor that scan peeled rows
 _PEELED_THREADS = {"single": 768, "several": 896, "runs": 896, "affine": 640}
 #: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
@@ -167,18 +172,25 @@ def scan_columns(states: str, size: int) -> ScanColumns:
     return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0))
 
 
-def scan_long_columns(states: str, size: int, narrow: bool, target: Target) -> ScanLongColumns:
-    """The policy for a class of scans of elements of ``size`` bytes; loads and stores may be ``narrow``."""
+def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, target: Target) -> ScanLongColumns:
+    """The policy for a class of scans of elements of ``size`` bytes, and indices of ``index_size`` or 0; loads and stores may be ``narrow``.
+
+    Narrow ones of elements of 8 bytes or with such indices, and of users' monoids, take too many registers for blocks of more threads.
+    """
     policy = _LONG_COLUMNS[states]
-    blocks = {4: _NARROW_STRIPS if narrow else policy.min_blocks_per_multiprocessor, 8: _DOUBLE_STRIPS}.get(size, 0)
-    threads = EMULATED_THREADS if target.emulated else policy.threads_per_block
+    tall = narrow and max(size, index_size) <= 4 and not states.startswith("foreign_")
+    few = _NARROW_STRIPS if narrow else 0
+    blocks = {2: few if tall else 0, 4: few or policy.min_blocks_per_multiprocessor, 8: _DOUBLE_STRIPS}.get(size, 0)
+    threads = EMULATED_THREADS if target.emulated else _NARROW_THREADS if tall else policy.threads_per_block
     row_bytes = min(policy.max_row_bytes_per_multiprocessor, _HALF_ROW_BYTES) if size == 2 else policy.max_row_bytes_per_multiprocessor
     return tuned(replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, max_row_bytes_per_multiprocessor=row_bytes))
 
 
 def dense_blocks(states: str, size: int, threads: int) -> int:
     """Resident blocks of ``threads`` that scan dense columns; of users' monoids the compiler decides on them. Compiled without a spill, not timed."""
-    return 0 if states.startswith("foreign_") else (_DENSE_DOUBLES if size == 8 else _DENSE_THREADS) // threads
+    if states.startswith("foreign_"):
+        return 0
+    return (_DENSE_DOUBLES if size == 8 else _DENSE_MAPS if states == "affine" else _DENSE_THREADS) // threads
 
 
 def peeled_blocks(states: str, size: int, threads: int) -> int:

@@ -26,7 +26,8 @@ class Problem:
     A vector of more than 16 bytes of another operand takes several loads or stores. Where vectors are aligned only in the middle of each row, rows
     are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16.
     Peeled rows are ``gapless`` if they follow one another without a gap in all operands; they may then be short.
-    Where the columns of a slice are one contiguous range in all operands, ``dense`` is the number of elements of such a load or store of it, else 0.
+    Where the columns of a slice are one contiguous range in all operands, ``dense`` is the number of elements of the widest
+    load or store that is aligned at the beginning of all operands, else 0.
     """
 
     shape: Strides
@@ -76,7 +77,7 @@ class Problem:
         )
         dense = 0
         if not along and extent > 1 and all(step == shape[-1] for step in axis_strides) and len(set(sizes)) == 1:
-            dense = fitting(MAX_VECTOR_BYTES // sizes[0], [each.address // sizes[0] for each in operands] + [step for step in steps if step != 1])
+            dense = fitting(MAX_VECTOR_BYTES // sizes[0], [each.address // sizes[0] for each in operands])
         gapless = all(strides == (extent,) for strides in kept) and shape[0] * extent >= 2 * widest
         if along and vector < widest and alike and (gapless or extent * sizes[0] > tuned(Elements()).min_peeled_bytes):
             return cls(shape, kept, axis_strides, extent, along, widest, True, gapless, misalignment)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..core.axes import busy_lanes, ceil_div, fitting, power_of_two
+from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..core.policy import tuned
@@ -36,7 +37,8 @@ class _Scan:
         elements = [*[value] * 3, result, index or result]
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
         #: bytes of shared memory for one element: of all inputs, and of results and indices with memory of their own
-        self.staged_bytes = len(operator.inputs) * unit + (wide if result != value else 0) + (BY_NAME[index].itemsize if index else 0)
+        self.index_size = BY_NAME[index].itemsize if index else 0
+        self.staged_bytes = len(operator.inputs) * unit + (wide if result != value else 0) + self.index_size
         self._state = descriptor.accumulator
         self._position = "i32" if self.problem.extent < 1 << 30 else "i64"
         # a gradient that sums over later elements runs the other way
@@ -73,18 +75,19 @@ class _Scan:
         return tiling.steps_of(min(nbytes, most), self.problem.vector, self.size)
 
     def dense(self, steps: int) -> int:
-        """Elements of a vector where the lanes of a level load and store dense columns together, 0 where each lane has its own."""
-        problem = self.problem
-        served = len(self.operator.inputs) == 1 and not self._constants["index"] and problem.dense > problem.vector
-        if not served or problem.shape[-1] > tiling.WARP:
-            return 0
-        dense = fitting(min(problem.dense, steps), [problem.extent * problem.shape[-1]] if self._constants["reverse"] else [])
+        """Elements of a vector where the lanes of a level load and store dense columns together, 0 where each lane has its own.
+
+        Operators of several inputs have few positions of a tile: they take more than half a warp's columns together only where each is narrow.
+        """
+        problem, alone = self.problem, len(self.operator.inputs) == 1
+        most = tiling.WARP if alone or tiling.is_narrow(problem.vector, self.size) else tiling.WARP // 2
+        dense = 0 if self._constants["index"] or problem.shape[-1] > most else min(problem.dense, steps)
         return dense if dense > problem.vector else 0
 
     def columns(self) -> Recipe:
         problem, plan = self.problem, policy.scan_columns(self.states, self.size)
         vector, threads = problem.vector, plan.threads_per_block
-        steps, each = (tiling.steps_of(plan.bytes_per_thread, count, self.size) for count in (vector, 1))
+        steps, each = tiling.steps_of(plan.bytes_per_thread, vector, self.size), tiling.element_steps(plan.bytes_per_thread, self.size)
         dense = self.dense(each)
         if dense and tiling.dense_threads(threads, problem.shape[-1], each, problem.extent):
             threads = tiling.dense_threads(threads, problem.shape[-1], each, problem.extent)
@@ -103,22 +106,25 @@ class _Scan:
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
         problem, narrow = self.problem, tiling.is_narrow(self.problem.vector, self.size)
-        plan, vector = policy.scan_long_columns(self.states, self.size, narrow, self.target), problem.vector
-        dense = self.dense(tiling.steps_of(plan.bytes_per_thread, 1, self.size))
-        vector = 1 if dense else vector
+        policy_of = functools.partial(policy.scan_long_columns, self.states, self.size, self.index_size, target=self.target)
+        plan = policy_of(narrow=False)
+        dense = self.dense(tiling.element_steps(plan.bytes_per_thread, self.size))
+        plan, vector = policy_of(narrow=narrow and not dense), 1 if dense else problem.vector
         nbytes, vectors = vector * self.size, ceil_div(problem.shape[-1], vector)
-        lanes = power_of_two(vectors) if dense else tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes)
-        if narrow and not dense:
-            lanes = busy_lanes(vectors, tiling.column_lanes(vectors, nbytes, plan.narrow_bytes), lanes, plan.max_idle_percent)
-        steps, threads = tiling.steps_of(plan.bytes_per_thread, vector, self.size), plan.threads_per_block
-        batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size)
+        lanes, steps = tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes), tiling.steps_of(plan.bytes_per_thread, vector, self.size)
+        if dense or narrow:
+            lanes = power_of_two(vectors) if dense else tiling.narrow_lanes(plan, vectors, nbytes, self.size)
+            steps = max(1, tiling.element_steps(plan.bytes_per_thread, self.size, 0 if dense else plan.max_narrow_items) // vector)
+        threads = plan.threads_per_block
+        columns = problem.shape[-1] if dense else 0
+        batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size, columns)
         strips, tiles = ceil_div(problem.rows, vectors if dense else lanes * vector), ceil_div(problem.extent, high)
         wide = problem.rows * self.size > plan.max_row_bytes_per_multiprocessor * self.target.multiprocessors
         if wide or problem.extent <= plan.min_tiles * high:
             return None
         config: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "batches": batches, "dense": dense,
-            "group_tiles": tiling.group_of(plan, strips) if ordered else 0, "l1_cached": plan.cached,
+            "group_tiles": tiling.group_of(plan, strips) if ordered else 0, "l1_cached": plan.cached or dense > 0,
         }  # fmt: skip
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         more = {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.axes import ceil_div, power_of_two
+from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.policy import tuned
 from .policy import Elements, ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 
@@ -20,11 +20,19 @@ MIN_WHOLE_VECTORS = 8
 HEAD = 2
 
 
-def steps_of(nbytes: int, vector: int, size: int) -> int:
-    """Vectors of ``vector`` elements of ``size`` bytes that make up ``nbytes`` of a lane's tile, within the policy's limits; a power of two."""
+def steps_of(nbytes: int, vector: int, size: int, max_items: int = 0) -> int:
+    """Vectors of ``vector`` elements of ``size`` bytes that make up ``nbytes`` of a lane's tile, a power of two.
+
+    They are as many as the policy allows at most, or as ``max_items`` if that is given.
+    """
     policy = tuned(Elements())
-    most = min(min(nbytes // size, policy.max_elements_per_thread) // vector, policy.max_items_per_thread)
+    most = min(min(nbytes // size, policy.max_elements_per_thread) // vector, max_items or policy.max_items_per_thread)
     return max(1, power_of_two(most + 1) // 2)
+
+
+def element_steps(nbytes: int, size: int, max_items: int = 0) -> int:
+    """Elements, one by one, that make up ``nbytes`` of a lane's tile; of 2 bytes no more than of 4, for each is widened to a register."""
+    return steps_of(nbytes * min(size, 4) // 4, 1, size, max_items)
 
 
 def row_config(policy: ScanRows, vectors: int, steps: int) -> tuple[int, int, int]:
@@ -46,6 +54,12 @@ def segments_of(extent: int, vector: int, steps: int) -> int:
     """
     fitting = max(1, (WARP * steps * vector - vector + 1) // extent)
     return fitting - (fitting % vector if fitting >= MIN_WHOLE_VECTORS * vector else 0)
+
+
+def narrow_lanes(policy: ScanLongColumns, vectors: int, nbytes: int, size: int) -> int:
+    """Adjacent lanes for narrow vectors of ``nbytes``: they cover no more than a warp does by elements of ``size`` bytes, and few are idle."""
+    widest, least = (column_lanes(vectors, nbytes, contiguous) for contiguous in (min(policy.narrow_bytes, WARP * size), policy.contiguous_bytes))
+    return busy_lanes(vectors, widest, least, policy.max_idle_percent)
 
 
 def column_lanes(vectors: int, nbytes: int, contiguous_bytes: int) -> int:
@@ -95,9 +109,13 @@ def resident_blocks(policy: ScanLongRows, tile_bytes: int) -> int:
     return max(1, min(policy.min_blocks_per_multiprocessor, policy.shared_bytes_per_multiprocessor // tile_bytes) - policy.fewer_blocks)
 
 
-def tall_tile(policy: ScanLongColumns, bits: Sequence[int], height: int, nbytes: int) -> tuple[int, int]:
-    """(batches of ``height`` rows, rows) of a tile of columns: enough that its status is small compared to its elements of ``nbytes``."""
+def tall_tile(policy: ScanLongColumns, bits: Sequence[int], height: int, nbytes: int, dense: int = 0) -> tuple[int, int]:
+    """(batches of ``height`` rows, rows) of a tile of columns: enough that its status is small compared to its elements of ``nbytes``.
+
+    Tiles of ``dense`` columns, which are few, have enough bytes that the loads of resident blocks hide their look-back.
+    """
     times = ceil_div(policy.bytes_per_status_byte * 16 * (pieces_of(bits)[-1][0] + 1), height * nbytes)
+    times = max(times, ceil_div(policy.dense_tile_bytes, height * nbytes * dense)) if dense else times
     return times, times * height
 
 

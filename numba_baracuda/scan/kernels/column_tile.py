@@ -24,7 +24,7 @@ class ColumnTile:
 
     Where loads and stores are narrow, so that there are many, positions that all lie in the column take a path without conditions. If ``dense`` is
     not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level together; the levels of a
-    warp are ``level_extent`` positions apart. The operator then has one input and results of its type, and neither scatters nor tells indices.
+    warp are ``level_extent`` positions apart. The operator then has results of its inputs' type, and tells no indices.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ColumnTile:
         self._functions, self._vector, self._steps, self._reverse, self._index = functions, vector, steps, reverse, index_type
         self._load_vector = (LOAD if l1_cached else LOAD_STREAM)[vector]
         self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
-        self._dense = dense_tile_of(functions.element, lanes, steps, dense, reverse) if dense else None
+        self._dense = dense_tile_of(functions, lanes, steps, dense, reverse, l1_cached) if dense else None
         self._narrow = is_narrow(vector, functions.element.bitwidth // 8)
         last_level = 32 // lanes - 1 if dense else 0
 
@@ -83,9 +83,9 @@ class ColumnTile:
             extent: Any, prefixes: Any, active: Any,
         ) -> None:  # fmt: skip
             if narrow and (active or together) and is_whole(start, extent):
-                whole(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
+                whole(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes, active)
             elif active:
-                partial(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
+                partial(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes, active)
 
         return store
 
@@ -94,9 +94,9 @@ class ColumnTile:
         element, widen, wide, transform_into = functions.element, functions.widen, functions.wide, functions.transform_into
         size, load_vector = self.size, self._load_vector
         inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
-        size_a, size_b, size_c = (size if k < inputs else 1 for k in range(3))
-        size_adjacent = vector if neighbour_offset else 1
         dense: Any = self._dense if whole else None
+        size_a, size_b, size_c = ((dense.size if dense else size) if k < inputs else 1 for k in range(3))
+        size_adjacent = vector if neighbour_offset else 1
         staged, arrange = dense is not None, dense and dense.arrange
 
         @jit.device
@@ -122,7 +122,11 @@ class ColumnTile:
             if inputs > 2:
                 load_vectors(arrays[2], bases[2], strides[2], start, extent, raw_c)
             if staged:
-                arrange(raw_a, strides[0])
+                arrange(bases[0], strides[0], start, extent, raw_a)
+                if inputs > 1:
+                    arrange(bases[1], strides[1], start, extent, raw_b)
+                if inputs > 2:
+                    arrange(bases[2], strides[2], start, extent, raw_c)
             if neighbour_offset != 0:
                 position = min(start + steps, extent - 1) if neighbour_offset > 0 else max(min(start, extent) - 1, int64(0))
                 load_vector(arrays[2], bases[2] + memory_offset(position, extent) * strides[2], adjacent, 0)
@@ -174,7 +178,7 @@ class ColumnTile:
         @jit.device
         def store(
             output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
-            extent: Any, prefixes: Any,
+            extent: Any, prefixes: Any, active: Any,
         ) -> None:  # fmt: skip
             values = cuda.local.array(size, result)
             winner_indices = cuda.local.array(size_indices, index_type)
@@ -212,13 +216,15 @@ class ColumnTile:
         combine, get, put = functions.states.combine, functions.get, functions.put
         lift, emit, narrow = functions.lift, functions.emit, functions.narrow
         element, wide, store_vector = functions.element, functions.wide, STORE_STREAM[vector]
+        dense: Any = self._dense if whole else None
+        staged, write, size = dense is not None, dense and dense.write, self.size if dense else 1
 
         @jit.device
         def store(
             output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
-            extent: Any, prefixes: Any,
+            extent: Any, prefixes: Any, active: Any,
         ) -> None:  # fmt: skip
-            zeros = cuda.local.array(vector, element)
+            zeros, flags = cuda.local.array(vector, element), cuda.local.array(size, element)
             winner_masks = cuda.local.array(steps, int32)
             for v in range(vector):
                 zeros[v] = narrow(wide(0))
@@ -232,15 +238,19 @@ class ColumnTile:
                         after = combine(state, lift(transformed, k, position))
                         if after[1] == position:
                             winner_masks[s] |= int32(1 << v)
-                            if state[1] >= 0:
+                            if active and state[1] >= 0:
                                 output[output_base + v + memory_offset(state[1], extent) * output_stride] = narrow(
                                     emit(state, after, transformed[0][k], transformed[0][k], position)
                                 )
-                        if (not whole or s == steps - 1) and position == extent - 1 and after[1] >= 0:
+                        if (not whole or s == steps - 1) and position == extent - 1 and active and after[1] >= 0:
                             output[output_base + v + memory_offset(after[1], extent) * output_stride] = narrow(after[2])
                         state = after
                 put(prefixes, v, state)
-            for s in range(steps):
+            if staged:
+                for s in range(steps):
+                    flags[s] = narrow(wide(winner_masks[s]))
+                write(output, output_base, output_stride, start, extent, flags)
+            for s in range(0 if staged else steps):
                 if whole or start + s < extent:
                     offset = output_base + memory_offset(start + s, extent) * output_stride
                     if winner_masks[s] == 0:
