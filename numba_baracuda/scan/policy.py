@@ -133,8 +133,8 @@ _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 _NARROW_THREADS = 512
 #: bytes of a row of halves, for each multiprocessor, up to which blocks share columns
 _HALF_ROW_BYTES = 192
-#: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes, of several inputs that make affine maps, and others
-_DENSE_DOUBLES, _DENSE_MAPS, _DENSE_THREADS = 512, 512, 768
+#: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
+_DENSE_DOUBLES, _DENSE_THREADS = 512, 768
 #: resident threads of a multiprocessor that scan peeled rows
 _PEELED_THREADS = {"single": 768, "several": 896, "runs": 896, "affine": 640}
 #: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
@@ -190,7 +190,7 @@ def dense_blocks(states: str, size: int, threads: int) -> int:
     """Resident blocks of ``threads`` that scan dense columns; of users' monoids the compiler decides on them. Compiled without a spill, not timed."""
     if states.startswith("foreign_"):
         return 0
-    return (_DENSE_DOUBLES if size == 8 else _DENSE_MAPS if states == "affine" else _DENSE_THREADS) // threads
+    return (_DENSE_DOUBLES if size == 8 else _DENSE_THREADS) // threads
 
 
 def peeled_blocks(states: str, size: int, threads: int) -> int:

@@ -75,13 +75,10 @@ class _Scan:
         return tiling.steps_of(min(nbytes, most), self.problem.vector, self.size)
 
     def dense(self, steps: int) -> int:
-        """Elements of a vector where the lanes of a level load and store dense columns together, 0 where each lane has its own.
-
-        Operators of several inputs have few positions of a tile: they take more than half a warp's columns together only where each is narrow.
-        """
-        problem, alone = self.problem, len(self.operator.inputs) == 1
-        most = tiling.WARP if alone or tiling.is_narrow(problem.vector, self.size) else tiling.WARP // 2
-        dense = 0 if self._constants["index"] or problem.shape[-1] > most else min(problem.dense, steps)
+        """Elements of a vector where the lanes of a level load and store dense columns together, 0 where each lane has its own."""
+        problem, operator = self.problem, self.operator
+        served = len(operator.inputs) == 1 and not operator.scatters and not self._constants["index"] and problem.shape[-1] <= tiling.WARP
+        dense = min(problem.dense, steps) if served else 0
         return dense if dense > problem.vector else 0
 
     def columns(self) -> Recipe:

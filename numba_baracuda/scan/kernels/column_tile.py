@@ -24,7 +24,7 @@ class ColumnTile:
 
     Where loads and stores are narrow, so that there are many, positions that all lie in the column take a path without conditions. If ``dense`` is
     not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level together; the levels of a
-    warp are ``level_extent`` positions apart. The operator then has results of its inputs' type, and tells no indices.
+    warp are ``level_extent`` positions apart. The operator then has one input and results of its type, and neither scatters nor tells indices.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ColumnTile:
         self._functions, self._vector, self._steps, self._reverse, self._index = functions, vector, steps, reverse, index_type
         self._load_vector = (LOAD if l1_cached else LOAD_STREAM)[vector]
         self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
-        self._dense = dense_tile_of(functions, lanes, steps, dense, reverse, l1_cached) if dense else None
+        self._dense = dense_tile_of(functions.element, lanes, steps, dense, reverse, l1_cached) if dense else None
         self._narrow = is_narrow(vector, functions.element.bitwidth // 8)
         last_level = 32 // lanes - 1 if dense else 0
 
@@ -83,9 +83,9 @@ class ColumnTile:
             extent: Any, prefixes: Any, active: Any,
         ) -> None:  # fmt: skip
             if narrow and (active or together) and is_whole(start, extent):
-                whole(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes, active)
+                whole(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
             elif active:
-                partial(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes, active)
+                partial(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
 
         return store
 
@@ -95,7 +95,7 @@ class ColumnTile:
         size, load_vector = self.size, self._load_vector
         inputs, neighbour_offset = len(functions.operator.inputs), functions.operator.neighbour_offset
         dense: Any = self._dense if whole else None
-        size_a, size_b, size_c = ((dense.size if dense else size) if k < inputs else 1 for k in range(3))
+        size_a, size_b, size_c = dense.size if dense else size, *(size if k < inputs else 1 for k in (1, 2))
         size_adjacent = vector if neighbour_offset else 1
         staged, arrange = dense is not None, dense and dense.arrange
 
@@ -123,10 +123,6 @@ class ColumnTile:
                 load_vectors(arrays[2], bases[2], strides[2], start, extent, raw_c)
             if staged:
                 arrange(bases[0], strides[0], start, extent, raw_a)
-                if inputs > 1:
-                    arrange(bases[1], strides[1], start, extent, raw_b)
-                if inputs > 2:
-                    arrange(bases[2], strides[2], start, extent, raw_c)
             if neighbour_offset != 0:
                 position = min(start + steps, extent - 1) if neighbour_offset > 0 else max(min(start, extent) - 1, int64(0))
                 load_vector(arrays[2], bases[2] + memory_offset(position, extent) * strides[2], adjacent, 0)
@@ -178,7 +174,7 @@ class ColumnTile:
         @jit.device
         def store(
             output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
-            extent: Any, prefixes: Any, active: Any,
+            extent: Any, prefixes: Any,
         ) -> None:  # fmt: skip
             values = cuda.local.array(size, result)
             winner_indices = cuda.local.array(size_indices, index_type)
@@ -216,15 +212,13 @@ class ColumnTile:
         combine, get, put = functions.states.combine, functions.get, functions.put
         lift, emit, narrow = functions.lift, functions.emit, functions.narrow
         element, wide, store_vector = functions.element, functions.wide, STORE_STREAM[vector]
-        dense: Any = self._dense if whole else None
-        staged, write, size = dense is not None, dense and dense.write, self.size if dense else 1
 
         @jit.device
         def store(
             output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
-            extent: Any, prefixes: Any, active: Any,
+            extent: Any, prefixes: Any,
         ) -> None:  # fmt: skip
-            zeros, flags = cuda.local.array(vector, element), cuda.local.array(size, element)
+            zeros = cuda.local.array(vector, element)
             winner_masks = cuda.local.array(steps, int32)
             for v in range(vector):
                 zeros[v] = narrow(wide(0))
@@ -238,19 +232,15 @@ class ColumnTile:
                         after = combine(state, lift(transformed, k, position))
                         if after[1] == position:
                             winner_masks[s] |= int32(1 << v)
-                            if active and state[1] >= 0:
+                            if state[1] >= 0:
                                 output[output_base + v + memory_offset(state[1], extent) * output_stride] = narrow(
                                     emit(state, after, transformed[0][k], transformed[0][k], position)
                                 )
-                        if (not whole or s == steps - 1) and position == extent - 1 and active and after[1] >= 0:
+                        if (not whole or s == steps - 1) and position == extent - 1 and after[1] >= 0:
                             output[output_base + v + memory_offset(after[1], extent) * output_stride] = narrow(after[2])
                         state = after
                 put(prefixes, v, state)
-            if staged:
-                for s in range(steps):
-                    flags[s] = narrow(wide(winner_masks[s]))
-                write(output, output_base, output_stride, start, extent, flags)
-            for s in range(0 if staged else steps):
+            for s in range(steps):
                 if whole or start + s < extent:
                     offset = output_base + memory_offset(start + s, extent) * output_stride
                     if winner_masks[s] == 0:

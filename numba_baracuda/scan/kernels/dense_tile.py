@@ -13,7 +13,6 @@ from ...device.build import opaque
 from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
 from ...runtime import jit
 from ..tiling import dense_pitch
-from .operator_functions import OperatorFunctions
 
 
 class DenseTile:
@@ -28,12 +27,10 @@ class DenseTile:
     offset of their columns: those beyond the last column stand in for it, and store nothing.
 
     ``fetch`` loads a lane's vectors and ends into ``items`` [``size``]; ``arrange`` turns them into the lane's column, ``items`` [steps]; ``write``
-    stores the column of ``items``. Of an operator that scatters, it stores the zeros among them and leaves out all others. ``l1_cached`` loads stay
-    in L1, for a second reading.
+    stores the column of ``items``. ``l1_cached`` loads stay in L1, for a second reading.
     """
 
-    def __init__(self, functions: OperatorFunctions, lanes: int, steps: int, vector: int, reverse: bool, l1_cached: bool) -> None:
-        element, widen, wide, scatters = functions.element, functions.widen, functions.wide, functions.operator.scatters
+    def __init__(self, element: Any, lanes: int, steps: int, vector: int, reverse: bool, l1_cached: bool) -> None:
         pitch, rounds, ends = dense_pitch(lanes, steps, element.bitwidth // 8), steps // vector, ceil_div(vector, lanes)
         load_global, store_global, load_shared, store_shared = (
             (LOAD if l1_cached else LOAD_STREAM)[vector],
@@ -103,10 +100,6 @@ class DenseTile:
                 at = int32(at + step)
 
         @jit.device
-        def left_out(item: Any) -> Any:
-            return scatters and widen(item) != wide(0)
-
-        @jit.device
         def write(array: Any, base: Any, stride: Any, start: Any, extent: Any, items: Any) -> None:
             shared, words = cuda.shared.array(0, element, 16), cuda.local.array(vector, element)
             lane, column, first, shift = places(base, stride, start, extent)
@@ -124,26 +117,16 @@ class DenseTile:
                 at = int32(begin + (r * lanes + lane) * vector)
                 if at < end:
                     load_shared(shared, part + at, words, 0)
-                    some = False
-                    for k in range(vector):
-                        some |= left_out(words[k])
-                    if not some:
-                        store_global(array, first + at, words, 0)
-                    else:
-                        for k in range(vector):
-                            if not left_out(words[k]):
-                                array[first + at + k] = words[k]
+                    store_global(array, first + at, words, 0)
             for e in range(ends):
                 at, present = end_of(lane, e, stride, shift)
                 if present:
-                    item = shared[int32(part + at)]
-                    if not left_out(item):
-                        array[first + at] = item
+                    array[first + at] = shared[int32(part + at)]
 
         self.fetch, self.arrange, self.write = fetch, arrange, write
 
 
 @functools.cache
-def dense_tile_of(functions: OperatorFunctions, lanes: int, steps: int, vector: int, reverse: bool, l1_cached: bool) -> DenseTile:
+def dense_tile_of(element: Any, lanes: int, steps: int, vector: int, reverse: bool, l1_cached: bool) -> DenseTile:
     """The one :class:`DenseTile` for these."""
-    return DenseTile(functions, lanes, steps, vector, reverse, l1_cached)
+    return DenseTile(element, lanes, steps, vector, reverse, l1_cached)
