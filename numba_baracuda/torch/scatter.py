@@ -13,12 +13,12 @@ compiles these functions, ``torch.jit.script`` does not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from ..core.errors import InvalidProblem
-from .segments import Segments, axis, broadcastable, ids_of
+from .segments import Segments, axis, broadcastable, checked_out, ids_of, ids_of_offsets, segments_of
 
 #: reductions by their names there
 STEMS = {"sum": "sum", "add": "sum", "mul": "prod", "mean": "mean", "min": "min", "max": "max"}
@@ -78,12 +78,12 @@ def scatter_max(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: 
 
 def scatter_softmax(src: Any, index: Any, dim: int = -1, dim_size: int | None = None) -> Any:
     """out[…, n, …] = exp(src[…, n, …] − max) / Σ exp(src[…, m, …] − max) over index[…, m, …] = index[…, n, …]; floating dtypes."""
-    return _segments("scatter_softmax", src, index, dim, None, dim_size, floating=True).mapped("softmax", src)
+    return segments_of("scatter_softmax", src, index, dim, None, dim_size, floating=True).mapped("softmax", src)
 
 
 def scatter_log_softmax(src: Any, index: Any, dim: int = -1, eps: float = 1e-12, dim_size: int | None = None) -> Any:
     """The logarithm of :func:`scatter_softmax`, computed without it. ``eps`` is not used: the sum it would be added to is at least 1."""
-    return _segments("scatter_log_softmax", src, index, dim, None, dim_size, floating=True).mapped("log_softmax", src)
+    return segments_of("scatter_log_softmax", src, index, dim, None, dim_size, floating=True).mapped("log_softmax", src)
 
 
 def scatter_logsumexp(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: int | None = None, eps: float = 1e-12) -> Any:
@@ -91,7 +91,7 @@ def scatter_logsumexp(src: Any, index: Any, dim: int = -1, out: Any = None, dim_
 
     ``out`` takes part as one more element, and is changed in place and returned. ``eps`` is not used: the sum it would be added to is at least 1.
     """
-    segments = _segments("scatter_logsumexp", src, index, dim, out, dim_size, floating=True)
+    segments = segments_of("scatter_logsumexp", src, index, dim, out, dim_size, floating=True)
     if out is None:
         return segments.reduced("logsumexp", src, empty=0.0)
     return out.copy_(torch.logaddexp(out.clone(), segments.reduced("logsumexp", src)))
@@ -102,7 +102,7 @@ def scatter_std(src: Any, index: Any, dim: int = -1, out: Any = None, dim_size: 
 
     It is 0 for one element and for none. The sums of squares are added to ``out``, which is changed in place; the result is another tensor.
     """
-    segments = _segments("scatter_std", src, index, dim, out, dim_size, floating=True)
+    segments = segments_of("scatter_std", src, index, dim, out, dim_size, floating=True)
     if out is None:
         return segments.reduced("std", src, correction=int(unbiased))
     count = segments.counts(src.dtype)
@@ -149,7 +149,7 @@ def gather_csr(src: Any, indptr: Any, out: Any = None) -> Any:
     if src.shape[dim] not in (0, indptr.shape[-1] - 1):
         raise InvalidProblem(f"gather_csr: indptr has {indptr.shape[-1]} offsets, wants {src.shape[dim] + 1}, one more than src has along axis {dim}")
     length = out.shape[dim] if out is not None else int(indptr.reshape(-1)[-1]) if src.numel() else 0
-    return _gathered("gather_csr", "indptr", src, _ids_of_offsets(indptr, length), dim, out)
+    return _gathered("gather_csr", "indptr", src, ids_of_offsets(indptr, length), dim, out)
 
 
 def _named(name: str, reduce: str, like: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,40 +174,15 @@ def _named(name: str, reduce: str, like: Callable[..., Any], call: Callable[...,
 # how they do it
 
 
-def _segments(name: str, src: Any, index: Any, dim: int, out: Any, dim_size: int | None, ordered: bool = False, floating: bool = False) -> Segments:
-    """What an index says of the elements of ``src``; raises where one of the arguments is of no use."""
-    dim = axis(name, src, dim, floating)
-    index = broadcastable(name, "index", ids_of(name, "index", index, src), tuple(src.shape), dim)
-    if out is not None:
-        dim_size = _checked_out(name, out, src, dim, None)
-    elif dim_size is None:
-        dim_size = int(index.max()) + 1 if index.numel() else 0
-    if not isinstance(dim_size, (int, torch.SymInt)) or dim_size < 0:
-        raise InvalidProblem(f"{name}: dim_size is {dim_size!r}, wants a number of segments")
-    return Segments(index, tuple(src.shape), dim, dim_size, ordered)
-
-
-def _checked_out(name: str, out: Any, src: Any, dim: int, size: int | None) -> int:
-    """The size of ``out`` along ``dim``; raises where a result has no place in it."""
-    if not isinstance(out, torch.Tensor):
-        raise InvalidProblem(f"{name}: out is a {type(out).__name__}, wants a torch tensor")
-    wanted: list[int | None] = [*src.shape]
-    wanted[dim] = out.shape[dim] if size is None and out.dim() == src.dim() else size
-    if [*out.shape] != wanted or out.dtype != src.dtype or out.device != src.device:
-        got, shape = f"{out.dtype} {[*out.shape]} on {out.device}", ", ".join("any" if each is None else str(each) for each in wanted)
-        raise InvalidProblem(f"{name}: out is {got}, wants {src.dtype} [{shape}] on {src.device}")
-    return cast(int, out.shape[dim])
-
-
 def _scatter(name: str, src: Any, index: Any, dim: int, out: Any, dim_size: int | None, reduce: str, places: bool = False) -> tuple[Any, Any]:
     _known(name, reduce, STEMS)
-    return _reduced(_segments(name, src, index, dim, out, dim_size), src, out, reduce, places)
+    return _reduced(segments_of(name, src, index, dim, out, dim_size), src, out, reduce, places)
 
 
 def _segment_coo(name: str, src: Any, index: Any, out: Any, dim_size: int | None, reduce: str, places: bool = False) -> tuple[Any, Any]:
     _known(name, reduce, _ORDERED)
     dim = axis(name, src, ids_of(name, "index", index, src).dim() - 1)
-    return _reduced(_segments(name, src, index, dim, out, dim_size, ordered=True), src, out, reduce, places)
+    return _reduced(segments_of(name, src, index, dim, out, dim_size, ordered=True), src, out, reduce, places)
 
 
 def _segment_csr(name: str, src: Any, indptr: Any, out: Any, reduce: str, places: bool = False) -> tuple[Any, Any]:
@@ -215,8 +190,8 @@ def _segment_csr(name: str, src: Any, indptr: Any, out: Any, reduce: str, places
     dim = axis(name, src, ids_of(name, "indptr", indptr, src).dim() - 1)
     size = max(indptr.shape[-1] - 1, 0)
     if out is not None:
-        _checked_out(name, out, src, dim, size)
-    index = broadcastable(name, "indptr", _ids_of_offsets(indptr, src.shape[dim]), tuple(src.shape), dim)
+        checked_out(name, out, src, dim, size)
+    index = broadcastable(name, "indptr", ids_of_offsets(indptr, src.shape[dim]), tuple(src.shape), dim)
     made, where = _reduced(Segments(index, tuple(src.shape), dim, size, True), src, None, reduce, places, rounding="trunc")
     return made if out is None else out.copy_(made), where
 
@@ -247,17 +222,11 @@ def _reduced(segments: Segments, src: Any, out: Any, reduce: str, places: bool, 
     return made if out is None else out.mul_(made) if stem == "prod" else out.add_(made), None
 
 
-def _ids_of_offsets(indptr: Any, length: int) -> Any:
-    """The ids of ``length`` rows by offsets […, S + 1]: −1 before the first, S from the last one on."""
-    rows = torch.arange(length, dtype=indptr.dtype, device=indptr.device).expand(*indptr.shape[:-1], length)
-    return torch.searchsorted(indptr.contiguous(), rows.contiguous(), right=True, out_int32=indptr.dtype == torch.int32) - 1
-
-
 def _gathered(name: str, argument: str, src: Any, index: Any, dim: int, out: Any) -> Any:
     shape = list(src.shape)
     shape[dim] = index.shape[-1]
     if out is not None:
-        _checked_out(name, out, src, dim, shape[dim])
+        checked_out(name, out, src, dim, shape[dim])
     segments = Segments(broadcastable(name, argument, index, tuple(shape), dim), tuple(shape), dim, src.shape[dim], True)
     made = segments.spread(src)
     return made if out is None else out.copy_(made)

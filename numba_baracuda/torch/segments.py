@@ -14,6 +14,7 @@ _IDS = (torch.int32, torch.int64)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: dtypes that are computed in a wider one
 _NARROW = (torch.uint8, torch.int8, torch.int16)
+DTYPES = (*_FLOATS, *_IDS, *_NARROW)
 
 
 class Segments:
@@ -95,7 +96,7 @@ def axis(name: str, src: Any, dim: Any, floating: bool = False) -> int:
     """``dim`` counted from the front; raises where ``src`` has none such, or elements that no op here reduces."""
     if not isinstance(src, torch.Tensor):
         raise InvalidProblem(f"{name}: src is a {type(src).__name__}, wants a torch tensor")
-    if src.dtype not in (*_FLOATS, *(() if floating else (*_IDS, *_NARROW))):
+    if src.dtype not in (_FLOATS if floating else DTYPES):
         raise Unsupported(f"{name}: src is {src.dtype}, wants a floating dtype{'' if floating else ', or integers of up to 64 bits'}")
     if not isinstance(dim, int) or not -src.dim() <= dim < src.dim():
         raise InvalidProblem(f"{name}: dim is {dim!r}, wants one of the {src.dim()} axes of src")
@@ -123,3 +124,34 @@ def broadcastable(name: str, argument: str, index: Any, shape: tuple[int, ...], 
         if got not in (1, wants):
             raise InvalidProblem(f"{name}: {argument} has shape {[*index.shape]}, wants {wants} or 1 along axis {d} of src")
     return made
+
+
+def segments_of(name: str, src: Any, index: Any, dim: int, out: Any, dim_size: int | None, ordered: bool = False, floating: bool = False) -> Segments:
+    """What an index says of the elements of ``src``; raises where one of the arguments is of no use."""
+    dim = axis(name, src, dim, floating)
+    index = broadcastable(name, "index", ids_of(name, "index", index, src), tuple(src.shape), dim)
+    if out is not None:
+        dim_size = checked_out(name, out, src, dim, None)
+    elif dim_size is None:
+        dim_size = int(index.max()) + 1 if index.numel() else 0
+    if not isinstance(dim_size, (int, torch.SymInt)) or dim_size < 0:
+        raise InvalidProblem(f"{name}: dim_size is {dim_size!r}, wants a number of segments")
+    return Segments(index, tuple(src.shape), dim, dim_size, ordered)
+
+
+def checked_out(name: str, out: Any, src: Any, dim: int, size: int | None) -> int:
+    """The size of ``out`` along ``dim``; raises where a result has no place in it."""
+    if not isinstance(out, torch.Tensor):
+        raise InvalidProblem(f"{name}: out is a {type(out).__name__}, wants a torch tensor")
+    wanted: list[int | None] = [*src.shape]
+    wanted[dim] = out.shape[dim] if size is None and out.dim() == src.dim() else size
+    if [*out.shape] != wanted or out.dtype != src.dtype or out.device != src.device:
+        got, shape = f"{out.dtype} {[*out.shape]} on {out.device}", ", ".join("any" if each is None else str(each) for each in wanted)
+        raise InvalidProblem(f"{name}: out is {got}, wants {src.dtype} [{shape}] on {src.device}")
+    return cast(int, out.shape[dim])
+
+
+def ids_of_offsets(indptr: Any, length: int) -> Any:
+    """The ids of ``length`` rows by offsets […, S + 1]: −1 before the first, S from the last one on."""
+    rows = torch.arange(length, dtype=indptr.dtype, device=indptr.device).expand(*indptr.shape[:-1], length)
+    return torch.searchsorted(indptr.contiguous(), rows.contiguous(), right=True, out_int32=indptr.dtype == torch.int32) - 1
