@@ -26,30 +26,33 @@ class Segments:
     """
 
     def __init__(self, index: Any, shape: tuple[int, ...], dim: int, size: int, ordered: bool) -> None:
-        index = index.expand([n if d == dim else k for d, (k, n) in enumerate(zip(index.shape, shape, strict=True))])
         self.shape, self.size, self.length, self.dtype, self.prefix = shape, size, shape[dim], index.dtype, "" if ordered else "unsorted_"
         others = [d for d in range(len(shape)) if d != dim]
-        self.front = [d for d in others if index.shape[d] != 1 and (index.stride(d) != 0 or index.shape[d] == 0)]
+        alone = index.numel() == index.shape[dim] == shape[dim]
+        self.front = [] if alone else [d for d in others if index.shape[d] != 1 and (index.stride(d) != 0 or index.shape[d] == 0)]
         self.behind = [d for d in others if d not in self.front]
         self.order = [*self.front, dim, *self.behind]
-        self.back = [self.order.index(d) for d in range(len(shape))]
+        self.moved = self.order != sorted(self.order)
         self.parts = prod([shape[d] for d in self.front])
-        ids = index.permute(self.order)[(..., *[0] * len(self.behind))]
+        if alone:
+            self.ids = index.reshape(-1)
+            return
+        index = index.expand([n if d == dim else k for d, (k, n) in enumerate(zip(index.shape, shape, strict=True))])
+        self.ids = index.permute(self.order)[(..., *[0] * len(self.behind))]
         if self.front:
-            ids = ids.reshape(self.parts, self.length).long()
+            ids = self.ids.reshape(self.parts, self.length).long()
             first = torch.arange(self.parts, device=ids.device)[:, None] * size
-            ids = torch.where((ids >= 0) & (ids < size), ids + first, -1).reshape(-1)
-        self.ids = ids
+            self.ids = torch.where((ids >= 0) & (ids < size), ids + first, -1).reshape(-1)
 
     def rows(self, tensor: Any) -> Any:
         """The tensor as rows, with what is along ``dim`` at each position in front of them one behind the other."""
-        made = tensor.permute(self.order)
+        made = tensor.permute(self.order) if self.moved else tensor
         return made.reshape(self.parts * made.shape[len(self.front)], *made.shape[len(self.front) + 1 :]) if self.front else made
 
     def restored(self, rows: Any, length: int) -> Any:
         """Rows of the ops as a contiguous tensor again, with ``length`` elements along ``dim``."""
-        fronts = [self.shape[d] for d in self.front]
-        return rows.reshape(*fronts, length, *rows.shape[1:]).permute(self.back).contiguous()
+        made = rows.reshape(*[self.shape[d] for d in self.front], length, *rows.shape[1:]) if self.front else rows
+        return made.permute([self.order.index(d) for d in range(len(self.order))]).contiguous() if self.moved else made
 
     def reduced(self, stem: str, tensor: Any, **options: Any) -> Any:
         """The op of this stem: an element for each segment."""
