@@ -1,0 +1,147 @@
+"""PyTorch Geometric with the segment ops: aggregations for ``aggr=``, and :func:`patch`, which replaces what all of its layers call.
+
+Importing this module imports torch_geometric.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch_geometric.utils
+from torch_geometric.nn import aggr
+
+from ..arrays import arrays
+from . import scatter as ts
+from .segments import DTYPES, ids_of_offsets, segments_of
+
+_ORIGINALS = {name: getattr(torch_geometric.utils, name) for name in ("scatter", "segment", "softmax")}
+
+
+def _served(src: Any) -> bool:
+    """Whether the ops take a tensor, and it is where they run at full speed, if they do anywhere."""
+    return src.dtype in DTYPES and (src.is_cuda or arrays.emulating())
+
+
+def _plain(ids: Any) -> Any:
+    """Ids as a tensor of torch's own, of an ``Index`` as well."""
+    return ids.as_tensor() if hasattr(ids, "as_tensor") else ids
+
+
+def scatter(src: Any, index: Any, dim: int = 0, dim_size: int | None = None, reduce: str = "sum") -> Any:
+    """``torch_geometric.utils.scatter`` by :func:`numba_baracuda.torch.scatter.scatter`, of tensors on the GPU.
+
+    What that does not have goes to the original: ``reduce="any"``, the mean of integers, other dtypes, tensors on the CPU.
+    Gradients of min and max go to the first extreme; an index out of range is dropped.
+    """
+    kind = reduce.removeprefix("a") if reduce in ("amin", "amax") else reduce
+    exact = kind in ts.STEMS and (kind != "mean" or src.is_floating_point())
+    if not exact or index.dim() != 1 or not _served(src):
+        return _ORIGINALS["scatter"](src, index, dim, dim_size, reduce)
+    return ts.scatter(src, _plain(index), dim, None, dim_size, kind)
+
+
+def segment(src: Any, ptr: Any, reduce: str = "sum") -> Any:
+    """``torch_geometric.utils.segment`` by :func:`numba_baracuda.torch.scatter.segment_csr`, of tensors on the GPU."""
+    return ts.segment_csr(src, ptr, reduce=reduce) if _served(src) else _ORIGINALS["segment"](src, ptr, reduce)
+
+
+def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: int | None = None, dim: int = 0) -> Any:
+    """``torch_geometric.utils.softmax`` by the op, of tensors on the GPU: by ``ptr`` where it is given and has one axis, else by ``index``."""
+    if not _served(src) or (index is None and (ptr is None or ptr.dim() > 1)):
+        return _ORIGINALS["softmax"](src, index, ptr, num_nodes, dim)
+    if ptr is not None and ptr.dim() == 1:
+        ids = ids_of_offsets(ptr, src.shape[dim])
+        return segments_of("softmax", src, ids, dim, None, ptr.shape[0] - 1, ordered=True, floating=True).mapped("softmax", src)
+    return ts.scatter_softmax(src, _plain(index), dim, num_nodes)
+
+
+_REPLACED = {name: globals()[name] for name in _ORIGINALS}
+
+
+def patch() -> None:
+    """Makes every module of torch_geometric call :func:`scatter`, :func:`segment` and :func:`softmax` of this one, until :func:`unpatch`.
+
+    Modules of others that imported a function by name before keep the one that they have.
+    """
+    _swap(_ORIGINALS, _REPLACED)
+
+
+def unpatch() -> None:
+    """Undoes :func:`patch`."""
+    _swap(_REPLACED, _ORIGINALS)
+
+
+def _swap(old: dict[str, Any], new: dict[str, Any]) -> None:
+    for place, module in [*sys.modules.items()]:
+        if place.split(".")[0] == "torch_geometric" and module is not None:
+            for name in old:
+                if vars(module).get(name) is old[name]:
+                    setattr(module, name, new[name])
+
+
+class _Reduced:
+    """What an aggregation of torch_geometric calls to reduce, without :func:`patch`."""
+
+    def reduce(self, x: Any, index: Any = None, ptr: Any = None, dim_size: int | None = None, dim: int = -2, reduce: str = "sum") -> Any:
+        if ptr is not None:
+            return segment(x, ptr.view(*[1] * (dim % x.dim()), -1), reduce)
+        return scatter(x, index, dim, dim_size, reduce)
+
+
+class SumAggregation(_Reduced, aggr.SumAggregation):  # type: ignore[misc]
+    """The sum of each set, with the arguments of ``torch_geometric.nn.aggr.SumAggregation``."""
+
+
+class MeanAggregation(_Reduced, aggr.MeanAggregation):  # type: ignore[misc]
+    """The mean of each set, with the arguments of ``torch_geometric.nn.aggr.MeanAggregation``; 0 for none."""
+
+
+class MaxAggregation(_Reduced, aggr.MaxAggregation):  # type: ignore[misc]
+    """The maximum of each set, with the arguments of ``torch_geometric.nn.aggr.MaxAggregation``; 0 for none."""
+
+
+class MinAggregation(_Reduced, aggr.MinAggregation):  # type: ignore[misc]
+    """The minimum of each set, with the arguments of ``torch_geometric.nn.aggr.MinAggregation``; 0 for none."""
+
+
+class MulAggregation(_Reduced, aggr.MulAggregation):  # type: ignore[misc]
+    """The product of each set, with the arguments of ``torch_geometric.nn.aggr.MulAggregation``; 1 for none."""
+
+
+class VarAggregation(_Reduced, aggr.VarAggregation):  # type: ignore[misc]
+    """The variance of each set, with the arguments of ``torch_geometric.nn.aggr.VarAggregation``; 0 for none.
+
+    It is Σ (x − mean)² / count, of which no digits are lost to a large mean; with ``semi_grad=True``, mean(x²) − mean(x)², which has that gradient.
+    """
+
+    def forward(self, x: Any, index: Any = None, ptr: Any = None, dim_size: int | None = None, dim: int = -2) -> Any:
+        """The variance of each set along ``dim``."""
+        if self.semi_grad or not _served(x):
+            return super().forward(x, index, ptr, dim_size, dim)
+        ids, size = (_plain(index), dim_size) if ptr is None else (ids_of_offsets(ptr, x.shape[dim]), ptr.shape[0] - 1)
+        return segments_of("VarAggregation", x, ids, dim, None, size, ordered=ptr is not None, floating=True).reduced("var", x, correction=0)
+
+
+class StdAggregation(aggr.StdAggregation):  # type: ignore[misc]
+    """The root of :class:`VarAggregation`, with the arguments of ``torch_geometric.nn.aggr.StdAggregation``; variances up to 1e-5 count as 0."""
+
+    def __init__(self, semi_grad: bool = False) -> None:
+        super().__init__(semi_grad)
+        self.var_aggr = VarAggregation(semi_grad)
+
+
+class SoftmaxAggregation(_Reduced, aggr.SoftmaxAggregation):  # type: ignore[misc]
+    """The sum of each set's elements times their softmax, with the arguments of ``torch_geometric.nn.aggr.SoftmaxAggregation``."""
+
+    def forward(self, x: Any, index: Any = None, ptr: Any = None, dim_size: int | None = None, dim: int = -2) -> Any:
+        """The sum for each set along ``dim``."""
+        t = self.t
+        if self.channels != 1:
+            self.assert_two_dimensional_input(x, dim)
+            t = t.view(-1, self.channels)
+        scaled = x if isinstance(t, (int, float)) and t == 1 else x * t
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.semi_grad):
+            share = softmax(scaled, index, ptr, dim_size, dim)
+        return self.reduce(x * share, index, ptr, dim_size, dim)

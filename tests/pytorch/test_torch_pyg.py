@@ -1,0 +1,126 @@
+"""numba_baracuda.torch.pyg: its functions and modules against those of torch_geometric, and what a patch reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+
+import torch_geometric.nn as pyg_nn
+import torch_geometric.utils as utils
+from torch_cases import DEVICE
+
+from numba_baracuda.torch import pyg
+
+ORIGINALS = {name: getattr(utils, name) for name in ("scatter", "segment", "softmax")}
+SETS = 4
+
+
+@pytest.fixture
+def patched() -> Iterator[None]:
+    pyg.patch()
+    yield
+    pyg.unpatch()
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(len(shape))).to(dtype).to(DEVICE) + 1
+
+
+def index_and_ptr() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([0, 0, 0, 2, 2, 3], device=DEVICE), torch.tensor([0, 3, 3, 5, 6], device=DEVICE)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "add", "mean", "mul", "min", "max", "amin", "amax", "any"])
+@pytest.mark.parametrize("dim", [0, -2])
+def test_scatter(reduce: str, dim: int) -> None:
+    src, index = drawn(6, 6, 2), index_and_ptr()[0].flip(0)
+    torch.testing.assert_close(pyg.scatter(src, index, dim, SETS, reduce), ORIGINALS["scatter"](src, index, dim, SETS, reduce))
+    torch.testing.assert_close(pyg.scatter(src.long(), index, dim, None, reduce), ORIGINALS["scatter"](src.long(), index, dim, None, reduce))
+
+
+def test_segment_and_softmax() -> None:
+    src, (index, ptr) = drawn(6, 3), index_and_ptr()
+    for reduce in ("sum", "mean", "min", "max"):
+        torch.testing.assert_close(pyg.segment(src, ptr, reduce), ORIGINALS["segment"](src, ptr, reduce))
+    shuffled = torch.tensor([3, 0, 2, 0, 2, 0], device=DEVICE)
+    for given in ({"index": index}, {"ptr": ptr}, {"index": shuffled, "num_nodes": SETS}):
+        torch.testing.assert_close(pyg.softmax(src, **given), ORIGINALS["softmax"](src, **given))
+    torch.testing.assert_close(pyg.softmax(src.T, index, dim=-1), ORIGINALS["softmax"](src.T, index, dim=-1))
+    with pytest.raises(NotImplementedError, match="requires 'index'"):
+        pyg.softmax(src)
+    with pytest.raises(ValueError, match="must be one-dimensional"):
+        pyg.scatter(src, index.view(2, 3))
+
+
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min", "Mul", "Var", "Std", "Softmax"])
+def test_aggregations(name: str) -> None:
+    """With their gradients, by an index in any order and by offsets; a product has none of those."""
+    mine, theirs = getattr(pyg, f"{name}Aggregation")(), getattr(pyg_nn.aggr, f"{name}Aggregation")()
+    index, ptr = index_and_ptr()
+    for given in ({"index": index.flip(0), "dim_size": SETS}, {"ptr": ptr}):
+        if name != "Mul" or "index" in given:
+            found = []
+            for each in (mine, theirs):
+                x = drawn(6, 3).requires_grad_()
+                y = each(x, **given)
+                y.square().sum().backward()
+                found.append((y.detach(), x.grad))
+            torch.testing.assert_close(found[0], found[1])
+
+
+def test_options_of_aggregations() -> None:
+    index, x = index_and_ptr()[0], drawn(6, 3)
+    for name, options in (("Softmax", {"t": 0.5, "semi_grad": True}), ("Softmax", {"learn": True, "channels": 3}), ("Var", {"semi_grad": True})):
+        found = []
+        for module in (pyg, pyg_nn.aggr):
+            leaf = x.clone().requires_grad_()
+            y = getattr(module, f"{name}Aggregation")(**options)(leaf, index)
+            y.square().sum().backward()
+            found.append((y.detach(), leaf.grad))
+        torch.testing.assert_close(found[0], found[1])
+
+
+def test_patched_layers(patched: None) -> None:
+    """GAT and SAGE with other neighbours: the same results and gradients as without the patch, by calls of this package."""
+    edges = torch.tensor([[0, 1, 2, 3, 3, 0], [1, 0, 1, 2, 0, 3]], device=DEVICE)
+    layers: list[Any] = [pyg_nn.GATConv(3, 4, heads=2), pyg_nn.SAGEConv(3, 4, aggr="max"), pyg_nn.GCNConv(3, 4)]
+    layers.append(pyg_nn.SAGEConv(3, 4, aggr=pyg.StdAggregation()))
+    for layer in layers:
+        layer = layer.double().to(DEVICE)
+        found = []
+        for here in (True, False):
+            (pyg.patch if here else pyg.unpatch)()
+            layer.zero_grad()
+            y = layer(drawn(4, 3).requires_grad_(), edges)
+            names = {type(node).__name__ for node in nodes(y.grad_fn)}
+            assert any("Segment" in each for each in names) == (here or isinstance(getattr(layer, "aggr_module", None), pyg.StdAggregation))
+            y.square().sum().backward()
+            found.append([y.detach(), *(each.grad.clone() for each in layer.parameters())])
+        torch.testing.assert_close(found[0], found[1])
+
+
+def nodes(first: Any) -> set[Any]:
+    """All nodes of an autograd graph."""
+    seen, left = set(), [first]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            left += [each for each, _ in node.next_functions]
+    return seen
+
+
+def test_patch_and_unpatch() -> None:
+    import torch_geometric.nn.aggr.base as base
+
+    pyg.patch()
+    pyg.patch()
+    assert utils.scatter is base.scatter is pyg.scatter and utils.softmax is pyg.softmax and utils.segment is base.segment is pyg.segment
+    pyg.unpatch()
+    pyg.unpatch()
+    assert all(getattr(utils, name) is original for name, original in ORIGINALS.items()) and base.scatter is ORIGINALS["scatter"]
