@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ..core.errors import InvalidProblem, Unsupported
 from . import batching
@@ -49,7 +50,7 @@ def function_of(operator: Operator, operators: dict[str, Operator]) -> Any:
         kept = [first if k < 0 else inputs[k] for k in places]
         kept = [each if isinstance(each, torch.Tensor) else None for each in kept]
         ctx.save_for_backward(*kept)
-        if linear:
+        if linear and forward_ad._current_level >= 0:
             ctx.save_for_forward(*kept)
 
     def restored(ctx: Any) -> dict[str, Any]:
