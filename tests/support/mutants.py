@@ -16,6 +16,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient"),
     "segment/narrow": ("narrow, *", "max to the few that win"),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
+    "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*"),
@@ -100,6 +101,13 @@ KNOWN: dict[str, dict[str, str]] = {
             "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
         "fold_narrow.fold_narrow: guard: length > 0 in if length > 0 and first + length == rows:":
             "a warp without rows would fill what lies behind the last segment, which is nothing",
+    },
+    "segment/positions": {
+        "scatter_positions.scatter_positions: guard: batch_ids[u] < segments in if 0 <= batch_ids[u] < segments: (1)":
+            "saves the load of a row that is there, and that nobody compares",
+        "scatter_positions.scatter_positions: guard: row < load_relaxed(positions, at + v) in "
+        "if (x == extreme or (x != x and extreme != extreme)) and row < load_relaxed(positions, at + v):":
+            "saves an update that changes nothing",
     },
     "segment/rows": {
         "scatter_rows.scatter_rows: guard: batch_ids[u] <= last in if least <= batch_ids[u] <= last: (1)":

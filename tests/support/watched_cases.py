@@ -167,6 +167,15 @@ _add("atomic sum beyond ids", beyond_ids)
 fold("atomic max of f64", "unsorted_segment_max", "atomic_exact", Sample("u", 140, (4,), 7, samples.outside, "f64", "i64"))
 fold("atomic max of i32", "unsorted_segment_max", "atomic_exact", Sample("v", 140, (4,), 7, samples.outside, "i32"))
 fold("atomic sum of halves", "unsorted_segment_sum", "atomic", Sample("w", 140, (4,), 7, samples.outside, "f16"))
+for element in ("f32", "f16", "i64"):
+    for which in ("max", "min"):
+        fold(
+            f"atomic first {which} of {element}",
+            f"unsorted_segment_arg{which}",
+            "atomic_first",
+            Sample(f"af{which}", 300, (3,), 70, samples.outside, element),
+        )
+fold("atomic first max, chunks", "unsorted_segment_argmax", "atomic_first", Sample("ag", 12, (271,), 7, samples.outside))
 fold("atomic sum, chunks", "unsorted_segment_sum", "atomic", Sample("x", 12, (270,), 7, samples.outside))
 fold("atomic sum of pairs", "unsorted_segment_sum", "atomic", Sample("y", 140, (2,), 7, samples.outside))
 for columns, rows in ((1, 5000), (3, 900), (4, 150), (5, 200), (36, 230), (300, 9)):
