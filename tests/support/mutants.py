@@ -19,7 +19,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
-    "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*"),
+    "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),

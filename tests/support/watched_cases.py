@@ -200,6 +200,7 @@ for stem in ("var", "std", "softmax"):
         )
 for stem in ("max", "logsumexp"):
     fold(f"{stem} to 1 columns, ids outside", f"segment_{stem}_backward", "broadcast", Sample("D9", 4500, (1,), 9, samples.outside))
+fold("norm2 to 7 columns", "segment_norm2_backward", "broadcast", Sample("D7", 200, (7,), 9, samples.around_a_long_one))
 fold("softmax", "segment_softmax", "broadcast", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
