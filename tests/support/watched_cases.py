@@ -414,7 +414,7 @@ def narrow(threads: int = 64) -> Iterator[None]:
         using(ScanRows, bytes_per_thread=32, threads_per_block=64),
         using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
-        using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2),
+        using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2, dense_tile_bytes=3 << 10),
     ):  # fmt: skip
         yield
 
