@@ -70,11 +70,9 @@ class Emulated:
         for operand, owner in zip(self.op.operands, owners, strict=True):
             read = written or not operand.output or operand.updated
             memories[operand.name] = Memory.of(operand.name, in_host(owner), written=read, readonly=not operand.output)
-        offset = 0
+        # there is no workspace where every slot is empty
+        whole, offset = np.empty(0, np.uint8) if workspace is None else in_host(workspace.owner).reshape(-1).view(np.uint8), 0
         for slot in self.recipe.slots:
-            whole = (
-                np.empty(0, np.uint8) if workspace is None else in_host(workspace.owner).reshape(-1).view(np.uint8)
-            )  # None where every slot is empty
             raw = whole[offset : offset + slot.count * numpy_dtype(slot.element).itemsize]
             memories[slot.name] = Memory.of(slot.name, raw.view(numpy_dtype(slot.element)), written=written)
             offset += slot.nbytes

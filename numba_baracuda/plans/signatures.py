@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -59,8 +58,10 @@ def bound(name: str, signature: inspect.Signature, given: tuple[Any, ...], optio
     try:
         found = signature.bind(*given, **options)
     except TypeError as error:
+        from difflib import get_close_matches
+
         unknown = next((each for each in options if each not in signature.parameters), "")
-        close = difflib.get_close_matches(unknown, signature.parameters, 1)
+        close = get_close_matches(unknown, signature.parameters, 1)
         meant = f"; did you mean {close[0]}?" if close else ""
         raise WrongArguments(f"{name}: {error}, wants {', '.join(signature.parameters)}{meant}") from None
     found.apply_defaults()

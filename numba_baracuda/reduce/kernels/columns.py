@@ -40,20 +40,9 @@ def stretches_of(depth: int) -> Any:
 
 @jit.kernel
 def fold_columns(
-    *,
-    monoid: str,
-    value: str,
-    result: str,
-    vector: int,
-    lanes: int,
-    steps: int,
-    peeled: bool,
-    ragged: bool,
-    guarded: bool,
-    single_pass: bool,
-    kept: int,
-    dims: int,
-) -> Any:
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, guarded: bool, single_pass: bool,
+    kept: int, dims: int,
+) -> Any:  # fmt: skip
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one

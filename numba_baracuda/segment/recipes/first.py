@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...core.dtypes import BY_NAME
-from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
+from ...core.op import Clear, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
 from ..policy import SortCosts, scatter_rows
@@ -68,5 +68,5 @@ def first_by_atomics(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, L
     output = Rows(descriptor, layouts["output"])
     output.vector = 1
     arguments = {"positions": "positions", "output": "output", "empty": descriptor.empty_value(op)}
-    finish: Launch = over_rows("finish_positions", output, ("output",), segments, 1, arguments, position=position, result=result)
+    finish = over_rows("finish_positions", output, ("output",), segments, 1, arguments, position=position, result=result)
     return Recipe((*checks(op, descriptor, layouts), *steps, finish), (*check_slots(descriptor), *slots))
