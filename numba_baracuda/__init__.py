@@ -159,7 +159,7 @@ _HOMES = {
     "segment.index": "SegmentIndex",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("device", "loss", "reduce", "scan", "segment")
+_SUBPACKAGES = ("device", "distributed", "loss", "reduce", "scan", "segment")
 
 
 def _ops() -> Any:

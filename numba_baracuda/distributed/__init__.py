@@ -2,6 +2,7 @@
 
 from .communicator import Communicator, Pending, communicator, part
 from .in_process import InProcessCommunicator
+from .loss import fused_linear_cross_entropy
 from .torch_group import TorchCommunicator
 
-__all__ = ["Communicator", "InProcessCommunicator", "Pending", "TorchCommunicator", "communicator", "part"]
+__all__ = ["Communicator", "InProcessCommunicator", "Pending", "TorchCommunicator", "communicator", "fused_linear_cross_entropy", "part"]

@@ -90,3 +90,25 @@ def part(op: str, comm: Communicator, total: int) -> tuple[int, int]:
         raise InvalidProblem(f"{op}: the extent to divide is {total}, wants 0 or more")
     most = -(-total // comm.size)
     return min(comm.rank * most, total), min((comm.rank + 1) * most, total)
+
+
+class Alone:
+    """The communicator of a single process."""
+
+    rank, size = 0, 1
+
+    def exchange(self, text: str) -> list[str]:
+        """The text."""
+        return [text]
+
+    def all_gather(self, x: Any, stream: int = 0) -> Pending:
+        """[1, *x.shape]: the array."""
+        return Pending(x[None])
+
+    def all_reduce(self, x: Any, stream: int = 0) -> Pending:
+        """The array."""
+        return Pending(x)
+
+    def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
+        """The only row."""
+        return Pending(x[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +50,7 @@ class InProcessCommunicator:
             except BaseException as failure:
                 results[comm.rank] = failure  # type: ignore[call-overload]
 
-        threads = [threading.Thread(target=one, args=(comm,)) for comm in group]
+        threads = [threading.Thread(target=contextvars.copy_context().run, args=(one, comm)) for comm in group]
         for thread in threads:
             thread.start()
         for thread in threads:

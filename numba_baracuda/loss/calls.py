@@ -34,7 +34,7 @@ class FusedLinearCrossEntropyResult(NamedTuple):
     predicted: Any = None
 
 
-def _read(given: Any, op: str, name: str) -> View:
+def read(given: Any, op: str, name: str) -> View:
     """The view of an array; a 0-d array is seen as one of shape [1]."""
     view = arrays.read(given, (op, name, ""))
     if view.shape:
@@ -119,7 +119,7 @@ def fused_linear_cross_entropy(
     Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes and layouts, and where
     cuBLAS is not found.
     """
-    x, w = _read(input, _NAME, "input"), _read(weight, _NAME, "weight")
+    x, w = read(input, _NAME, "input"), read(weight, _NAME, "weight")
     for view, wants in ((x, "[BT, H]"), (w, "[V, H]")):
         if len(view.shape) != 2:
             raise InvalidProblem(f"{_NAME}: {view.name} has shape {list(view.shape)}, wants {wants}")
@@ -164,7 +164,7 @@ def fused_linear_cross_entropy(
         made.bound(views)  # errors come before the first write
 
         def run(inputs: dict[str, Any], results: dict[str, Any]) -> None:
-            counted_x = _read(inputs["input"], _NAME, "input")
+            counted_x = read(inputs["input"], _NAME, "input")
             inner = _plan_of(counted_x, w, options, flags)
             inner.execute(_operands(inner, counted_x, w, inputs | results), handle, None)
 
@@ -191,7 +191,7 @@ def _plan_of(x: View, w: View, options: tuple[Any, ...], flags: dict[str, Any]) 
 
 def _operand(given: Any, made: plan.Plan, name: str) -> View:
     """The view of an array, or of a number where the operand may be one."""
-    return made.read_operand(given, name) if isinstance(given, numbers.Real) and not isinstance(given, bool) else _read(given, made.op.name, name)
+    return made.read_operand(given, name) if isinstance(given, numbers.Real) and not isinstance(given, bool) else read(given, made.op.name, name)
 
 
 def _operands(made: plan.Plan, x: View, w: View, given: dict[str, Any]) -> list[View]:

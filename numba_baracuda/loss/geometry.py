@@ -7,14 +7,18 @@ from typing import NamedTuple
 from ..core.axes import power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
-from .policy import CrossEntropyRows, Totals, cross_entropy_rows
+from .policy import CrossEntropyRows, MergeStatistics, Totals, cross_entropy_rows
 
 #: indices of ``factors``: the factors of gradients, of the loss, of the number of hits, and of the sum of lse² on its own; within the loss of a row,
 #: those of lse² and of all else; and the sum of the classes' weights
 GRADIENT, LOSS, INVERSE_COUNT, Z_LOSS, LSE_SQUARE, CROSS_ENTROPY, CLASS_WEIGHTS = range(7)
 FACTORS = 7
+#: numbers of a row that the gradients of its logits are made of, where classes are divided among ranks
+ROW_TERMS = 4
 #: threads of a block that sums over all rows
 TOTAL_THREADS = Totals.threads_per_block
+#: threads of a block that merges statistics
+MERGE_THREADS = MergeStatistics.threads_per_block
 #: a softcap above which the hardware's tanh, with an error of 2^-22, is not exact enough
 LARGE_CAP = 1024.0
 #: resident blocks and bytes of shared memory of a multiprocessor, by capability: CUDA programming guide, "Compute Capabilities"
@@ -27,6 +31,11 @@ _LEAST_LIMITS = 16, 100 << 10
 _RESERVED = 3 << 9
 #: in the emulator, so that even small rows do not fit in shared memory
 _EMULATED_SHARED = 112 << 10
+
+
+def statistics_width(argmax: bool, smoothed: bool) -> int:
+    """Numbers that ranks exchange of a row."""
+    return 3 + argmax + 2 * smoothed
 
 
 class RowBlocks(NamedTuple):

@@ -40,6 +40,13 @@ class Totals(Policy):
 
 
 @dataclass(frozen=True)
+class MergeStatistics(Policy):
+    """``merge_statistics``: a thread for each row."""
+
+    threads_per_block: int = fixed(128)
+
+
+@dataclass(frozen=True)
 class Assign(Policy):
     """``assign`` and ``mask_rows``: elementwise over a matrix."""
 

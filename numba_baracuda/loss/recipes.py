@@ -40,13 +40,13 @@ def _row_stride(op: Op, name: str, layout: Layout) -> int:
     return row if rows > 1 else columns
 
 
-class _Forward:
+class Forward:
     """The problem of a forward op, and its steps."""
 
     def __init__(self, op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> None:
         self.op, self.layouts, self.target, self.problem = op, layouts, target, descriptor
         self.value, self.wide, self.stride = descriptor.element, descriptor.accumulator, logits_row_stride(descriptor.v)
-        self.gradients = [name for name in GRADIENTS if name in layouts]
+        self.gradients, self.classes = [name for name in GRADIENTS if name in layouts], descriptor.v
         self.gemm_scaled = self.value == "f16" and bool(self.gradients)  # a scaled gradient would underflow in float16
         self.squared = descriptor.lse_square_scale != 0 or "z_loss" in layouts
         self.argmax = "accuracy" in layouts or "predicted" in layouts
@@ -103,24 +103,37 @@ class _Forward:
         scalars: tuple[Any, Any] = (_ALPHA, _BETAS[accumulate]) if self.gemm_scaled else (1.0, float(accumulate))
         return Gemm(a, b, c, transpose_a, False, *scalars, workspace=_GEMM)
 
-    def totals(self) -> Launch:
-        """The launch that counts the targets and computes the factors."""
+    def begin(self) -> list[Step]:
+        """The steps before all chunks."""
+        chunk = self.problem.chunk_size
+        return [self.totals(), *([assign(Matrix("ones", self.value, 1, chunk, chunk))] if "grad_bias" in self.gradients else [])]
+
+    def totals(self, stage: str = "") -> Launch:
+        """The launch that counts the targets and computes the factors; ``stage`` is that of :func:`~.kernels.total_targets`."""
         problem, number = self.problem, self.layouts["dy"].number if "dy" in self.layouts else None
         target, mean = self.layouts["target"], problem.reduction == LossReduction.MEAN
         upstream = "" if problem.each else self.upstream
         spec = kernel_spec(
             "total_targets", TOTAL_THREADS, value=self.value, label=self.label, upstream=upstream, mean=mean,
             weighted="class_weight" in self.layouts, smoothed=problem.label_smoothing > 0, gemm_scaled=self.gemm_scaled,
+            stage=stage,
         )  # fmt: skip
         arguments = {
-            "target": "target", "class_weight": self._name_or_null("class_weight"), "dy": "dy" if upstream else NULL, "factors": "factors",
-            **{name: name if self.gemm_scaled else NULL for name in (_ALPHA, *_BETAS)}, "rows": problem.bt, "classes": problem.v,
+            "target": "target", "class_weight": self.name_or_null("class_weight"), "dy": "dy" if upstream else NULL,
+            "sums": "sums" if stage else NULL, "factors": "factors",
+            **{name: name if self.gemm_scaled else NULL for name in (_ALPHA, *_BETAS)}, "rows": problem.bt, "classes": self.classes,
             "target_stride": target.strides[0], "ignore": problem.ignore_index, "number": 1.0 if number is None else number,
             "scale": problem.logit_scale,
         }  # fmt: skip
         return Launch(spec, (1, TOTAL_THREADS, 0), arguments)
 
-    def _name_or_null(self, name: str) -> str:
+    @property
+    def row_operand_strides(self) -> tuple[int, ...]:
+        """Elements from one row to the next of operands that have one element for each."""
+        named = [self.layouts.get(name) for name in ("target", "row_weight", "dy", "lse", "predicted")]
+        return tuple(layout.strides[0] if layout and layout.strides else 1 for layout in named)
+
+    def name_or_null(self, name: str) -> str:
         return name if name in self.layouts else NULL
 
     def rows(self, first: int, rows: int) -> Launch:
@@ -136,30 +149,34 @@ class _Forward:
             capped=problem.softcap is not None, exact_tanh=cap > LARGE_CAP, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
             row_weighted="row_weight" in self.layouts, argmax=self.argmax,
         )  # fmt: skip
-        strides = tuple(
-            self.layouts[name].strides[0] if name in self.layouts and self.layouts[name].strides else 1
-            for name in ("target", "row_weight", "dy", "lse", "predicted")
-        )
         arguments = {
-            "x": _LOGITS, "target": "target", **{name: self._name_or_null(name) for name in ("bias", "class_weight", "row_weight")},
+            "x": _LOGITS, "target": "target", **{name: self.name_or_null(name) for name in ("bias", "class_weight", "row_weight")},
             "dy": "dy" if upstream else NULL, "factors": "factors", "losses": "losses", "squares": "squares" if self.squared else NULL,
             "hits": "hits" if self.argmax else NULL, "lse": "lse", "predicted": "predicted" if self.argmax else NULL, "first_row": first,
             "rows": rows, "classes": problem.v, "row_stride": self.stride, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
-            "lse_square_scale": problem.lse_square_scale, "scale": problem.logit_scale, "cap": (cap, 1 / cap), "strides": strides,
+            "lse_square_scale": problem.lse_square_scale, "scale": problem.logit_scale, "cap": (cap, 1 / cap), "strides": self.row_operand_strides,
         }  # fmt: skip
         return Launch(spec, (blocks, threads, shared_classes * BY_NAME[self.value].itemsize), arguments)
 
     def chunk(self, first: int, rows: int) -> list[Step]:
         """The steps for one chunk: input rows ``first`` to ``first + rows`` − 1."""
+        return [*self.logits(first, rows), self.rows(first, rows), *self.gradient_products(first, rows)]
+
+    def logits(self, first: int, rows: int) -> list[Step]:
+        """The products that make the logits of a chunk."""
+        x = self._matrix("input", first, rows)
+        return [Gemm(x, self._matrix("weight", *part), self._logits(rows, *part), transpose_b=True, workspace=_GEMM) for part in self.column_ranges]
+
+    def gradient_products(self, first: int, rows: int) -> list[Step]:
+        """The products of the gradients of a chunk's logits."""
+        made: list[Step] = []
         x, chunk_logits = self._matrix("input", first, rows), [self._logits(rows, *part) for part in self.column_ranges]
         weights = [self._matrix("weight", *part) for part in self.column_ranges]
-        made: list[Step] = [Gemm(x, weight, logits, transpose_b=True, workspace=_GEMM) for weight, logits in zip(weights, chunk_logits, strict=True)]
-        made.append(self.rows(first, rows))
         if "grad_weight" in self.gradients:
             masked = Matrix(_MASKED, self.value, rows, x.columns, x.columns)
             if "grad_input" in self.gradients:  # its memory is free until its own product
                 masked = self._matrix("grad_input", first, rows)
-            made.append(mask(x, masked, first, self.layouts["target"], self.problem.ignore_index, self.problem.v))
+            made.append(mask(x, masked, first, self.layouts["target"], self.problem.ignore_index, self.classes))
             accumulate = first > 0 or (self.problem.accumulate_grad_weight and "grad_weight" not in self.accumulators)
             for logits, (column, count) in zip(chunk_logits, self.column_ranges, strict=True):
                 destination = self._matrix("grad_weight", column, count)
@@ -167,7 +184,7 @@ class _Forward:
                     destination = replace(self._sum_of("grad_weight"), rows=count, offset=column * self.problem.h)
                 made.append(self._product(logits, masked, destination, transpose_a=True, accumulate=accumulate))
         if "grad_input" in self.gradients:
-            destination = self._matrix("grad_input", first, rows)
+            destination = self.input_gradient(first, rows)
             for k in reversed(range(len(chunk_logits))):  # the few classes of the tail first: only their part is rounded twice
                 made.append(self._product(chunk_logits[k], weights[k], destination, accumulate=k < len(chunk_logits) - 1))
         if "grad_bias" in self.gradients:
@@ -175,6 +192,10 @@ class _Forward:
                 destination = replace(self._sum_of("grad_bias"), columns=count, offset=column)
                 made.append(self._product(Matrix("ones", self.value, 1, rows, rows), logits, destination, accumulate=first > 0))
         return made
+
+    def input_gradient(self, first: int, rows: int) -> Matrix:
+        """Where the gradient of a chunk's input is stored."""
+        return self._matrix("grad_input", first, rows)
 
     def finish(self) -> list[Step]:
         """The steps after all chunks: convert gradients to their own type, and sum over rows."""
@@ -211,12 +232,10 @@ class _Forward:
 
 def chunked(op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """Chunk by chunk: logits, losses, gradients of the logits, and the products that make the other gradients from them."""
-    forward = _Forward(op, descriptor, layouts, target)
+    forward = Forward(op, descriptor, layouts, target)
     if not descriptor.bt:
         return Recipe(tuple(forward.nothing()))
-    steps: list[Step] = [forward.totals()]
-    if "grad_bias" in forward.gradients:
-        steps.append(assign(Matrix("ones", descriptor.element, 1, descriptor.chunk_size, descriptor.chunk_size)))
+    steps = forward.begin()
     for first in range(0, descriptor.bt, descriptor.chunk_size):
         steps += forward.chunk(first, min(descriptor.chunk_size, descriptor.bt - first))
     return Recipe((*steps, *forward.finish()), forward.slots)

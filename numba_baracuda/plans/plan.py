@@ -218,9 +218,12 @@ class Plan:
         return bound.read_workspace(given, views, max(self.workspace_size, bound.workspace))
 
 
-def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int = 1) -> None:
-    """Queues steps that belong to no public op; ``views`` are inputs, then outputs; ``name`` is for messages."""
-    operands = tuple(Operand(view.name, (), output=k >= inputs) for k, view in enumerate(views))
+def queue(name: str, recipe: Recipe, views: list[View], stream: int, inputs: int = 1, updated: bool = False) -> None:
+    """Queues steps that belong to no public op; ``views`` are inputs, then outputs, which may be read as well if ``updated``.
+
+    ``name`` is for messages.
+    """
+    operands = tuple(Operand(view.name, (), output=k >= inputs, updated=updated) for k, view in enumerate(views))
     op = Op(name, OpCategory.INDEXING, OpCategory.INDEXING, "", "", operands, (), ())
     device = arrays.check_one_device(name, views)
     frames.bind(op, recipe, views, target_of(device), device).run(stream, [view.ptr for view in views], views, None)

@@ -105,7 +105,8 @@ ROOMS: dict[str, frozenset[str]] = {
     "device": frozenset(("core", "algebra", "runtime", "emulator")),
     "kernels": frozenset(("core", "algebra", "runtime", "device")),
     **dict.fromkeys(FAMILIES, BELOW_FAMILIES),
-    "torch": BELOW_FAMILIES | {*FAMILIES},
+    "distributed": BELOW_FAMILIES | {*FAMILIES},
+    "torch": BELOW_FAMILIES | {*FAMILIES, "distributed"},
 }
 ROOT = "the package's root"
 

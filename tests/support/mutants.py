@@ -176,8 +176,8 @@ KNOWN: dict[str, dict[str, str]] = {
             "other lines would be prefetched, which changes nothing",
     },
     "loss/totals": {
-        "total_targets.total_targets: guard: count > 0 in "
-        "per_loss = (wide(1) / divisor if count > 0 else wide(0)) if mean else wide(int32(count > 0)) (2)":
+        "total_targets.total_targets: guard: counted > 0 in "
+        "per_loss = (wide(1) / divisor if counted > 0 else wide(0)) if mean else wide(int32(counted > 0)) (2)":
             "every loss and gradient is 0 there, whatever multiplies it",
     },
     "loss/compact": {

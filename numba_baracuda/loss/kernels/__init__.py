@@ -8,6 +8,7 @@ row, z[j] is the logit of class j as the loss uses it, after bias, scale and cap
 |---|---|
 | :func:`total_targets` | counts the targets and computes the ``factors`` of losses and gradients from their count |
 | :func:`cross_entropy_rows` | stores the loss of each row, and the gradients of its logits in their place |
+| :func:`row_statistics`, :func:`merge_statistics`, :func:`row_gradients` | the same where ranks have parts of the classes and exchange statistics |
 | :func:`fold_losses` | sums the losses of all rows, or stores each |
 | :func:`assign` | sets, scales, converts or adds matrices |
 | :func:`mask_rows` | copies a matrix, with zeros for rows that have no gradient |
@@ -23,6 +24,8 @@ Strides and offsets count elements. Constants of all kernels:
 * ``smoothed``, ``weighted``: whether the loss of a row with target t is (1 − a) · wₜ · (lse − zₜ) + a / classes · Σⱼ wⱼ (lse − zⱼ), with label
   smoothing a, and the weights of classes wⱼ; else a = 0 and wⱼ = 1
 * ``squared``: whether ``lse_square_scale`` · lse² is added; ``row_weighted``: whether all of it is multiplied by the row's weight
+* ``exact_tanh``: tanh without an error of its own, for large caps; ``argmax``: whether ``predicted`` and ``hits`` are stored; ``threads`` of a block,
+  and ``steps`` vectors that each has in flight; ``gradient``: whether gradients are wanted
 * ``threads_per_block`` threads, and ``items_per_thread`` vectors of each thread, of kernels on matrices
 
 Parameters of all kernels, where a pointer that a constant leaves unused is any address:
@@ -35,7 +38,11 @@ Parameters of all kernels, where a pointer that a constant leaves unused is any 
 * ``losses``, ``squares`` [rows of the input]: the loss of each row before the mean, and the part of it that the square adds
 * ``hits``, ``predicted`` [rows of the input]: 1 where the target has the greatest logit, else 0; the first class that has it
 * ``lse`` [rows of the input]: log Σⱼ exp zⱼ
-* ``rows``: how many rows the launch has; ``classes``: how many classes; ``columns``: columns of a matrix
+* ``x`` [rows, classes]: the products, then the gradients; ``first_row``: the input's row that row 0 of x belongs to; ``row_stride``: elements from
+  one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse and predicted
+* ``statistics``: what ranks exchange of each row; ``row_terms`` [rows, 4]: what the gradients of a row's logits are made of
+* ``rows``: how many rows the launch has; ``classes``: how many classes, of which ``first_class`` is the first of ``total_classes`` where ranks have
+  parts of them; ``shard_weight``: the part of ``class_weight`` that belongs to them; ``columns``: columns of a matrix
 * ``blocks_per_row``: blocks that share a row of a matrix
 * ``scale``: the factor of logits; ``cap``: (c, 1 / c); ``smoothing``: a; ``lse_square_scale``: the factor of lse²
 
@@ -46,6 +53,18 @@ from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .assign import assign
 from .compact import compact_rows, gather_values, mask_rows
 from .rows import cross_entropy_rows
+from .shards import merge_statistics, row_gradients, row_statistics
 from .totals import fold_losses, total_targets
 
-__all__ = ["assign", "compact_rows", "cross_entropy_rows", "fold_losses", "gather_values", "mask_rows", "total_targets"]
+__all__ = [
+    "assign",
+    "compact_rows",
+    "cross_entropy_rows",
+    "fold_losses",
+    "gather_values",
+    "mask_rows",
+    "merge_statistics",
+    "row_gradients",
+    "row_statistics",
+    "total_targets",
+]

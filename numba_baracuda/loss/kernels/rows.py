@@ -6,21 +6,18 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
-from ...algebra import Monoid
 from ...core.dtypes import BY_NAME
-from ...device.block import block_reduce
 from ...device.build import opaque, opaque_pointer
 from ...device.stage import await_copies, commit_copies, copy_async
-from ...device.vector import LOAD, LOAD_SHARED, LOAD_STREAM, STORE_STREAM
+from ...device.vector import LOAD_SHARED, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar, Tuple
-from ..geometry import CLASS_WEIGHTS, CROSS_ENTROPY, GRADIENT, LSE_SQUARE
+from ..geometry import GRADIENT
 from .compact import target_class_of
-from .logits import NO_CLASS, finite_base_of, logit_functions_of, shifted_exp_of, softmax_monoid_of, state_updates_of
+from .logits import NO_CLASS
 from .prefetch import prefetch_of
-
-_SUM = Monoid("sum", (0,), lambda a, b: a + b)
+from .row_functions import RowFunctions, row_formulas_of
 
 
 @jit.kernel
@@ -40,39 +37,24 @@ def cross_entropy_rows(
 
     Bytes: rows · classes · value read once, twice beyond ``shared_classes``, and written once.
 
-    Constants: ``exact_tanh``: tanh without an error of its own, for large caps; ``argmax``: whether ``predicted`` and ``hits`` are stored.
-    Parameters: ``x`` [rows, classes]: the products, then the gradients; ``first_row``: the input's row that row 0 of x belongs to; ``row_stride``:
-    elements from one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse and predicted. Others as
-    :mod:`.` lists them.
+    Constants and parameters as :mod:`.` lists them, and: ``copies_in_flight``, ``shared_classes``.
     """
-    wide, (widen, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
-    monoid, shifted_exp, finite_base = softmax_monoid_of(value, argmax), shifted_exp_of(wide), finite_base_of(value)
-    adjust, slope = logit_functions_of(value, scaled, capped, exact_tanh)
+    wide, (_, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
+    functions = RowFunctions(
+        value, vector, steps, threads, smoothed, scaled, capped, exact_tanh, biased, weighted, argmax, gradient, copies_in_flight,
+    )  # fmt: skip
+    weights_of_row, loss_of_row, terms_of_row, target_gradient_of = row_formulas_of(value, smoothed, squared, weighted)
+    logit, weight_of, slope, no_logits, add_vector, fold_rest = (
+        functions.logit, functions.weight_of, functions.slope, functions.no_logits, functions.add_vector, functions.fold_rest,
+    )  # fmt: skip
+    gradient_of, reduce_block, reduce_sum, rebased_sum = (
+        functions.gradient_of, functions.reduce_block, functions.reduce_sum, functions.rebased_sum,
+    )  # fmt: skip
     infinity, size, vector_stride = wide(math.inf), steps * vector, threads * vector
-    reduce_state, reduce_sum = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)
-    load, load_last, load_shared, store = LOAD[vector], LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector]
+    load_last, load_shared, store = LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector]
     await_oldest, dy_widen = await_copies(copies_in_flight), conversions_of(upstream or value)[0]
 
-    @jit.device
-    def logit(x: Any, bias: Any, column: Any, scale: Any, cap: Any) -> Any:
-        return adjust(widen(x) + widen(bias[column]) if biased else widen(x), scale, cap)
-
-    @jit.device
-    def weight_of(class_weight: Any, column: Any) -> Any:
-        return class_weight[column] if weighted else wide(1)
-
-    add_vector, add_vectors, add_logit = state_updates_of(value, vector, steps, vector_stride, logit, weight_of, weighted, smoothed, argmax)
-
-    @jit.device
-    def gradient_of(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, row_terms: Any) -> Any:
-        """The gradient of a class that is not the target; ``row_terms``: the greatest logit, the factor of exp(z − greatest), the subtrahend."""
-        z = logit(x, bias, column, scale, cap)
-        result = row_terms[1] * shifted_exp(z, row_terms[0])
-        if smoothed:
-            result -= row_terms[2] * weight_of(class_weight, column)
-        return narrow(result * slope(z, cap) if capped else result)
-
-    prefetch_vector, prefetch_vectors = prefetch_of(value, vector, vector_stride, 1), prefetch_of(value, vector, vector_stride, steps)
+    prefetch_vector = prefetch_of(value, vector, vector_stride, 1)
 
     @jit.device
     def store_gradient(
@@ -99,7 +81,7 @@ def cross_entropy_rows(
     ) -> Any:  # fmt: skip
         """Stores the gradients of the previous row's shared classes while it copies those of the next row and folds them to the state returned."""
         values = cuda.local.array(vector, element)
-        state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
+        state = no_logits()
         column, folded_column, vector_index = int32(cuda.threadIdx.x * vector), int32(cuda.threadIdx.x * vector), int32(0)
         if not has_next:
             while has_previous and column < shared_end:
@@ -127,30 +109,6 @@ def cross_entropy_rows(
         return state
 
     @jit.device
-    def fold_rest(
-        state: Any, x: Any, base: Any, next_base: Any, shared_end: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any,
-    ) -> Any:  # fmt: skip
-        """The state after the lane's share of the classes that are not in shared memory."""
-        values = cuda.local.array(size, element)
-        vector_end = classes // vector * vector
-        column, vector_index = shared_end + int64(cuda.threadIdx.x) * vector, int32(copies_in_flight)
-        while column < vector_end:
-            valid = int32(0)
-            for s in range(steps):
-                inside = column + s * vector_stride < vector_end
-                load(x, base + (column + s * vector_stride if inside else column), values, s * vector)
-                valid = int32(valid + int32(inside))
-            if gradient:
-                prefetch_vectors(x, base, next_base, shared_end, vector_end, vector_index)
-                vector_index = int32(vector_index + steps)
-            state = add_vectors(state, values, column, valid, bias, class_weight, scale, cap)
-            column = opaque(column + steps * vector_stride)
-        tail = vector_end + cuda.threadIdx.x
-        if tail < classes:
-            state = add_logit(state, logit(x[base + tail], bias, tail, scale, cap), tail, class_weight)
-        return state
-
-    @jit.device
     def store_rest(x: Any, base: Any, row_terms: Any, shared_end: Any, classes: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> None:
         """Stores the gradients of the lane's share of these classes, the last first, as L2 keeps what was read last."""
         values = cuda.local.array(size, element)
@@ -171,14 +129,6 @@ def cross_entropy_rows(
                         at, class_index = s * vector + k, column + s * vector_stride + k
                         values[at] = gradient_of(values[at], class_index, bias, class_weight, scale, cap, row_terms)
                     store(x, base + column + s * vector_stride, values, s * vector)
-
-    @jit.device
-    def reduce_block(state: Any) -> Any:
-        """(maximum, sum, argmax) of the logits of all lanes."""
-        if argmax:
-            return reduce_state((state[0], state[1], state[2]))
-        greatest, total = reduce_state((state[0], state[1]))
-        return greatest, total, state[2]
 
     @jit.device
     def clear_row(x: Any, base: Any, classes: Any) -> None:
@@ -211,7 +161,7 @@ def cross_entropy_rows(
         while index < (rows + grid_stride if gradient else rows):
             row, base = first_row + index, index * row_stride
             target_class = target_class_of(target, row * strides[0], ignore, classes) if index < rows else int64(-1)
-            state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
+            state = no_logits()
             next_base = base + grid_stride * row_stride if index + grid_stride < rows else int64(-1)
             if gradient:
                 if previous_class >= 0:
@@ -230,25 +180,18 @@ def cross_entropy_rows(
                 if smoothed or squared or owns_target:
                     log_total = wide(math.log(total))
                 row_lse = greatest + log_total if greatest < infinity else greatest
-                target_weight = weight_of(class_weight, target_class) * (wide(1) - smoothing if smoothed else wide(1))
-                class_share = smoothing / wide(classes) if smoothed else wide(0)
-                if weighted:
-                    target_weight, class_share = target_weight * factors[CROSS_ENTROPY], class_share * factors[CROSS_ENTROPY]
+                target_weight = weight_of(class_weight, target_class)
+                weights = weights_of_row(target_weight, factors, smoothing, classes, lse_square_scale, row_lse)
                 row_factor = row_weight[row * strides[1]] if row_weighted else wide(1)
-                lse_term = lse_square_scale * factors[LSE_SQUARE] * row_lse if squared else wide(0)
                 smoothing_sum = wide(0)
                 if smoothed:
-                    smoothing_sum = reduce_sum(state[4] * log_total - (state[3] + state[4] * finite_base(state[0] - finite_base(greatest))))
+                    smoothing_sum = reduce_sum(state[4] * log_total - rebased_sum(state[3], state[4], state[0], greatest))
                 target_logit = wide(0)
                 if owns_target:
                     target_logit = logit(x[base + target_class], bias, target_class, scale, cap)
-                    loss = target_weight * ((greatest - target_logit) + log_total)
-                    if smoothed:
-                        loss += class_share * smoothing_sum
                     if squared:
-                        loss += lse_term * row_lse
                         squares[row] = row_factor * lse_square_scale * row_lse * row_lse
-                    losses[row] = row_factor * loss
+                    losses[row] = row_factor * loss_of_row(weights, greatest, log_total, target_logit, smoothing_sum, row_lse)
                     if argmax:
                         predicted_class = int64(best_class) if best_class < NO_CLASS else int64(0)  # all logits are −∞
                         hits[row], predicted[row * strides[4]] = wide(int32(predicted_class == target_class)), predicted_class
@@ -257,20 +200,11 @@ def cross_entropy_rows(
                     row_factor *= factors[GRADIENT]
                     if upstream != "":
                         row_factor *= wide(dy_widen(dy[row * strides[2]]))
-                    softmax_weight, per_exp = target_weight, row_factor / total
-                    if smoothed:
-                        softmax_weight += class_share * factors[CLASS_WEIGHTS]
-                    if squared:
-                        softmax_weight += wide(2) * lse_term
-                    row_terms = greatest, softmax_weight * per_exp, row_factor * class_share
-                    if owns_target:  # the difference of nearly equal numbers comes first
-                        target_exp = shifted_exp(target_logit, greatest)
-                        target_gradient = target_weight * (target_exp - total)
-                        if smoothed:
-                            target_gradient += class_share * (factors[CLASS_WEIGHTS] * target_exp - weight_of(class_weight, target_class) * total)
-                        if squared:
-                            target_gradient += wide(2) * lse_term * target_exp
-                        target_gradient *= per_exp * slope(target_logit, cap)
+                    row_terms = terms_of_row(weights, factors, greatest, total, row_factor)
+                    if owns_target:
+                        target_gradient = target_gradient_of(
+                            weights, factors, target_weight, greatest, total, row_factor, target_logit, slope(target_logit, cap)
+                        )
             elif index < rows:
                 if gradient:
                     clear_row(x, base, classes)

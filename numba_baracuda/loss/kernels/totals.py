@@ -24,7 +24,7 @@ def _block_sums(*kinds: Any) -> Any:
 
 
 @jit.kernel
-def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted: bool, smoothed: bool, gemm_scaled: bool) -> Any:
+def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted: bool, smoothed: bool, gemm_scaled: bool, stage: str = "") -> Any:
     """Stores ``factors``, what losses and gradients are multiplied by. The device computes them, so that the host need not wait.
 
     ``mean``: the mean is over n, the number of targets that are not ``ignore``; with ``weighted`` over the sum of their classes' weights. Nothing is
@@ -32,9 +32,10 @@ def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted
     gradients includes ``number``, ``scale``, and ``dy`` if ``upstream`` is not "". One block.
     Bytes: rows · label, and classes weights, read.
 
-    Constants: ``gemm_scaled``: the gradient's factor goes to ``alpha`` instead, for matrix products to apply. Parameters: ``alpha``, ``zero`` and
-    ``one`` [1]: scalars that matrix products read, stored only if ``gemm_scaled``; ``number``: the upstream gradient where it is no array, else 1.
-    Others as :mod:`.` lists them.
+    Constants: ``stage``: "count" stores the count and the weight of the targets to ``sums`` [2] instead, and "factors" reads them there, so that
+    ranks can add them up between the two; ``gemm_scaled``: the gradient's factor goes to ``alpha`` instead, for matrix products to apply.
+    Parameters: ``alpha``, ``zero`` and ``one`` [1]: scalars that matrix products read, stored only if ``gemm_scaled``; ``number``: the upstream
+    gradient where it is no array, else 1. Others as :mod:`.` lists them.
     """
     wide, has_upstream = accumulator_type(value), upstream != ""
     widen = conversions_of(upstream or value)[0]
@@ -42,12 +43,12 @@ def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted
 
     def total_targets(
         target: Ptr[label], class_weight: Ptr[wide], dy: Ptr[upstream or wide],
-        factors: Ptr[wide], alpha: Ptr[wide], zero: Ptr[wide], one: Ptr[wide],
+        sums: Ptr[wide], factors: Ptr[wide], alpha: Ptr[wide], zero: Ptr[wide], one: Ptr[wide],
         rows: int64, classes: int64, target_stride: int64, ignore: int64, number: Scalar[wide], scale: Scalar[wide],
     ) -> None:  # fmt: skip
         count, target_weight_sum, class_weight_sum = int32(0), wide(0), wide(0)
         row = int64(cuda.threadIdx.x)
-        while row < rows:
+        while stage != "factors" and row < rows:
             target_class = int64(target[row * target_stride])
             count = int32(count + int32(target_class != ignore))
             if weighted and target_class != ignore and 0 <= target_class < classes:
@@ -59,12 +60,16 @@ def total_targets(*, value: str, label: str, upstream: str, mean: bool, weighted
                 class_weight_sum += class_weight[column]
                 column += THREADS
         count, target_weight_sum, class_weight_sum = reduce_block((count, target_weight_sum, class_weight_sum))
-        if cuda.threadIdx.x == 0:
-            counted = wide(count)
+        counted = wide(count)
+        if stage == "factors":
+            counted, target_weight_sum = sums[0], sums[1]
+        if cuda.threadIdx.x == 0 and stage == "count":
+            sums[0], sums[1] = counted, target_weight_sum
+        elif cuda.threadIdx.x == 0:
             has_weight = target_weight_sum != wide(0) or not (weighted and mean)
             divisor = target_weight_sum if weighted and has_weight else counted
-            inverse_count = wide(1) / counted if count > 0 else wide(0)
-            per_loss = (wide(1) / divisor if count > 0 else wide(0)) if mean else wide(int32(count > 0))
+            inverse_count = wide(1) / counted if counted > 0 else wide(0)
+            per_loss = (wide(1) / divisor if counted > 0 else wide(0)) if mean else wide(int32(counted > 0))
             gradient = per_loss * wide(number) * wide(scale)
             if has_upstream:
                 gradient *= wide(widen(dy[0]))

@@ -1,0 +1,186 @@
+"""The loss of classes that are divided among ranks, against that of one process and against float64."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from loss_cases import EVERYTHING, OPTIONS, problem
+from loss_reference import assert_close, wanted
+
+import numba_baracuda as nb
+from numba_baracuda import distributed
+from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
+from numba_baracuda.distributed import InProcessCommunicator
+from numba_baracuda.emulator.emulated import mode
+from numba_baracuda.emulator.emulator import Mode
+
+#: (first, end) of the classes of each rank, of 70
+SHARDS: dict[str, list[int]] = {"even": [35, 35], "uneven": [24, 24, 22], "empty": [0, 64, 6], "one class each at the ends": [1, 68, 1]}
+RETURNED = ("lse", "z_loss", "accuracy", "predicted")
+
+
+def parallel(x: Any, w: Any, target: Any, sizes: list[int], **options: Any) -> list[Any]:
+    """The results of all ranks."""
+    ends = np.cumsum([0, *sizes])
+
+    def work(comm: InProcessCommunicator) -> Any:
+        own = slice(ends[comm.rank], ends[comm.rank + 1])
+        given = options | ({"bias": options["bias"][own].copy()} if "bias" in options else {})
+        return distributed.fused_linear_cross_entropy(x.copy(), w[own].copy(), target.copy(), group=comm, **given)
+
+    made = InProcessCommunicator.run(len(sizes), work)
+    for each in made:
+        if isinstance(each, BaseException):
+            raise each
+    return made
+
+
+def check(x: Any, w: Any, target: Any, value: str, sizes: list[int], chunk: Any = 8, **options: Any) -> None:
+    """Every result against the reference, and all ranks against each other, bit by bit."""
+    gradients = dict.fromkeys(("grad_input", "grad_weight", *(("grad_bias",) if "bias" in options else ())), True)
+    asked = {f"return_{name}": True for name in RETURNED}
+    made = parallel(x, w, target, sizes, chunk=chunk, **options, **gradients, **asked)
+    right, single = wanted(x, w, target, **options), nb.fused_linear_cross_entropy(x, w, target, chunk=chunk, **options, **asked)
+    for each in made:
+        assert_close(each.loss, right, "out", value, x.shape[1])
+        assert_close(each.grad_input, right, "grad_input", value, max(x.shape[0], w.shape[0]))
+        for name in RETURNED:
+            np.testing.assert_allclose(getattr(each, name), getattr(single, name), rtol=1e-5, atol=1e-7)
+        for name in ("loss", "grad_input", *RETURNED):
+            assert getattr(each, name).tobytes() == getattr(made[0], name).tobytes(), f"{name} differs between ranks"
+    for name in gradients:
+        if name != "grad_input":
+            whole = np.concatenate([getattr(each, name) for each in made])
+            assert_close(whole, right, name, value, max(x.shape[0], w.shape[0]))
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+@pytest.mark.parametrize("value", ["f32", "bf16"])
+def test_shards(shards: str, value: str) -> None:
+    check(*problem(kind=value), value, SHARDS[shards])
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(name: str) -> None:
+    check(*problem(), "f32", SHARDS["uneven"], **OPTIONS[name])
+
+
+@pytest.mark.parametrize("value", ["f64", "f16", "bf16"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_everything_at_once(value: str, reduction: str) -> None:
+    wide = numpy_dtype(BY_NAME[value].accumulator)
+    options = {name: each.astype(wide) if isinstance(each, np.ndarray) else each for name, each in EVERYTHING.items()}
+    options["bias"] = options["bias"].astype(numpy_dtype(value))
+    check(*problem(kind=value), value, SHARDS["uneven"], reduction=reduction, **options)
+
+
+def test_every_run_gives_the_same_bits_whatever_the_chunk() -> None:
+    x, w, target = problem(kind="bf16")
+    first, again, whole = (parallel(x, w, target, SHARDS["uneven"], chunk=chunk, grad_input=True)[0] for chunk in (4, 4, 100))
+    for other in (again, whole):
+        assert first.loss.tobytes() == other.loss.tobytes() and first.grad_input.tobytes() == other.grad_input.tobytes()
+
+
+@pytest.mark.parametrize("ranks", [1, 8, 64])
+def test_many_ranks(ranks: int) -> None:
+    """Also more ranks than divide the classes evenly, of which some have none."""
+    most = -(-70 // ranks)
+    sizes = [max(min(most, 70 - rank * most), 0) for rank in range(ranks)]
+    check(*problem(3, 4), "f32", sizes, chunk=2)
+
+
+def test_every_path_is_free_of_races() -> None:
+    x, w, target = problem(9, 3)
+    options: dict[str, Any] = {"label_smoothing": 0.1, "grad_input": True, "return_predicted": True, "chunk": 5}
+    fast = parallel(x, w, target, SHARDS["uneven"], **options)[1]
+    with mode(Mode(1)):
+        checked = parallel(x, w, target, SHARDS["uneven"], **options)[1]
+    for a, b in zip(fast, checked, strict=True):
+        assert (a is None and b is None) or np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("reduce", ["all_reduce", "reduce_scatter", None])
+def test_rows_of_ranks(reduction: str, reduce: str | None) -> None:
+    """Rows in parts, of which one is empty, give what the rows of all ranks give, and gradients of a rank's own rows."""
+    x, w, target = problem(11, 4)
+    options: dict[str, Any] = {"reduction": reduction, "row_weight": np.linspace(-1, 2, 11).astype(np.float32)}
+    right, parts, classes = wanted(x, w, target, **options), [0, 5, 5, 11], [0, 30, 40, 70]
+
+    def work(comm: InProcessCommunicator) -> Any:
+        rows, own = (slice(each[comm.rank], each[comm.rank + 1]) for each in (parts, classes))
+        given = options | {"row_weight": options["row_weight"][rows].copy()}
+        return distributed.fused_linear_cross_entropy(
+            x[rows].copy(), w[own].copy(), target[rows].copy(), group=comm, rows="sharded", reduce_grad_input=reduce, chunk=4, grad_input=True,
+            grad_weight=True, return_lse=True, **given,
+        )  # fmt: skip
+
+    made = InProcessCommunicator.run(3, work)
+    whole = np.concatenate([each.grad_weight for each in made])
+    assert_close(whole, right, "grad_weight", "f32", 70)
+    losses = np.concatenate([each.loss for each in made]) if reduction == "none" else made[0].loss
+    assert_close(losses, right, "out", "f32", 4)
+    np.testing.assert_allclose(np.concatenate([each.lse for each in made]), right.lse, rtol=1e-5, atol=1e-7)
+    if reduce == "reduce_scatter":
+        gradient = np.concatenate([each.grad_input for each in made])
+    else:
+        terms = [each.grad_input for each in made]
+        padded = terms[0] if reduce else np.sum(terms, 0)
+        gradient = np.concatenate([padded[6 * rank : 6 * rank + parts[rank + 1] - parts[rank]] for rank in range(3)])
+    assert_close(gradient, right, "grad_input", "f32", 70)
+
+
+@pytest.mark.parametrize("reduce", ["all_reduce", "reduce_scatter"])
+def test_a_gradient_that_is_summed_in_float32(reduce: str) -> None:
+    """Closer to that of one process than sums of rounded terms."""
+    x, w, target = problem(10, 4, kind="bf16")
+    right = wanted(x, w, target)
+    made = parallel(x, w, target, SHARDS["uneven"], chunk=4, grad_input=True, reduce_grad_input=reduce, grad_input_accum="f32")
+    whole = made[0].grad_input if reduce == "all_reduce" else np.concatenate([each.grad_input for each in made])
+    assert whole.dtype == x.dtype
+    assert_close(whole, right, "grad_input", "bf16", 70)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "class_weight"])
+def test_data_parallel_means(name: str) -> None:
+    """Ranks with other rows and all classes: the loss of the whole batch on each, and gradients that add up to its own."""
+    x, w, target = problem(11, 4)
+    options: dict[str, Any] = {"reduction": "mean", **OPTIONS.get(name, {"reduction": name})}
+    right, parts = wanted(x, w, target, **options), [0, 2, 7, 11]
+
+    def work(comm: InProcessCommunicator) -> Any:
+        rows = slice(parts[comm.rank], parts[comm.rank + 1])
+        return distributed.fused_linear_cross_entropy(
+            x[rows].copy(), w.copy(), target[rows].copy(), data_group=comm, grad_input=True, grad_weight=True, **options
+        )
+
+    made = InProcessCommunicator.run(3, work)
+    for each in made:
+        assert_close(each.loss, right, "out", "f32", 4)
+    assert_close(np.concatenate([each.grad_input for each in made]), right, "grad_input", "f32", 70)
+    assert_close(np.sum([each.grad_weight for each in made], 0), right, "grad_weight", "f32", 70)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"softcap": 2.0}, "softcap is 2.0 on rank 1, wants None, as on rank 0"),
+        ({"input": np.zeros((5, 3), np.float32), "weight": np.zeros((35, 3), np.float32)}, "h is 3 on rank 1, wants 4, as on rank 0"),
+        ({"input": np.zeros((5, 4)), "weight": np.zeros((35, 4))}, "dtype is float64 on rank 1, wants float32, as on rank 0"),
+        ({"vocab_range": (30, 65)}, r"vocab_range is \[30, 65\] on rank 1, wants \[35, 70\], as weight has \[35, 35\] rows on the ranks"),
+        ({"label_smoothing": 2.0}, "label_smoothing is 2.0, wants a number from 0 to 1"),
+        ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
+    ],
+)
+def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message: str) -> None:
+    x, w, target = problem(5, 4)
+
+    def work(comm: InProcessCommunicator) -> Any:
+        given = {"input": x, "weight": w[35 * comm.rank : 35 * comm.rank + 35], "target": target} | (options if comm.rank else {})
+        return distributed.fused_linear_cross_entropy(**given, group=comm)
+
+    for failure in InProcessCommunicator.run(2, work, timeout=20):
+        assert isinstance(failure, nb.InvalidProblem) and re.search(message, str(failure)), failure
