@@ -183,7 +183,7 @@ _MONOIDS = {
 
 def state_of(name: str) -> str:
     """The name of the monoid whose results are the scalars of the named monoid's state."""
-    return f"{name}{_STATE}"
+    return name if name.endswith(_STATE) else f"{name}{_STATE}"
 
 
 def monoid_of(name: str) -> KernelMonoid:

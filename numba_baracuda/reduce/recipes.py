@@ -124,11 +124,12 @@ def _two_passes(
     return [*steps, _combine(constants, arguments)], [Slot("states", state, rows * first.states * fold_monoid.width), *slots]
 
 
-def _fold(
-    descriptor: ReduceDescriptor, x: Layout, y: Layout, target: Target, monoid: str, output: str, result: str, ordered: bool, guard: str = NULL,
-    alone: bool = False,
+def fold_of(
+    descriptor: ReduceDescriptor, x: Layout, y: Layout, target: Target, monoid: str, output: str, result: str, guard: str = NULL,
+    alone: bool = False, ordered: bool | None = None, source: str = "x",
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """The launches and slots of a fold of x, in one pass or two."""
+    """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two."""
+    ordered = monoid_of(monoid).uses_positions or not monoid_of(monoid).commutes if ordered is None else ordered
     fold_monoid, value = monoid_of(monoid), _BYTES.get(descriptor.element, descriptor.element)
     commutes, column_bytes = fold_monoid.commutes, _column_bytes(monoid, descriptor.element)
     staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
@@ -139,8 +140,8 @@ def _fold(
             descriptor.axes, x, y, descriptor.element, problem, column_bytes, staged_below, ordered, fold_monoid.subtracts_origin, state_bytes
         )
         if first:
-            return _two_passes(descriptor, first, target, monoid, "x", output, result, guard)
-    return fold_steps(descriptor, problem, target, monoid, "x", output, result, guard, alone)
+            return _two_passes(descriptor, first, target, monoid, source, output, result, guard)
+    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone)
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -160,9 +161,8 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
-    ordered = monoid_of(monoid).uses_positions or not monoid_of(monoid).commutes
     result = descriptor.result or descriptor.element
-    steps, slots = _fold(descriptor, layouts["x"], layouts["y"], target, monoid, "y", result, ordered, alone=True)
+    steps, slots = fold_of(descriptor, layouts["x"], layouts["y"], target, monoid, "y", result, alone=True)
     return Recipe(tuple(steps), tuple(slots))
 
 
@@ -211,7 +211,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         guard = "guard"
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special_results(descriptor, layouts["y"])]
-    fold_launches, fold_slots = _fold(descriptor, x, folded, target, monoid, "folded", state, ordered, guard)
+    fold_launches, fold_slots = fold_of(descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered)
     return Recipe((*steps, *fold_launches, _broadcast(descriptor, full, backward_geometry, gradient, "folded")), (*slots, *fold_slots))
 
 

@@ -20,7 +20,7 @@ from .problem import Problem
 class _Scan:
     """A scan with its layouts, as its kernels see it."""
 
-    def __init__(self, op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> None:
+    def __init__(self, op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, initials: str = NULL) -> None:
         name, value, index, result = op.traits.get("monoid", op.name), descriptor.element, descriptor.index, descriptor.result
         output = next(operand.name for operand in op.operands if operand.output and not operand.index)
         name += "_indices" if index else ""
@@ -47,9 +47,11 @@ class _Scan:
             "operator": name, "value": value, "result": result, "index": index, "vector": self.problem.vector, "reverse": backwards,
             "exclusive": descriptor.exclusive, "position": self._position, "kept": len(self.problem.shape),
         }  # fmt: skip
+        if initials:
+            self._constants["carried"] = True
         a, b, c = (*operator.inputs, NULL, NULL)[:3]
         self._arguments: dict[str, Any] = {
-            "a": a, "b": b, "c": c, "output": output, "indices": "indices" if index else NULL,
+            "a": a, "b": b, "c": c, "output": output, "indices": "indices" if index else NULL, "initials": initials,
             "extent": self.problem.extent, "initial": descriptor.beginning, "initial_position": NOTHING if descriptor.initial is None else INITIAL,
             "kept_shape": self.problem.shape, "axis_strides": self.problem.axis_strides,
         }  # fmt: skip
@@ -131,9 +133,9 @@ class _Scan:
 
     def rows(self) -> Recipe:
         problem, plan = self.problem, policy.scan_rows(self.states, self.size, self.problem.vector)
-        most = self.steps(plan.bytes_per_thread)
+        most, carried = self.steps(plan.bytes_per_thread), "carried" in self._constants
         lanes, steps, threads = tiling.row_config(plan, ceil_div(problem.longest, problem.vector), most)
-        group_rows = tiling.segments_of(problem.extent, problem.vector, most) if problem.peeled and problem.gapless else 1
+        group_rows = tiling.segments_of(problem.extent, problem.vector, most) if problem.peeled and problem.gapless and not carried else 1
         segmented = group_rows > 1
         if segmented:
             lanes, steps, threads = tiling.WARP, most, plan.threads_per_block
@@ -158,10 +160,10 @@ class _Scan:
         return Recipe((Clear(tile_status.name), self.launch("scan_long", problem.rows * tiles, more, resident, **config)), (tile_status,))
 
 
-def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, ordered: bool) -> Recipe:
+def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target, ordered: bool, initials: str = NULL) -> Recipe:
     if 0 in descriptor.input_shape:
         return Recipe(())
-    made = _Scan(op, descriptor, layouts, target)
+    made = _Scan(op, descriptor, layouts, target, initials)
     return made.long_rows(ordered) or made.rows() if made.problem.along else made.long_columns(ordered) or made.columns()
 
 
@@ -178,6 +180,11 @@ def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDesc
 def scan(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """One launch; where blocks share rows or columns, the statuses of tiles are cleared first. The order of every fold is fixed."""
     return _recipe(op, descriptor, layouts, target, ordered=True)
+
+
+def scan_carried(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
+    """``scan`` whose rows begin with the numbers of the operand ``initials`` [rows], in the order of contiguous operands."""
+    return _recipe(op, descriptor, layouts, target, ordered=True, initials="initials")
 
 
 def scan_lookback(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

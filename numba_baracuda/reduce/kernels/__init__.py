@@ -10,6 +10,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_staged_rows` | folds each row; rows are contiguous as a whole and pass through shared memory | reduced |
 | :func:`fold_columns` | folds each column | kept |
 | :func:`combine_partials` | folds the partials of rows or columns that are split | any |
+| :func:`merge_states` | combines the states that ranks have of the same rows | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
@@ -52,6 +53,7 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
 from .columns import fold_columns
+from .merge import merge_states
 from .results import combine_partials
 from .rows import fold_rows
 from .short import fold_short_rows
@@ -68,4 +70,5 @@ __all__ = [
     "fold_rows",
     "fold_short_rows",
     "fold_staged_rows",
+    "merge_states",
 ]

@@ -19,12 +19,14 @@ Strides and extents count elements. Constants of all kernels:
 * ``threads``: threads of a block
 * ``reverse``: whether the scan begins at the end of a row; ``exclusive``: whether an element is left out of its own result
 * ``kept``: the number of kept axes
+* ``carried``: whether each row has a number of its own before its first element
 
 Parameters of all kernels:
 
 * ``a``, ``b``, ``c`` [any shape]: what the operator's ``inputs`` name, in that order; any address where it has fewer
 * ``output`` [same shape]: the results; ``indices`` [same shape]: the winners' positions in memory along the axis, −1 for none; not written where
   ``index`` is ""
+* ``initials`` [rows]: these numbers, where rows are ``carried``
 * ``extent``: elements of a row; ``initial``: the number before the first element; ``initial_position``: its position, ``INITIAL`` of
   :mod:`..operators` if a caller gave it, else ``NOTHING``
 * ``kept_shape`` [kept]: extents of the kept axes

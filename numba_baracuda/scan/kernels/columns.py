@@ -20,7 +20,7 @@ from .operator_functions import functions_of
 @jit.kernel
 def scan_columns(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    whole: bool, dense: int, position: str, kept: int,
+    whole: bool, dense: int, position: str, kept: int, carried: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`scan_rows` where the scanned axis is not the one of the smallest stride: rows are called columns here.
 
@@ -47,6 +47,7 @@ def scan_columns(
 
     def scan_columns(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result],
+        initials: Ptr[wide],
         columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
@@ -74,8 +75,14 @@ def scan_columns(
         output_base, indices_base = offset(place, output_strides), offset(place, indices_strides)
         tile_prefix, tile_start, slot = initial_state(initial, initial_position), int64(0), level * pitch + lane
         end = int64(steps if whole else extent)
+        if carried and not alone:  # below, a thread has the column whose states are in the slot of its own number
+            own_lane = int64(thread % uint32(lanes))
+            own_column = min((int64(cuda.blockIdx.x) * lanes + own_lane) * vector, int64(columns - vector))
+            if dense:
+                own_column = cuda.blockIdx.x * axis_strides[0] + min(own_lane, axis_strides[0] - 1)
+            tile_prefix = initial_state(initials[min(own_column + int64(thread // uint32(lanes)), int64(columns - 1))], initial_position)
         for v in range(vector):
-            put(prefixes, v, tile_prefix)
+            put(prefixes, v, initial_state(initials[column + v], initial_position) if carried else tile_prefix)
         while tile_start < end:
             start = tile_start + level * steps
             load((a, b, c), bases, axis_strides, start, end, initial, transformed)
@@ -101,7 +108,7 @@ def scan_columns(
 @jit.kernel
 def scan_long_columns(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    dense: int, position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool,
+    dense: int, position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool, carried: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`scan_columns` where columns are few and long: each block scans one tile, and gets the prefixes before it by decoupled look-back.
 
@@ -148,7 +155,8 @@ def scan_long_columns(
         return of_lane(inclusive, int32(cuda.laneid) | (lookback_lanes - 1))
 
     def scan_long_columns(
-        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], tile_status: Ptr[int64],
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], initials: Ptr[wide],
+        tile_status: Ptr[int64],
         columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64, tiles: int64, strips: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
@@ -198,7 +206,10 @@ def scan_long_columns(
             number = thread // lookback_lanes
             aggregate = scan_levels(shared_states, number)
             lookback_column = first_column + number % lanes * vector + number // lanes
-        initial_prefix, looking = initial_state(initial, initial_position), lookback_column < end_column
+        initial_prefix, looking = (
+            initial_state(initials[min(lookback_column, int64(columns - 1))] if carried else initial, initial_position),
+            lookback_column < end_column,
+        )
         look_back(tile_status, tile * columns + lookback_column, columns, tile, tiles, looking, initial_prefix, aggregate, tile_prefixes)
         for v in range(vector):
             put(prefixes, v, combine(get(tile_prefixes, lane + v * lanes), get(shared_states, slot + v * lanes)))

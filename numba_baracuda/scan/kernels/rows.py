@@ -21,7 +21,7 @@ from .warp_tile import warp_tile_of
 @jit.kernel
 def scan_rows(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    peeled: bool, segmented: bool, position: str, kept: int,
+    peeled: bool, segmented: bool, position: str, kept: int, carried: bool = False,
 ) -> Any:  # fmt: skip
     """``output[r, i] = emit(initial ⊕ lift(a[r, 0]) ⊕ … ⊕ lift(a[r, i]))`` for each row r: a group of lanes scans it tile by tile.
 
@@ -46,6 +46,7 @@ def scan_rows(
 
     def scan_rows(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result],
+        initials: Ptr[wide],
         rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, group_rows: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
@@ -62,7 +63,7 @@ def scan_rows(
         output_base, indices_base = row_of(row, kept_shape, output_strides), row_of(row, kept_shape, indices_strides)
         strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
         output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
-        tile_prefix, tile_start, safe = initial_state(initial, initial_position), int64(0), int64(0)
+        tile_prefix, tile_start, safe = initial_state(initials[row] if carried else initial, initial_position), int64(0), int64(0)
         shape = int64(extent), tile_prefix
         if peeled:
             skipped, safe = peel(bases[0], end, misalignment)
@@ -93,7 +94,7 @@ def scan_rows(
 @jit.kernel
 def scan_long_rows(
     *, operator: str, value: str, result: str, index: str, vector: int, steps: int, threads: int, reverse: bool, exclusive: bool, peeled: bool,
-    position: str, kept: int, group_tiles: int,
+    position: str, kept: int, group_tiles: int, carried: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`scan_rows` where rows are few and long: each block scans one tile and gets the prefix of the tiles before it by decoupled look-back.
 
@@ -128,7 +129,8 @@ def scan_long_rows(
                 prefetch(arrays[2], row_of(row, kept_shape, c_strides) + offset)
 
     def scan_long_rows(
-        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], tile_status: Ptr[int64],
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], initials: Ptr[wide],
+        tile_status: Ptr[int64],
         rows: int64, extent: int64, initial: Scalar[wide], initial_position: int64, misalignment: int64, tiles: int64, prefetch_distance: int64,
         kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
         indices_strides: Extents[kept], axis_strides: Extents[5],
@@ -159,7 +161,7 @@ def scan_long_rows(
                 b_strides, c_strides,
             )  # fmt: skip
         tile_start, safe, end = tile * tile_size, int64(0), int64(extent)
-        first_state = initial_state(initial, initial_position)
+        first_state = initial_state(initials[row] if carried else initial, initial_position)
         shape = int64(extent), first_state
         if peeled:
             skipped, safe = peel(bases[0], extent, misalignment)

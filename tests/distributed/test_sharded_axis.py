@@ -1,0 +1,105 @@
+"""Reductions and scans of axes that are divided among ranks, against the same op on one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import numba_baracuda as nb
+from numba_baracuda import distributed
+from numba_baracuda.core.dtypes import element, numpy_dtype
+from numba_baracuda.distributed import InProcessCommunicator
+from numba_baracuda.distributed.axis import REDUCTIONS, SCANS
+
+#: ends of the parts of 23 positions: uneven, the first is empty
+PARTS = [0, 0, 9, 10, 23]
+
+
+def data(shape: tuple[int, ...], value: str, seed: int = 5) -> Any:
+    return np.random.default_rng(seed).uniform(0.5, 1.5, shape).astype(numpy_dtype(value))
+
+
+def on_ranks(name: str, x: Any, axis: int, reduced: Any = None, ends: list[int] = PARTS, **options: Any) -> list[Any]:
+    """What each rank gets that has a part of x along ``axis``."""
+
+    def work(comm: InProcessCommunicator) -> Any:
+        own = x[(slice(None),) * axis + (slice(ends[comm.rank], ends[comm.rank + 1]),)].copy()
+        return getattr(distributed, name)(own, axis if reduced is None else reduced, group=comm, **options)
+
+    made = InProcessCommunicator.run(len(ends) - 1, work, timeout=20)
+    for each in made:
+        if isinstance(each, BaseException):
+            raise each
+    return made
+
+
+def close(got: Any, right: Any, value: str, terms: int) -> None:
+    """Both are within the tolerance of sums of positive ``terms`` of about 1."""
+    got, right = (np.asarray(each, np.float64) for each in (got, right))
+    assert got.shape == right.shape
+    with np.errstate(invalid="ignore"):
+        off = np.where(got == right, 0, abs(got - right) - 2 * element(value).tolerance(terms) * (1 + abs(right)))
+    assert np.max(off) <= 0
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("value", ["f32", "bf16", "f64"])
+def test_reductions(name: str, value: str) -> None:
+    """Along rows and along columns; every rank has the same bits."""
+    for shape, axis in (((3, 23), 1), ((23, 5), 0)):
+        x = data(shape, value)
+        made = on_ranks(name, x, axis)
+        right = getattr(nb, name)(x, axis)
+        for each in made:
+            assert each.dtype == right.dtype and each.shape == right.shape and each.tobytes() == made[0].tobytes()
+        close(made[0], right, value, 23)
+
+
+def test_several_axes_and_no_kept_ones() -> None:
+    x = data((4, 23, 3), "f32")
+    close(on_ranks("reduce_std", x, 1, (0, 1), keepdims=False, correction=0)[2], nb.reduce_std(x, (0, 1), False, correction=0), "f32", 92)
+    close(on_ranks("reduce_mean", x, 1, None, keepdims=True)[0], nb.reduce_mean(x, 1), "f32", 92)
+
+
+def test_variances_far_from_zero_keep_their_digits() -> None:
+    """States are less an origin of each rank, which the merge takes into account."""
+    rng = np.random.default_rng(3)
+    x = (1e6 + np.rint(rng.standard_normal((2, 23)) * 8)).astype(np.float32)
+    made = on_ranks("reduce_var", x, 1)[3]
+    np.testing.assert_allclose(made, np.var(x.astype(np.float64), axis=1, ddof=1, keepdims=True), rtol=1e-5)
+
+
+def test_numbers_that_are_none_reach_every_rank() -> None:
+    x = data((2, 23), "f32")
+    x[0, 20], x[1, 3] = np.nan, np.inf
+    made = on_ranks("reduce_max", x, 1)[0]
+    assert np.isnan(made[0]) and made[1] == np.inf
+
+
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("value", ["f32", "bf16"])
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"exclusive": True}], ids=str)
+def test_scans(name: str, value: str, options: dict[str, bool]) -> None:
+    for shape, axis in (((3, 23), 1), ((23, 5), 0), ((2, 23, 4), 1)):
+        x = data(shape, value)
+        got = np.concatenate(on_ranks(name, x, axis, **options), axis)
+        close(got, getattr(nb, name)(x, axis, **options), value, 23)
+
+
+@pytest.mark.parametrize("shape", [(1, 9000), (9000, 1), (3, 8192)])
+def test_scans_of_many_tiles(shape: tuple[int, int]) -> None:
+    """Several blocks share a row or a column."""
+    x, axis = data(shape, "f32"), int(shape[1] > 8000)
+    got = np.concatenate(on_ranks("cumsum", x, axis, ends=[0, 4000, shape[axis]]), axis)
+    close(got, np.cumsum(x.astype(np.float64), axis), "f32", shape[axis])
+
+
+def test_ranks_that_disagree() -> None:
+    def work(comm: InProcessCommunicator) -> Any:
+        return distributed.reduce_sum(np.zeros((2 + comm.rank, 3), np.float32), 1, group=comm)  # type: ignore[attr-defined]
+
+    for failure in InProcessCommunicator.run(2, work):
+        assert isinstance(failure, nb.InvalidProblem)
+        assert str(failure) == "reduce_sum: other extents is [3] on rank 1, wants [2], as on rank 0"
