@@ -8,10 +8,11 @@ from .communicator import part as part
 from .in_process import InProcessCommunicator as InProcessCommunicator
 from .loss import fused_linear_cross_entropy as fused_linear_cross_entropy
 from .nccl import NcclCommunicator as NcclCommunicator
+from .rows import FUNCTIONS as _ROWS
 from .torch_group import TorchCommunicator as TorchCommunicator
 
-globals().update(_AXIS)
+globals().update(_AXIS | _ROWS)
 _NAMES = (
     "Communicator", "InProcessCommunicator", "NcclCommunicator", "Pending", "TorchCommunicator", "communicator", "fused_linear_cross_entropy", "part",
 )  # fmt: skip
-__all__ = sorted([*_NAMES, *_AXIS])
+__all__ = sorted([*_NAMES, *_AXIS, *_ROWS])

@@ -31,7 +31,8 @@ REDUCTIONS = tuple(f"reduce_{each}" for each in _STEMS)
 SCANS = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max", "cummin": "reduce_min", "logcumsumexp": "reduce_logsumexp"}
 
 
-def _layout(view: View) -> Layout:
+def layout_of(view: View) -> Layout:
+    """The layout of a view."""
     return Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15, view.element)
 
 
@@ -59,7 +60,7 @@ def _gathered(name: str, comm: Communicator, x: Any, view: View, descriptor: Red
         first = x[tuple(slice(0, 1) if k in descriptor.axes else slice(None) for k in range(len(view.shape)))]
         inputs.append(arrays.view(first, name, "first"))
         outputs.append(arrays.view(made[states.scalars :], name, "origins"))
-    layouts = {each.name: _layout(each) for each in inputs}
+    layouts = {each.name: layout_of(each) for each in inputs}
     plan.queue(name, leave(states, descriptor, layouts, plan.target_of(view.device)), [*inputs, *outputs], stream, len(inputs))
     return comm.all_gather(made, stream)
 
@@ -81,7 +82,7 @@ def _reduction(op: Op) -> Callable[..., Any]:
         extents = agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, correction))), describe)
         descriptor, handle = _described(op, view, axis, correction), streams.stream_handle(stream, view, op.name)
         value, rows = _BYTES.get(view.element, view.element), math.prod(descriptor.output_shape)
-        states = States(op.traits["narrow"].get(view.element, monoid), value, rows)
+        states = States.of_rows(op.traits["narrow"].get(view.element, monoid), value, rows)
         gathered = _gathered(op.name, comm, x, view, descriptor, states, handle).wait()
         result, shape = descriptor.result or view.element, descriptor.output_shape
         if not keepdims:
@@ -117,7 +118,7 @@ def _scan(op: Op) -> Callable[..., Any]:
         agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, reverse, exclusive))), describe)
         scanned = ScanDescriptor(op.kind, tuple(view.shape), axis, reverse, view.element, exclusive)
         descriptor, handle = _described(fold, view, scanned.scan_axis, 1), streams.stream_handle(stream, view, op.name)
-        states = States(fold.traits["monoid"], view.element, math.prod(descriptor.output_shape))
+        states = States.of_rows(fold.traits["monoid"], view.element, math.prod(descriptor.output_shape))
         gathered = _gathered(op.name, comm, x, view, descriptor, states, handle).wait()
         before = gathered[comm.rank + 1 :] if scanned.reverse else gathered[: comm.rank]
         initials = allocation.empty(view, (states.rows,), scanned.accumulator, handle)
@@ -125,7 +126,7 @@ def _scan(op: Op) -> Callable[..., Any]:
         steps = merge(states, (states.rows,), contiguous((states.rows,)), scanned.accumulator, len(before))
         plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(before, op.name, "gathered"), arrays.view(initials, op.name, "y")], handle)
         inputs, output = [arrays.read(x, (op.name, "x", "")), arrays.view(initials, op.name, "initials")], arrays.view(y, op.name, "y")
-        layouts = {"x": _layout(view), "y": _layout(output)}
+        layouts = {"x": layout_of(view), "y": layout_of(output)}
         plan.queue(op.name, scan_carried(op, scanned, layouts, plan.target_of(view.device)), [*inputs, output], handle, 2)
         return y
 

@@ -23,16 +23,17 @@ class States:
     monoid: str
     value: str
     rows: int
+    based: bool = False
+
+    @classmethod
+    def of_rows(cls, monoid: str, value: str, rows: int) -> States:
+        """The states that reductions along an axis leave."""
+        return cls(monoid, value, rows, monoid_of(monoid).subtracts_origin)
 
     @property
     def element(self) -> str:
         """The type of their scalars."""
         return monoid_of(self.monoid).kind or BY_NAME[self.value].accumulator
-
-    @property
-    def based(self) -> bool:
-        """Whether they are less an origin."""
-        return monoid_of(self.monoid).subtracts_origin
 
     @property
     def scalars(self) -> int:
@@ -60,7 +61,7 @@ def leave(states: States, descriptor: ReduceDescriptor, layouts: dict[str, Layou
 
 def merge(
     states: States, shape: tuple[int, ...], y: Layout, result: str, ranks: int, *, count: int = 0, correction: float = 0, base_rank: int = 0,
-    columns: int = 0, empty: float = 0,
+    columns: int = 0, empty: float = 0, rank_stride: int = 0, count_stride: int = 0,
 ) -> list[Step]:  # fmt: skip
     """The launch that merges the operand ``gathered`` [ranks, scalars] to ``y`` of this shape and layout; with ``columns``, by ``counts``."""
     monoid, kept = monoid_of(states.monoid), (shape or (1,), y.strides or (1,))
@@ -70,7 +71,7 @@ def merge(
     spec = KernelSpec("numba_baracuda.reduce.kernels:merge_states", tuple(sorted(constants.items())), THREADS, 0)
     arguments = {
         "states": "gathered", "counts": "counts" if columns else NULL, "y": "y", "rows": math.prod(shape), "columns": max(columns, 1), "ranks": ranks,
-        "rank_stride": states.count, "base_rank": base_rank, "count": count, "correction": correction if monoid.corrected else 0, "empty": empty,
-        "kept_shape": kept[0], "y_kept_strides": kept[1],
+        "rank_stride": rank_stride or states.count, "count_stride": count_stride, "base_rank": base_rank, "count": count,
+        "correction": correction if monoid.corrected else 0, "empty": empty, "kept_shape": kept[0], "y_kept_strides": kept[1],
     }  # fmt: skip
     return [Launch(spec, (ceil_div(math.prod(shape), THREADS), THREADS, 0), arguments)] if states.rows else []

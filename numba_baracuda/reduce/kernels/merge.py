@@ -19,9 +19,10 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
     """``y[r] = finish(states[0, r] ⊕ … ⊕ states[ranks − 1, r])``, in the order of ranks; a thread for each row. Bytes: the states are read.
 
     Constants and parameters as :mod:`.` lists them, and: ``based``: the second scalar of a state is less an origin, which lies behind the states of
-    its rank; it is made one less the origin of ``base_rank``. ``counted``: ranks without elements of a row are left out, by ``counts`` [ranks, rows /
-    ``columns``], and a row that no rank has elements of gets ``empty``; else each row has ``count`` elements. ``states`` [ranks, ``rank_stride``]: of
-    each row one state, then one origin; ``ranks``: how many; ``correction``: what the count that ``finish`` gets is less.
+    its rank; it is made one less the origin of ``base_rank``. ``counted``: ranks without elements of a row are left out, by ``counts`` [ranks,
+    ``count_stride``], one for each ``columns`` rows, and a row that no rank has elements of gets ``empty``; else each row has ``count`` elements.
+    ``states`` [ranks, ``rank_stride``]: of each row one state, then one origin; ``ranks``: how many; ``correction``: what the count that ``finish``
+    gets is less.
     """
     kind, width, functions = jit.SCALARS[state_kind(monoid, value)], typed_monoid(monoid, value).width, state_functions(monoid, value)
     identity, combine, (get, _), row_offset = functions.identity, functions.combine, state_accessors(width), strided_offset_of(kept)
@@ -34,8 +35,9 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
 
     def merge_states(
         states: Ptr[state_kind(monoid, value)], counts: Ptr[int64], y: Ptr[result],
-        rows: int64, columns: int64, ranks: int64, rank_stride: int64, base_rank: int64, count: int64, correction: Scalar[state_kind(monoid, value)],
-        empty: Scalar[state_kind(monoid, value)], kept_shape: Extents[kept], y_kept_strides: Extents[kept],
+        rows: int64, columns: int64, ranks: int64, rank_stride: int64, count_stride: int64, base_rank: int64, count: int64,
+        correction: Scalar[state_kind(monoid, value)], empty: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
         if row < rows:
@@ -43,7 +45,7 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
             for rank in range(ranks):
                 present = int64(1)
                 if counted:
-                    present = counts[(rank * rows + row) // columns]
+                    present = counts[rank * count_stride + row // columns]
                 if present > 0:
                     state = get(states, rank * rank_stride + row * width, 1)
                     if based:

@@ -1,0 +1,114 @@
+"""Processes of a gloo group against one process: the loss of a tensor-parallel layer, reductions, scans, and DTensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist
+from torch_ranks import on_ranks, same
+
+import numba_baracuda as nb
+import numba_baracuda.torch as nbt
+from numba_baracuda import distributed
+from numba_baracuda.core.dtypes import element
+
+pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch has no distributed")
+ROWS, WIDTH, CLASSES = 7, 4, 40
+#: ends of the classes of three ranks, uneven and one of them empty, and of rows
+ENDS, PARTS = (0, 23, 23, 40), (0, 3, 3, 7)
+OPTIONS: dict[str, Any] = {"label_smoothing": 0.1, "lse_square_scale": 1e-3, "softcap": 4.0, "logit_scale": 1.25, "chunk": 4}
+
+
+def problem(dtype: Any) -> tuple[Any, ...]:
+    draw = torch.Generator().manual_seed(3)
+    x, w, b = (torch.randn(shape, dtype=torch.float64, generator=draw).to(dtype) for shape in ((ROWS, WIDTH), (CLASSES, WIDTH), (CLASSES,)))
+    return x, w, b, torch.tensor([0, 39, -100, 22, 23, CLASSES, 3])
+
+
+def losses(rank: int, size: int) -> dict[str, Any]:
+    """Losses and gradients of a rank, by dtype and way."""
+    from numba_baracuda.torch.distributed import linear_cross_entropy
+
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        for rows in ("replicated", "sharded"):
+            for reduction in ("mean", "none"):
+                x, w, b, target = problem(dtype)
+                mine = slice(PARTS[rank], PARTS[rank + 1]) if rows == "sharded" else slice(None)
+                own = slice(ENDS[rank], ENDS[rank + 1])
+                given = [each.clone().requires_grad_() for each in (x[mine], w[own], b[own])]
+                both = []
+                for _ in range(2):
+                    ways = OPTIONS | {"linear_bias": given[2], "group": dist.group.WORLD, "rows": rows, "reduction": reduction}
+                    loss = linear_cross_entropy(*given[:2], target[mine], **ways)
+                    both.append((loss.detach(), *torch.autograd.grad(loss.sum() * 0.5, given)))
+                assert all(same(a, b) for a, b in zip(*both, strict=True)), "two runs have not the same bits"
+                found[f"{dtype} {rows} {reduction}"] = both[0]
+    return found
+
+
+def assert_close(mine: Any, wanted: Any, dtype: Any) -> None:
+    """Within the tolerance of sums of 40 terms of elements of this dtype, scaled by the greatest of what is wanted."""
+    allowed = element({torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]).tolerance(CLASSES) * max(float(wanted.abs().max()), 1.0)
+    assert mine.shape == wanted.shape and float((mine.double() - wanted.double()).abs().max()) <= 4 * allowed
+
+
+def test_three_processes_equal_one() -> None:
+    """Loss and gradients in float32 and bfloat16, of rows that all ranks have and of parts of them, the same bits in every run."""
+    made = on_ranks(3, losses)
+    for dtype in (torch.float32, torch.bfloat16):
+        for reduction in ("mean", "none"):
+            x, w, b, target = problem(dtype)
+            given = [each.requires_grad_() for each in (x, w, b)]
+            loss = nbt.linear_cross_entropy(x, w, target, linear_bias=b, reduction=reduction, **OPTIONS)
+            right = [loss.detach(), *torch.autograd.grad(loss.sum() * 0.5, given)]
+            for rows in ("replicated", "sharded"):
+                ranks = [each[f"{dtype} {rows} {reduction}"] for each in made]
+                for k in (2, 3):
+                    assert_close(torch.cat([each[k] for each in ranks]), right[k], dtype)
+                for k in (0, 1):
+                    parts = rows == "sharded" and (k == 1 or reduction == "none")
+                    for each in ranks[:1] if parts else ranks:
+                        assert_close(torch.cat([each[k] for each in ranks]) if parts else each[k], right[k], dtype)
+                    assert parts or all(same(each[k], ranks[0][k]) for each in ranks)
+
+
+def others(rank: int, size: int) -> tuple[Any, ...]:
+    """A reduction, a scan, a layer of DTensors, and what a rank is told that disagrees."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    from numba_baracuda.torch.distributed import linear_cross_entropy
+
+    x, w, _, target = problem(torch.float32)
+    own, mesh = slice(PARTS[rank], PARTS[rank + 1]), init_device_mesh("cpu", (size,))
+    variance = distributed.reduce_var(x[own].clone(), 0, group=mesh)
+    scanned = distributed.cumsum(x[own].clone(), 0, group=mesh)
+    weight, inputs = distribute_tensor(w, mesh, [Shard(0)]).requires_grad_(), distribute_tensor(x, mesh, [Replicate()]).requires_grad_()
+    loss = linear_cross_entropy(inputs, weight, target)
+    loss.backward()
+    try:
+        distributed.reduce_sum(x[:, : 2 + rank].clone(), 0, group=mesh)
+        message = ""
+    except nb.InvalidProblem as error:
+        message = str(error)
+    return variance, scanned, loss.to_local().detach(), weight.grad.full_tensor(), inputs.grad.full_tensor(), message
+
+
+def test_reductions_scans_and_dtensors() -> None:
+    made = on_ranks(3, others)
+    x, w, _, target = problem(torch.float32)
+    given = [x.requires_grad_(), w.requires_grad_()]
+    loss = nbt.linear_cross_entropy(x, w, target)
+    right = [loss.detach(), *torch.autograd.grad(loss, given)]
+    assert_close(torch.cat([each[1] for each in made]), x.detach().cumsum(0), torch.float32)
+    for variance, _, mine, grad_weight, grad_input, message in made:
+        assert_close(variance, x.detach().var(0, keepdim=True), torch.float32)
+        assert_close(mine, right[0], torch.float32)
+        assert_close(grad_input, right[1], torch.float32)
+        assert_close(grad_weight, right[2], torch.float32)
+        assert message == "reduce_sum: other extents is [3] on rank 1, wants [2], as on rank 0"
