@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -123,11 +125,12 @@ class _Run:
         """A new array."""
         return allocation.empty(self.x, shape, element, self.stream)
 
-    def queue(self, steps: list[Step], **more: Any) -> None:
-        """Queues steps on the operands, the arrays that are held, and some more."""
+    def queue(self, phase: Any, steps: Callable[[], list[Step]], **more: Any) -> None:
+        """Queues the steps of a phase of the call on the operands, the arrays that are held, and some more."""
         inputs, outputs = list(self.inputs.values()), self.outputs | self.held | {name: _view(each, name) for name, each in more.items()}
-        recipe = Recipe(tuple(steps), self.forward.product_scratch)
-        plan.queue(NAME, recipe, [*inputs, *outputs.values()], self.stream, len(inputs), updated=True)
+        views = [*inputs, *outputs.values()]
+        key = phase, self.problem, tuple(view.name for view in views)
+        plan.queue(NAME, lambda: Recipe(tuple(steps()), self.forward.product_scratch), views, self.stream, len(inputs), updated=True, key=key)
 
 
 def run_shard(
@@ -150,19 +153,20 @@ def run_shard(
     run = _Run(problem, inputs, results, stream)
     forward, sums = run.forward, run.arrays.get("input_sums")
     if not problem.bt:
-        run.queue(forward.nothing())
+        run.queue("nothing", forward.nothing)
         return results
     if data.size == 1:
-        run.queue(forward.begin())
+        run.queue("begin", forward.begin)
     else:
         counted = run.empty((2,), wide)
-        run.queue([forward.totals("count")], sums=counted)
+        run.queue("count", lambda: [forward.totals("count")], sums=counted)
         data.all_reduce(counted, stream).wait()
-        run.queue([forward.totals("factors"), *forward.begin()[1:]], sums=counted)
+        run.queue("factors", lambda: [forward.totals("factors"), *forward.begin()[1:]], sums=counted)
     reduced = _chunks(run, comm, whole if sums is None else sums.reshape(-1, problem.h), reduce_grad_input == "all_reduce")
     for each in reduced:
         each.wait()
-    run.queue([*forward.finish(), *([forward.narrowed()] if sums is not None and not scatter else [])])
+    rounds = sums is not None and not scatter
+    run.queue(("finish", rounds), lambda: [*forward.finish(), *([forward.narrowed()] if rounds else [])])
     if data.size > 1 and not problem.each:
         for name in ("out", "z_loss", "accuracy"):
             if name in results:
@@ -183,7 +187,7 @@ def _chunks(run: _Run, comm: Communicator, parts: Any, all_reduce: bool) -> list
     def exchange(k: int) -> Pending:
         rows = min(problem.chunk_size, problem.bt - firsts[k])
         statistics = run.empty((rows, forward.width), problem.accumulator)
-        run.queue(forward.before(firsts[k], rows), logits=logits[k % 2], statistics=statistics)
+        run.queue(("before", k), lambda: forward.before(firsts[k], rows), logits=logits[k % 2], statistics=statistics)
         return comm.all_gather(statistics, stream)
 
     coming = exchange(0)
@@ -191,7 +195,7 @@ def _chunks(run: _Run, comm: Communicator, parts: Any, all_reduce: bool) -> list
         rows, arrived = min(problem.chunk_size, problem.bt - first), coming
         if k + 1 < len(firsts):
             coming = exchange(k + 1)
-        run.queue(forward.after(first, rows), logits=logits[k % 2], gathered=arrived.wait())
+        run.queue(("after", k), functools.partial(forward.after, first, rows), logits=logits[k % 2], gathered=arrived.wait())
         if all_reduce and parts is not None and "grad_input" in forward.gradients and comm.size > 1:
             begun.append(comm.all_reduce(parts[first : first + rows], stream))
     return begun

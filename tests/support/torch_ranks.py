@@ -32,4 +32,4 @@ def on_ranks(size: int, work: Callable[[int, int], Any]) -> list[Any]:
 
 def same(a: Any, b: Any) -> bool:
     """Whether two tensors have the same bits."""
-    return bool(torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)))
+    return bool(torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (a, b))))
