@@ -13,6 +13,7 @@ from typing import Any
 import loss_cases
 import numpy as np
 import pytest
+import rank_cases
 import reduce_cases
 import samples
 import scan_cases
@@ -579,3 +580,8 @@ _add("losses, added to a gradient", added)
 all_results("all results of losses", chunk=11)
 all_results("all results of losses in chunks", chunk=4)
 all_results("losses without ignored rows", skip_ignored=True)
+
+# ---------------------------------------------------------------- ranks
+
+for _name, _case in rank_cases.CASES.items():
+    _add(_name, _case)
