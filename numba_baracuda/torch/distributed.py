@@ -12,7 +12,10 @@ import torch
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.registry import function
 from ..distributed import fused_linear_cross_entropy as _fused
+from .sharded import FUNCTIONS
 
+globals().update(FUNCTIONS)
+__all__ = sorted([*FUNCTIONS, "linear_cross_entropy"])
 _NAME = "distributed.linear_cross_entropy"
 _GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 

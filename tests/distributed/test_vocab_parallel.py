@@ -184,3 +184,20 @@ def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message
 
     for failure in InProcessCommunicator.run(2, work, timeout=20):
         assert isinstance(failure, nb.InvalidProblem) and re.search(message, str(failure)), failure
+
+
+def test_numbers_that_are_none() -> None:
+    """Infinite logits, rows of nothing but −∞, and NaN in rows that are left out give what they give on one GPU."""
+    x, w, target = problem(6, 3, 9)
+    target[:] = [0, 8, -100, 4, 3, 9]
+    x[0], w[1], x[2], x[5] = 3e38, 10, np.nan, np.inf
+    asked: dict[str, Any] = {"grad_input": True, "grad_weight": True, "return_lse": True, "return_predicted": True}
+    for bias in (np.zeros(9, np.float32), np.full(9, -np.inf, np.float32)):
+        options = asked | {"bias": bias, "reduction": "none"}
+        single = nb.fused_linear_cross_entropy(x, w, target, **options)
+        made = parallel(x, w, target, [4, 0, 5], **options)
+        for name in ("loss", "lse", "predicted", "grad_input"):
+            for each in made:
+                np.testing.assert_allclose(getattr(each, name), getattr(single, name), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(np.concatenate([each.grad_weight for each in made]), single.grad_weight, rtol=1e-5, atol=1e-6)
+    assert np.isinf(single.lse[1]) and single.predicted[1] == 0 and not single.grad_input[2].any()
