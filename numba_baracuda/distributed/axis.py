@@ -69,7 +69,7 @@ def _reduction(op: Op) -> Callable[..., Any]:
     """The function of a reduction."""
     monoid, corrected = op.traits["monoid"], "correction" in op.traits["keywords"]
 
-    def run(x: Any, axis: Any, keepdims: bool = True, *, group: Any, stream: Any = None, **options: Any) -> Any:
+    def run(x: Any, axis: Any, keepdims: bool = True, *, group: Any, **options: Any) -> Any:
         correction = options.pop("correction", 1)
         if options or (correction != 1 and not corrected):
             raise InvalidProblem(f"{op.name}: got unknown options {', '.join(options) or 'correction'}")
@@ -80,7 +80,7 @@ def _reduction(op: Op) -> Callable[..., Any]:
             return _said(op.name, view, _described(op, view, axis, correction).axes, correction=correction)
 
         extents = agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, correction))), describe)
-        descriptor, handle = _described(op, view, axis, correction), streams.stream_handle(stream, view, op.name)
+        descriptor, handle = _described(op, view, axis, correction), streams.stream_handle(None, view, op.name)
         value, rows = _BYTES.get(view.element, view.element), math.prod(descriptor.output_shape)
         states = States.of_rows(op.traits["narrow"].get(view.element, monoid), value, rows)
         gathered = _gathered(op.name, comm, x, view, descriptor, states, handle).wait()
@@ -103,7 +103,7 @@ def _scan(op: Op) -> Callable[..., Any]:
     """The function of a scan."""
     fold = OPS[SCANS[op.name]]
 
-    def run(x: Any, axis: int = -1, *, group: Any, reverse: bool = False, exclusive: bool = False, stream: Any = None) -> Any:
+    def run(x: Any, axis: int = -1, *, group: Any, reverse: bool = False, exclusive: bool = False) -> Any:
         view, comm = arrays.read(x, (op.name, "x", "")), communicator(op.name, group)
 
         def describe() -> Call:
@@ -117,7 +117,7 @@ def _scan(op: Op) -> Callable[..., Any]:
 
         agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, reverse, exclusive))), describe)
         scanned = ScanDescriptor(op.kind, tuple(view.shape), axis, reverse, view.element, exclusive)
-        descriptor, handle = _described(fold, view, scanned.scan_axis, 1), streams.stream_handle(stream, view, op.name)
+        descriptor, handle = _described(fold, view, scanned.scan_axis, 1), streams.stream_handle(None, view, op.name)
         states = States.of_rows(fold.traits["monoid"], view.element, math.prod(descriptor.output_shape))
         gathered = _gathered(op.name, comm, x, view, descriptor, states, handle).wait()
         before = gathered[comm.rank + 1 :] if scanned.reverse else gathered[: comm.rank]

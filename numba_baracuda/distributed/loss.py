@@ -54,7 +54,6 @@ def fused_linear_cross_entropy(
     return_predicted: bool = False,
     chunk: str | int = "auto",
     max_workspace_bytes: int | None = None,
-    stream: Any = None,
 ) -> FusedLinearCrossEntropyResult:
     """:func:`numba_baracuda.fused_linear_cross_entropy` of a ``weight`` [V, H] whose rows are divided among the ranks of ``group``.
 
@@ -79,7 +78,8 @@ def fused_linear_cross_entropy(
 
     Other arguments are those of the single-GPU function. Gradients are asked for by True; ``grad_weight`` and ``grad_bias`` may be arrays. Ranks may
     differ in the numbers of classes and rows, not in options, dtypes, width and which gradients they want. ``group`` and ``data_group`` are
-    communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this process alone.
+    communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this process alone. Work
+    goes to the current stream of the arrays' framework.
 
     Raises on every rank what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
     """
@@ -120,7 +120,7 @@ def fused_linear_cross_entropy(
     key = repr((shapes, sorted(present), sorted(wanted), key_of(*options.values(), *ways.values(), *returned.values())))
     every = agree(NAME, comm, key, describe)
     agree(NAME, data, key, lambda: Call({name: str(each) for name, each in options.items()}))
-    handle = streams.stream_handle(stream, x, NAME)
+    handle = streams.stream_handle(None, x, NAME)
     held = Rows(comm, [each[0] for each in every], rows == "sharded", ignore_index, handle)
     problem = _problem(comm, held, x, every, options, grad_input_accum, len(class_weight) if class_weight is not None else None)
     made = run_shard(comm, data, problem, held.gathered(present), wanted, [name for name in returned if returned[name]], reduce_grad_input, handle)

@@ -27,13 +27,24 @@ _ADDED = ("sum", "mean")
 _RESULTS = ("replicated", "sharded")
 
 
+def _sums_or_states(op: Op, problem: SegmentDescriptor, input: Any, segment_ids: Any, states: States, padded: int, stream: int) -> Any:
+    """The states of this rank's rows; where they are sums of the input's own dtype, by the fastest op for these."""
+    if states.monoid in _ADDED and states.element == problem.element:
+        return function("unsorted_segment_sum")(input, segment_ids, padded).reshape(-1)
+    x, ids = (arrays.read(each, (op.name, name, "")) for name, each in (("input", input), ("segment_ids", segment_ids)))
+    made = allocation.empty(x, (states.scalars,), states.element, stream)
+    made[...] = 0
+    recipe = leave(op, problem, {each.name: layout_of(each) for each in (x, ids)}, plan.target_of(x.device))
+    plan.queue(op.name, recipe, [x, ids, arrays.view(made, op.name, "states")], stream, 2, updated=True)
+    return made
+
+
 def _segments(op: Op) -> Callable[..., Any]:
     """The function of a reduction of segments."""
     corrected = "correction" in op.traits["keywords"]
 
     def run(
-        input: Any, segment_ids: Any, num_segments: int, *, group: Any, result: str = "replicated", empty: Any = None, stream: Any = None,
-        **options: Any,
+        input: Any, segment_ids: Any, num_segments: int, *, group: Any, result: str = "replicated", empty: Any = None, **options: Any,
     ) -> Any:  # fmt: skip
         correction = options.pop("correction", 1)
         if options or (correction != 1 and not corrected):
@@ -55,37 +66,35 @@ def _segments(op: Op) -> Callable[..., Any]:
             return Call(same | {"result": result, "empty": str(empty), "correction": correction})
 
         agree(op.name, comm, (tuple(x.shape), x.element, ids.element, num_segments, result, repr((empty, correction))), describe)
-        problem, handle = described(), streams.stream_handle(stream, x, op.name)
+        problem, handle = described(), streams.stream_handle(None, x, op.name)
         sharded, first, end, padded = result == "sharded", 0, num_segments, num_segments
         if sharded:
             (first, end), padded = part(op.name, comm, num_segments), -(-num_segments // comm.size) * comm.size
         states = States(problem.monoid(op).name, x.element, padded * problem.embedding_dim)
-        made = allocation.empty(x, (states.scalars,), states.element, handle)
-        made[...] = 0
-        layouts = {each.name: layout_of(each) for each in (x, ids)}
-        recipe = leave(op, problem, layouts, plan.target_of(x.device))
-        plan.queue(op.name, recipe, [x, ids, arrays.view(made, op.name, "states")], handle, 2, updated=True)
-        ones = allocation.empty(x, (x.shape[0],), "i64", handle)
-        ones[...] = 1
-        counts = function("unsorted_segment_sum")(ones, segment_ids, padded, stream=handle)
-        ranks, added = comm.size, states.monoid in _ADDED
+        added, value = states.monoid in _ADDED, problem.empty_value(op)
+        columns = 0 if states.monoid == "sum" and value == 0 else problem.embedding_dim  # 0: nobody asks for counts
+        left = [_sums_or_states(op, problem, input, segment_ids, states, padded, handle)]
+        if columns:
+            ones = allocation.empty(x, (x.shape[0],), "i64", handle)
+            ones[...] = 1
+            left.append(function("unsorted_segment_sum")(ones, segment_ids, padded))
+        ranks, width = comm.size, states.scalars // max(states.rows, 1) * problem.embedding_dim
         if added and sharded:
-            pending = [comm.reduce_scatter(each.reshape(comm.size, -1), handle) for each in (made, counts)]
+            pending = [comm.reduce_scatter(each.reshape(comm.size, -1), handle) for each in left]
             ranks, padded, first, end = 1, padded // comm.size, 0, end - first
         elif added:
-            pending, ranks = [comm.all_reduce(each, handle) for each in (made, counts)], 1
+            pending, ranks = [comm.all_reduce(each, handle) for each in left], 1
         else:
-            pending = [comm.all_gather(each, handle) for each in (made, counts)]
-        gathered, counts = (each.wait().reshape(ranks, -1) for each in pending)
+            pending = [comm.all_gather(each, handle) for each in left]
+        gathered = [each.wait().reshape(ranks, -1) for each in pending]
         shape = end - first, *trailing
-        width = states.scalars // max(states.rows, 1) * problem.embedding_dim
         y = allocation.empty(x, shape, x.element, handle)
         local = States(states.monoid, x.element, math.prod(shape))
-        known = {"correction": correction, "columns": problem.embedding_dim, "empty": problem.empty_value(op)}
-        known |= {"rank_stride": padded * width, "count_stride": padded}
+        known = {"correction": correction, "columns": columns, "empty": value, "rank_stride": padded * width, "count_stride": padded}
         steps = merge(local, shape, contiguous(shape), x.element, ranks, **known)
-        inputs = [arrays.view(gathered[:, first * width :], op.name, "gathered"), arrays.view(counts[:, first:], op.name, "counts")]
-        plan.queue(op.name, Recipe(tuple(steps)), [*inputs, arrays.view(y, op.name, "y")], handle, 2)
+        inputs = [arrays.view(gathered[0][:, first * width :], op.name, "gathered")]
+        inputs += [arrays.view(each[:, first:], op.name, "counts") for each in gathered[1:]]
+        plan.queue(op.name, Recipe(tuple(steps)), [*inputs, arrays.view(y, op.name, "y")], handle, len(inputs))
         return y
 
     run.__name__ = run.__qualname__ = op.name

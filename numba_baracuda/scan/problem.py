@@ -26,6 +26,7 @@ class Problem:
     A vector of more than 16 bytes of another operand takes several loads or stores. Where vectors are aligned only in the middle of each row, rows
     are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16.
     Peeled rows are ``gapless`` if they follow one another without a gap in all operands; they may then be short.
+    Unless rows are ``alike_rows``, which begin with one number, they count as not gapless.
     Where the columns of a slice are one contiguous range in all operands, ``dense`` is the number of elements of the widest
     load or store that is aligned at the beginning of all operands, else 0.
     """
@@ -51,7 +52,9 @@ class Problem:
         return self.extent + (self.vector - 1 if self.peeled else 0)
 
     @classmethod
-    def of(cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = MAX_VECTOR_BYTES) -> Problem:
+    def of(
+        cls, axis: int, operands: Sequence[Layout], elements: Sequence[str], across: int, along_bytes: int = MAX_VECTOR_BYTES, alike_rows: bool = True
+    ) -> Problem:
         first, sizes = operands[0], [BY_NAME[element].itemsize for element in elements]
         extent = first.shape[axis]
         chosen = sorted((k for k in range(len(first.shape)) if k != axis), key=lambda k: -abs(first.strides[k]))
@@ -78,7 +81,7 @@ class Problem:
         dense = 0
         if not along and extent > 1 and all(step == shape[-1] for step in axis_strides) and len(set(sizes)) == 1:
             dense = fitting(MAX_VECTOR_BYTES // sizes[0], [each.address // sizes[0] for each in operands])
-        gapless = all(strides == (extent,) for strides in kept) and shape[0] * extent >= 2 * widest
+        gapless = alike_rows and all(strides == (extent,) for strides in kept) and shape[0] * extent >= 2 * widest
         if along and vector < widest and alike and (gapless or extent * sizes[0] > tuned(Elements()).min_peeled_bytes):
             return cls(shape, kept, axis_strides, extent, along, widest, True, gapless, misalignment)
         return cls(shape, kept, axis_strides, extent, along, vector, dense=dense)

@@ -35,7 +35,7 @@ class _Scan:
         across = unit * (policy.scan_columns(self.states, self.size).vector_bytes // self.size)
         along = unit * min(common.vector_bytes // unit, common.result_vector_bytes // wide)
         elements = [*[value] * 3, result, index or result]
-        self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along)
+        self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along, not initials)
         #: bytes of shared memory for one element: of all inputs, and of results and indices with memory of their own
         self.index_size = BY_NAME[index].itemsize if index else 0
         self.staged_bytes = len(operator.inputs) * unit + (wide if result != value else 0) + self.index_size
@@ -133,9 +133,9 @@ class _Scan:
 
     def rows(self) -> Recipe:
         problem, plan = self.problem, policy.scan_rows(self.states, self.size, self.problem.vector)
-        most, carried = self.steps(plan.bytes_per_thread), "carried" in self._constants
+        most = self.steps(plan.bytes_per_thread)
         lanes, steps, threads = tiling.row_config(plan, ceil_div(problem.longest, problem.vector), most)
-        group_rows = tiling.segments_of(problem.extent, problem.vector, most) if problem.peeled and problem.gapless and not carried else 1
+        group_rows = tiling.segments_of(problem.extent, problem.vector, most) if problem.peeled and problem.gapless else 1
         segmented = group_rows > 1
         if segmented:
             lanes, steps, threads = tiling.WARP, most, plan.threads_per_block

@@ -103,3 +103,11 @@ def test_ranks_that_disagree() -> None:
     for failure in InProcessCommunicator.run(2, work):
         assert isinstance(failure, nb.InvalidProblem)
         assert str(failure) == "reduce_sum: other extents is [3] on rank 1, wants [2], as on rank 0"
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_many_ranks(ranks: int) -> None:
+    """Some of 64 ranks have nothing."""
+    x, ends = data((2, 40), "f32"), [min(-(-40 // ranks) * rank, 40) for rank in range(ranks)] + [40]
+    close(on_ranks("reduce_var", x, 1, ends=ends)[ranks // 2], nb.reduce_var(x, 1), "f32", 40)
+    close(np.concatenate(on_ranks("cumsum", x, 1, ends=ends), 1), nb.cumsum(x, 1), "f32", 40)
