@@ -119,6 +119,21 @@ class _Sharded(torch.autograd.Function):  # type: ignore[misc]
             return ctx.gradient(*ctx.saved_tensors, dy), None, None
 
 
+def _of_dtensors(run: Callable[..., Any], x: Any, ids: Any, segments: int, result: str = "replicated", **options: Any) -> Any:
+    """A reduction of segments whose rows are a ``DTensor`` that is placed ``Shard(0)``, as are the ids; the result is placed as ``result`` says."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    for given in (x, ids):
+        if type(given).__name__ != "DTensor" or tuple(given.placements) != (Shard(0),) or given.device_mesh != x.device_mesh:
+            raise Unsupported(f"{run.__name__}: input and segment_ids are not both DTensors of one mesh that are placed Shard(0), which it wants")
+    mesh = x.device_mesh
+    made = run(x.to_local(grad_placements=[Shard(0)]), ids.to_local(), segments, group=mesh, result=result, **options)
+    shape = torch.Size((segments, *made.shape[1:]))
+    stride = tuple(torch.empty(shape, device="meta").stride())
+    placement = Shard(0) if result == "sharded" else Replicate()
+    return DTensor.from_local(made, mesh, [placement], run_check=False, shape=shape, stride=stride)
+
+
 def _function(name: str) -> Callable[..., Any]:
     """The differentiable function of an op of :mod:`numba_baracuda.distributed`."""
     plain = getattr(distributed, name)
@@ -133,6 +148,8 @@ def _function(name: str) -> Callable[..., Any]:
         return _of_segments(name, x, given[0], _whole(y, segments, group, sharded), _whole(dy, segments, group, sharded), group)
 
     def run(x: Any, *given: Any, **options: Any) -> Any:
+        if name in ROWS and type(x).__name__ == "DTensor":
+            return _of_dtensors(run, x, *given, **options)
         if not (torch.is_grad_enabled() and x.requires_grad):
             return plain(x, *given, **options)
         if name not in DIFFERENTIABLE:

@@ -82,6 +82,7 @@ def others(rank: int, size: int) -> tuple[Any, ...]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+    from numba_baracuda.torch import distributed as sharded
     from numba_baracuda.torch.distributed import linear_cross_entropy
 
     x, w, _, target = problem(torch.float32)
@@ -91,6 +92,13 @@ def others(rank: int, size: int) -> tuple[Any, ...]:
     weight, inputs = distribute_tensor(w, mesh, [Shard(0)]).requires_grad_(), distribute_tensor(x, mesh, [Replicate()]).requires_grad_()
     loss = linear_cross_entropy(inputs, weight, target)
     loss.backward()
+    rows, ids = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_(), distribute_tensor(target % 3, mesh, [Shard(0)])
+    for result in ("replicated", "sharded"):
+        sums = sharded.unsorted_segment_sum(rows, ids, 4, result=result)
+        right = nbt.unsorted_segment_sum(x, target % 3, 4)
+        assert torch.allclose(sums.full_tensor(), right, atol=1e-6)
+        (spread,) = torch.autograd.grad((sums * sums).sum(), rows)
+        assert torch.allclose(spread.full_tensor(), 2 * right[target % 3], atol=1e-5)
     try:
         distributed.reduce_sum(x[:, : 2 + rank].clone(), 0, group=mesh)
         message = ""
