@@ -107,6 +107,8 @@ def fused_linear_cross_entropy(
             choice(NAME, "grad_input_accum", grad_input_accum, tuple(dict.fromkeys((x.element, BY_NAME[x.element].accumulator))))
         if grad_input not in (False, True, None):
             raise refusal(NAME, "grad_input", grad_input, "True or False: its shape depends on all ranks")
+        if accumulate_grad_weight and wanted.get("grad_weight", True) is True:
+            raise refusal(NAME, "grad_weight", grad_weight, "an array, to which accumulate_grad_weight adds")
         check_part(x, w, present, {name: each for name, each in wanted.items() if each is not True}, options)
         same: dict[str, Any] = {"dtype": BY_NAME[x.element].numpy_name, "h": x.shape[1], "operands": sorted(present), "gradients": sorted(wanted)}
         same |= {name: str(each) for name, each in (options | ways | returned).items()}
@@ -117,13 +119,22 @@ def fused_linear_cross_entropy(
         return Call(same, [x.shape[0], w.shape[0], vocab_range])
 
     shapes = tuple(x.shape), tuple(w.shape), x.element, w.element, vocab_range
-    key = repr((shapes, sorted(present), sorted(wanted), key_of(*options.values(), *ways.values(), *returned.values())))
+    key = repr(
+        (
+            shapes,
+            sorted(present),
+            [(name, each is True) for name, each in wanted.items()],
+            key_of(*options.values(), *ways.values(), *returned.values()),
+        )
+    )
     every = agree(NAME, comm, key, describe)
     agree(NAME, data, key, lambda: Call({name: str(each) for name, each in options.items()}))
     handle = streams.stream_handle(None, x, NAME)
     held = Rows(comm, [each[0] for each in every], rows == "sharded", ignore_index, handle)
     problem = _problem(comm, held, x, every, options, grad_input_accum, len(class_weight) if class_weight is not None else None)
-    made = run_shard(comm, data, problem, held.gathered(present), wanted, [name for name in returned if returned[name]], reduce_grad_input, handle)
+    made = run_shard(
+        comm, data, problem, held.gathered(present, problem.each), wanted, [name for name in returned if returned[name]], reduce_grad_input, handle
+    )
     made = {name: held.own(name, each, problem, reduce_grad_input) for name, each in made.items()}
     return FusedLinearCrossEntropyResult(made.pop("out"), **made)
 

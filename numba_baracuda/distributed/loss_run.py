@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import allocation, arrays
+from ..arrays import allocation, arrays, spans
 from ..arrays.views import Form, View
 from ..core.axes import ceil_div
 from ..core.errors import InvalidProblem
@@ -25,8 +25,8 @@ from ..plans.binding import check
 from .communicator import Communicator, Pending, part
 
 NAME = "distributed.fused_linear_cross_entropy"
-#: operands and results with an element or a line for each row
-_BY_ROW = ("input", "target", "row_weight", "dy")
+#: operands and results with an element or a line for each row; dy is one with the reduction "none"
+_BY_ROW = ("input", "target", "row_weight")
 _ROW_RESULTS, _ROW_LOSSES = ("lse", "predicted"), ("out", "z_loss", "accuracy")
 
 
@@ -76,21 +76,20 @@ class Rows:
         self.most = max(counts)
         self.total = comm.size * self.most if sharded else counts[0]
 
-    def gathered(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The operands, with those of rows from all ranks."""
+    def gathered(self, given: dict[str, Any], each: bool) -> dict[str, Any]:
+        """The operands, with those of rows from all ranks; ``each``: whether the reduction is "none"."""
         if not self.sharded:
             return given
-        return {name: self._gather(name, each) if name in _BY_ROW and np.ndim(each) else each for name, each in given.items()}
+        names = (*_BY_ROW, "dy") if each and not isinstance(given.get("dy", 0), numbers.Real) else _BY_ROW
+        return {name: self._gather(name, operand) if name in names else operand for name, operand in given.items()}
 
     def _gather(self, name: str, given: Any) -> Any:
-        view = read(given, NAME, name)
-        if name == "dy" and len(view.shape) == 1 and view.shape[0] == 1 != self.counts[self.comm.rank]:
-            return given
-        rest = tuple(view.shape[1:])
-        padded = allocation.empty(view, (self.most, *rest), view.element, self.stream)
-        own = self.counts[self.comm.rank]
-        padded[:own] = given
-        padded[own:] = self.ignore_index if name == "target" else 0
+        view, own = read(given, NAME, name), self.counts[self.comm.rank]
+        rest, padded = tuple(view.shape[1:]), given
+        if own < self.most or not spans.is_contiguous(view):
+            padded = allocation.empty(view, (self.most, *rest), view.element, self.stream)
+            padded[:own] = given
+            padded[own:] = self.ignore_index if name == "target" else 0
         return self.comm.all_gather(padded, self.stream).wait().reshape(self.total, *rest)
 
     def own(self, name: str, made: Any, problem: ShardDescriptor, reduce_grad_input: str | None) -> Any:

@@ -201,3 +201,22 @@ def test_numbers_that_are_none() -> None:
                 np.testing.assert_allclose(getattr(each, name), getattr(single, name), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(np.concatenate([each.grad_weight for each in made]), single.grad_weight, rtol=1e-5, atol=1e-6)
     assert np.isinf(single.lse[1]) and single.predicted[1] == 0 and not single.grad_input[2].any()
+
+
+def test_gradients_that_are_added_to_what_is_there() -> None:
+    """Also in float32 over several chunks."""
+    x, w, target = problem(10, 3, kind="bf16")
+    ends, single = [0, 30, 30, 70], np.ones_like(w)
+    options: dict[str, Any] = {"accumulate_grad_weight": True, "grad_weight_accum": "f32", "chunk": 4}
+    nb.fused_linear_cross_entropy(x, w, target, grad_weight=single, **options)
+
+    def work(comm: InProcessCommunicator) -> Any:
+        own = slice(ends[comm.rank], ends[comm.rank + 1])
+        held = np.ones_like(w[own])
+        distributed.fused_linear_cross_entropy(x, w[own].copy(), target, group=comm, grad_weight=held, **options)
+        return held
+
+    made = np.concatenate(InProcessCommunicator.run(3, work))
+    np.testing.assert_allclose(made.astype(np.float32), single.astype(np.float32), rtol=2.0**-7)
+    with pytest.raises(nb.InvalidProblem, match="grad_weight is True, wants an array, to which accumulate_grad_weight adds"):
+        distributed.fused_linear_cross_entropy(x, w, target, grad_weight=True, accumulate_grad_weight=True)
