@@ -173,7 +173,7 @@ def row_gradients(
                 result = narrow(wide(0))
                 if target_class >= 0:
                     result = gradient_of(values[k], column + k, bias, shard_weight, scale, cap, terms)
-                values[k] = narrow(target_gradient) if column + k == shard_class and target_class >= 0 else result
+                values[k] = narrow(target_gradient) if column + k == shard_class else result
             store(x, base + column, values, 0)
             column += threads * vector
         tail = vector_end + cuda.threadIdx.x
@@ -181,6 +181,6 @@ def row_gradients(
             result = narrow(wide(0))
             if target_class >= 0:
                 result = gradient_of(x[base + tail], tail, bias, shard_weight, scale, cap, terms)
-            x[base + tail] = narrow(target_gradient) if tail == shard_class and target_class >= 0 else result
+            x[base + tail] = narrow(target_gradient) if tail == shard_class else result
 
     return row_gradients, lambda rows: (rows, threads, 0)
