@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="run each family of ops on the standard library's files, checked; measure rates if there is a GPU")
     demo.add_argument("--quick", action="store_true", help="leave out the measurements, learn in fewer steps")
+    demo.add_argument("--plot", type=Path, metavar="DIR", help="also save plots into this folder, as PNG; needs matplotlib")
     demo.set_defaults(run=_demo)
 
     bench = commands.add_parser("bench", help="how fast segment_sum is on this GPU, beside a copy of memory")
@@ -62,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(console: Console, arguments: argparse.Namespace) -> int:
     from . import demo
 
-    return demo.run(console, quick=arguments.quick)
+    return demo.run(console, arguments.quick, arguments.plot)
 
 
 def _info(console: Console, arguments: argparse.Namespace) -> int:
