@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -83,7 +84,8 @@ def draw(folder: Path, plots: Path) -> list[Path]:
     from .drawing import save_all
     from .pictures import pictures
 
-    made = [path for name, each in pictures(folder).items() for path in save_all(plots, name, each.paint, each.numbers, each.size)]
+    found = track(pictures(folder).items(), "Drawing", transient=True, disable=not console().is_terminal)
+    made = [path for name, each in found for path in save_all(plots, name, each.paint, each.numbers, each.size)]
     for path in {*plots.glob("*.svg"), *plots.glob("*.png")} - set(made):
         path.unlink()
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ def _own_arch() -> str | None:
 
 
 def _ops(console: Console, arguments: argparse.Namespace) -> int:
-    from .core.registry import OPS
+    from .core.registry import HEADINGS, OPS, rows
 
     if arguments.into is not None:
         text = arguments.into.read_text(encoding="utf-8")
@@ -166,26 +166,19 @@ def _ops(console: Console, arguments: argparse.Namespace) -> int:
             table.add_row(name, index, str(len(specs)), by_kernel(specs))
         console.print(table)
     else:
-        table = Table("op", "computes", "elements", "ids or indices", "kernels", "backward")
-        for cells in _rows(OPS):
+        table = Table(*HEADINGS)
+        for cells in rows(OPS):
             table.add_row(*map(Text, cells))
         console.print(table)
     return 0
 
 
-def _rows(ops: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str, str, str]]:
-    """Name, formula, elements, index types, variants and backward of each op that is not the backward of another."""
-    gradients = {op.backward for op in ops.values()}
-    for name, op in ops.items():
-        if name not in gradients:
-            kernels = ", ".join(variant.name + ("" if variant.deterministic else " (order varies)") for variant in op.variants)
-            yield name, op.formula, " ".join(op.elements), " ".join(op.indices), kernels, op.backward or ""
-
-
 def markdown_table(ops: Mapping[str, Any]) -> str:
     """The table of README.md, without a newline at its end."""
-    lines = ["| op | computes | elements | ids or indices | kernels | backward |", "|---|---|---|---|---|---|"]
-    for name, formula, elements, indices, kernels, backward in _rows(ops):
+    from .core.registry import HEADINGS, rows
+
+    lines = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
+    for name, formula, elements, indices, kernels, backward in rows(ops):
         cells = (f"`{name}`", formula.replace("|", "\\|"), elements, indices, kernels, f"`{backward}`" if backward else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
