@@ -11,8 +11,8 @@ from typing import Any
 
 #: colours of contestants that are told apart on light and on dark ground, of the palette of Okabe and Ito
 COLOURS = {
-    "light": {"numba_baracuda": "#0072b2", "torch": "#d55e00", "jax": "#009e73", "cupy": "#cc79a7", "numba": "#b8860b"},
-    "dark": {"numba_baracuda": "#56b4e9", "torch": "#ff8c42", "jax": "#2ed3a0", "cupy": "#e6a3c8", "numba": "#f0c14b"},
+    "light": {"numba_baracuda": "#0072b2", "torch": "#d55e00", "compile": "#7a3e9d", "jax": "#009e73", "cupy": "#cc79a7", "numba": "#b8860b"},
+    "dark": {"numba_baracuda": "#56b4e9", "torch": "#ff8c42", "compile": "#b98ae0", "jax": "#2ed3a0", "cupy": "#e6a3c8", "numba": "#f0c14b"},
 }
 _INK = {"light": ("#ffffff", "#1f2328"), "dark": ("#0d1117", "#e6edf3")}
 THEMES = tuple(_INK)

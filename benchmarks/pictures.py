@@ -10,11 +10,11 @@ from typing import Any
 
 from numba_baracuda import OPS
 
-from . import drawing, surface_report, sweep
+from . import drawing, peers, surface_report, sweep
 from .loss_cases import WRONG
 from .results import OURS, RIGHT, Record, read_csv
 
-LIBRARIES = (OURS, "torch", "jax", "cupy", "numba")
+LIBRARIES = (OURS, *peers.NAMES)
 UNSORTED = "unsorted_"
 #: share of the copy rate above which no memory was written: a view of the operand
 VIEW = 2.0
@@ -109,9 +109,9 @@ def paint_peers(figure: Any, numbers: dict[str, Any], colours: Mapping[str, str]
     for axes, what in ((left, "shares"), (right, "ratios")):
         for place, group in enumerate(numbers.values()):
             for library, values in group[what].items():
-                y = place + 0.16 * (LIBRARIES.index(library) - 2)
+                y = place + 0.14 * (LIBRARIES.index(library) - 2.5)
                 axes.scatter(values, [y] * len(values), s=12, alpha=0.5, color=colours[library], linewidths=0)
-                axes.plot([values[len(values) // 2]] * 2, [y - 0.09, y + 0.09], color=colours[library], linewidth=2)
+                axes.plot([values[len(values) // 2]] * 2, [y - 0.08, y + 0.08], color=colours[library], linewidth=2)
         axes.grid(axis="x")
     right.axvline(1, color="grey", linewidth=1)
     right.set_xscale("log", base=2)

@@ -20,6 +20,7 @@ PACKAGES = {
     OURS: ("numba-cuda",),
     "numba": ("numba", "numba-cuda"),
     "torch": ("torch", "triton"),
+    "compile": ("torch", "triton"),
     "torch.compile": ("torch", "triton"),
     "jax": ("jax", "jaxlib"),
     "cupy": ("cupy-cuda12x", "cupy-cuda13x"),

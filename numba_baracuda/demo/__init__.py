@@ -38,7 +38,7 @@ def array_library() -> ModuleType:
 def run(console: Console, quick: bool = False, plots: Path | None = None) -> int:
     """Run every section; the exit status, 0 if all results were right. ``plots`` is the folder for plots, which need matplotlib."""
     if plots is not None and importlib.util.find_spec("matplotlib") is None:
-        console.print("demo: --plot wants matplotlib: pip install 'numba-baracuda[docs]'", markup=False)
+        console.print("demo: --plot wants matplotlib: pip install 'numba-baracuda[notebooks]'", markup=False)
         return 2
     return _run(console, SECTIONS, quick, plots)
 

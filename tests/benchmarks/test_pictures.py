@@ -103,6 +103,10 @@ def test_a_surface_is_drawn_where_there_is_one(tmp_path: Path) -> None:
     assert picture.numbers == {"shares": {"f32": [50.0] * 4}, "ratios": {"torch": [2.0] * 4}}, "two files of two cells each"
 
 
+def test_every_library_has_a_colour() -> None:
+    assert all(set(pictures.LIBRARIES) == set(colours) for colours in drawing.COLOURS.values())
+
+
 def test_the_results_have_pictures() -> None:
     assert {"peers", "peers-reduce", "peers-scan", "peers-segment", "peers-segment-unsorted", "loss", "host", "sweep"} <= set(COMMITTED)
 
