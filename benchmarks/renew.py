@@ -11,7 +11,7 @@ import fnmatch
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from rich.text import Text
 from . import report, results
 from .results import Record
 from .run import no_gpu
-from .stale import stale
+from .stale import reasons, stale
 from .surface_cells import FAMILIES
 
 CARD = "h200"  #: whose files are listed where there is no GPU
@@ -80,6 +80,17 @@ def survey(steps: Sequence[Step], card: str, now: Record, folder: Path) -> tuple
     return table, wanted
 
 
+def stale_rows(steps: Sequence[Step], card: str, now: Record, folder: Path) -> Iterator[str]:
+    """A line for each row that does not hold: file, op, case or what was measured, contestant, and why."""
+    for step in steps:
+        path = folder / f"{step.name}_{card}.csv"
+        header, rows = results.read_csv(path) if path.exists() else ({}, [])
+        for row in rows:
+            why = reasons(row, header, now)
+            if why:
+                yield f"{path.name}: {', '.join(row[key] for key in ('op', 'case', 'what', 'who') if key in row)}: {'; '.join(why)}"
+
+
 def renew(steps: Sequence[Step], card: str, screen: Console, folder: Path) -> list[str]:
     """Runs the steps one by one and names those that failed; the others go on."""
     failed = []
@@ -95,6 +106,7 @@ def renew(steps: Sequence[Step], card: str, screen: Console, folder: Path) -> li
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.renew", description=__doc__)
     parser.add_argument("--list", action="store_true", help="say which files and rows are stale, and why; measure nothing")
+    parser.add_argument("--rows", action="store_true", help="with --list: also a line for each row that does not hold")
     parser.add_argument("--only", metavar="NAME,NAME", help=f"patterns of steps, of {', '.join(step.name for step in STEPS)}")
     parser.add_argument("--all", action="store_true", help="measure files whose rows all hold, too")
     parser.add_argument("--results", type=Path, default=results.RESULTS, metavar="DIR", help="where files are (default: benchmarks/results)")
@@ -110,6 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     screen.print(table)
     if "gpu" not in now:
         screen.print("no GPU here: driver, CUDA and card are not compared", markup=False)
+    if arguments.list and arguments.rows:
+        for line in stale_rows(steps, card, now, arguments.results):
+            screen.print(line, markup=False, soft_wrap=True)
     if arguments.list:
         return 0
     if no_gpu("benchmarks.renew"):

@@ -156,6 +156,7 @@ def paint(figure: Any, numbers: dict[str, Any], colours: Mapping[str, str]) -> N
     for limit in (1, *LIMITS):
         right.axvline(limit, color="grey", linestyle="-" if limit == 1 else "--", linewidth=0.8)
     right.set_xscale("log", base=2)
+    right.xaxis.set_major_formatter("{x:g}")
     left.set_xlim(left=0)
     left.set_ylabel("% of the cells")
     left.set_xlabel("% of the rate of a copy on the device")

@@ -119,6 +119,8 @@ def test_survey_lists_what_is_missing_or_stale(files: list[str], tmp_path: Path)
     assert wanted == [second, third]
     assert [list(column.cells)[2] for column in table.columns] == ["reduce_h200.csv", "", "", "", "missing"]
     assert [str(cell) for cell in table.columns[4].cells][:2] == ["", "driver 1 -> 580 (2 rows)"]
+    lines = list(renew.stale_rows([first, second, third], "h200", HEADER, tmp_path))
+    assert lines == [f"{second.name}_h200.csv: reduce_sum, {row['who']}: driver 1 -> 580" for row in (OURS, TORCH)]
 
 
 def test_a_failed_step_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
