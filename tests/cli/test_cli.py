@@ -19,6 +19,7 @@ import numba_baracuda as nb
 from numba_baracuda import cli
 from numba_baracuda import machine as report
 from numba_baracuda.arrays import arrays
+from numba_baracuda.core import registry
 from numba_baracuda.core.registry import OPS
 from numba_baracuda.runtime import libraries
 
@@ -203,7 +204,7 @@ def test_table_is_put_between_the_markers(tmp_path: Path) -> None:
 def test_formulas_keep_their_brackets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     op = SimpleNamespace(formula="y[s] = Σ x[i]", elements=("f32",), indices=("i32",), variants=(), backward=None)
-    monkeypatch.setitem(sys.modules, "numba_baracuda.core.registry", SimpleNamespace(OPS={"segment_sum": op}))
+    monkeypatch.setattr(registry, "OPS", {"segment_sum": op})
     assert cli.main(["ops"]) == 0
     assert "y[s] = Σ x[i]" in capsys.readouterr().out
 
