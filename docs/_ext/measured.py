@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.results import OURS, RESULTS, RIGHT, Record, read_csv
 
@@ -25,16 +25,20 @@ class Rate:
 
 
 def measured() -> dict[str, list[Rate]]:
-    """The rates of each op, in the order of files and of their rows."""
-    found: dict[str, list[Rate]] = {}
-    for path in sorted(RESULTS.glob("*.csv")):
-        for op, rate in _rates(path):
-            found.setdefault(op, []).append(rate)
-    return found
+    """The rates of each op. Of a case that was measured several times it is those of the newest file."""
+    files = {path: read_csv(path) for path in RESULTS.glob("*.csv")}
+    newest_first = sorted(files, key=lambda path: files[path][0]["date"], reverse=True)
+    found: dict[str, dict[str, list[Rate]]] = {}
+    for path in newest_first:
+        new: dict[str, dict[str, list[Rate]]] = {}
+        for op, rate in _rates(path.name, files[path][1]):
+            new.setdefault(op, {}).setdefault(rate.case, []).append(rate)
+        for op, cases in new.items():
+            found[op] = found.get(op, {}) | {case: rates for case, rates in cases.items() if case not in found.get(op, {})}
+    return {op: [rate for rates in cases.values() for rate in rates] for op, cases in found.items()}
 
 
-def _rates(path: Path) -> Iterator[tuple[str, Rate]]:
-    _, rows = read_csv(path)
+def _rates(file: str, rows: list[Record]) -> Iterator[tuple[str, Rate]]:
     if not rows or "case" not in rows[0] or "panel" in rows[0]:  # costs of the host, and the points of a plot
         return
     rows = [row for row in rows if row.get("vs_products") != ""]  # parts of the loss
@@ -46,21 +50,12 @@ def _rates(path: Path) -> Iterator[tuple[str, Rate]]:
     for row in rows:
         if _ours(row) and _us(row):
             us, op = _us(row), row.get("op", LOSS)
-            best = peers.get((op, row["case"]))
+            noted = re.match(r"(\w+) ([\d.]+)", row.get("peer_us", ""))
+            best = (float(noted[2]), noted[1]) if noted else peers.get((op, row["case"]))
             doubts = row.get("checked", RIGHT)
             kernel = row.get("who", "").removeprefix(f"{OURS} ") + ("" if doubts == RIGHT else f" ({doubts.partition(':')[0]})")
-            yield (
-                op,
-                Rate(
-                    case=row["case"],
-                    kernel=kernel,
-                    us=us,
-                    gb_s=row.get("gb_s", row.get("gb_per_s", "")),
-                    share=_share(row),
-                    peer=f"{best[1]}: {best[0] / us:.2f}" if best else "",
-                    file=path.name,
-                ),
-            )
+            peer = f"{best[1]}: {best[0] / us:.2f}" if best else ""
+            yield op, Rate(row["case"].replace("-f32", ""), kernel, us, row.get("gb_s", row.get("gb_per_s", "")), _share(row), peer, file)
 
 
 def _ours(row: Record) -> bool:
