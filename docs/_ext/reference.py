@@ -146,20 +146,25 @@ def write(app: Any) -> None:
             (root / f"{page}.md").write_text(templates.get_template(f"{page}.md.jinja").render(given=given), encoding="utf-8")
 
 
-#: links of pages that a reader of the repository follows, and where they lead on the site
-LINKS = {
-    r"^\| `(\w+)` \|": r"| [`\1`](generated/ops/\1.md) |",
+_PLOT = r"((?:\.\./)*_static/plots/[\w-]+)"
+#: what readers of the repository see in pages, and what the site has instead
+CHANGES = {
     r"\]\(\.\./CONTRIBUTING\.md": "](contributing.md",
     r"\]\(\.\./README\.md": "](index.md",
+    rf"^!\[(.*)\]\({_PLOT}-light\.svg\)$": "\n".join(
+        f"```{{image}} \\2-{theme}.svg\n:alt: \\1\n:class: only-{theme} dark-light\n```" for theme in ("light", "dark")
+    ),
 }
 
 
-def relink(app: Any, page: str, source: list[str]) -> None:
-    """The table of ops leads to their pages, files outside of docs are pages, and patterns of a table of contents that match nothing are left out."""
-    source[0] = re.sub(r"^[\w/]+\*$", lambda found: found[0] if any(Path(app.srcdir).glob(found[0])) else "", source[0], flags=re.MULTILINE)
-    for pattern, target in LINKS.items():
-        if page == "ops" or "|" not in target:
-            source[0] = re.sub(pattern, target, source[0], flags=re.MULTILINE)
+def adapt(app: Any, page: str, source: list[str]) -> None:
+    """Puts links in their place; a pattern of a table of contents that matches nothing is left out."""
+    text = source[0]
+    if page == "ops":
+        text = re.sub(r"^\| `(\w+)` \|", r"| [`\1`](generated/ops/\1.md) |", text, flags=re.MULTILINE)
+    for pattern, change in CHANGES.items():
+        text = re.sub(pattern, change, text, flags=re.MULTILINE)
+    source[0] = re.sub(r"^[\w/]+\*$", lambda found: found[0] if any(Path(app.srcdir).glob(found[0])) else "", text, flags=re.MULTILINE)
 
 
 def as_called(app: Any, what: str, name: str, value: Any, options: Any, signature: Any, returns: Any) -> tuple[Any, Any]:
@@ -169,6 +174,6 @@ def as_called(app: Any, what: str, name: str, value: Any, options: Any, signatur
 
 def setup(app: Any) -> dict[str, bool]:
     app.connect("builder-inited", write)
-    app.connect("source-read", relink)
+    app.connect("source-read", adapt)
     app.connect("autodoc-process-signature", as_called)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,7 +19,7 @@ def test_the_code_runs(page: str, kind: Kind) -> None:
 @pytest.mark.parametrize("page", pages.TEXTS)
 def test_links_lead_to_files(page: str) -> None:
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", pages.TEXTS[page], flags=re.DOTALL | re.MULTILINE)
-    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    targets = [target.partition("#")[0] for target in re.findall(r"(?:\]\(|src=\"|srcset=\")([^)\s\"]+)", text) if "://" not in target]
     assert [target for target in targets if target and not (pages.ROOT / page).parent.joinpath(target).exists()] == []
 
 
