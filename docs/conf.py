@@ -22,6 +22,7 @@ nb_execution_mode = "off"  # notebooks are stored with their outputs, which a te
 myst_heading_anchors = 4
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+autodoc_inherit_docstrings = False
 python_maximum_signature_line_length = 100
 
 html_theme = "pydata_sphinx_theme"

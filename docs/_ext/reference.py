@@ -38,6 +38,8 @@ LOSS_SHAPES = {
     "out_shape": ("[], or [BT] for each row", ""),
 }
 GUIDES = {"segment": "segments.md#variants", "reduce": "reductions.md", "scan": "scans.md#how-they-run", "loss": "loss.md#memory-and-time"}
+#: modules that import torch, and what else they need
+TORCH = {"torch": ("torch",), "torch.scatter": ("torch",), "torch.pyg": ("torch", "torch_geometric")}
 _SORT = "Merrill and Grimshaw, *High performance and scalable radix sorting* (2011)"
 _CARRIES = "Merrill and Garland, *Merge-based parallel sparse matrix-vector multiplication* (2016), for carries between blocks"
 _SOFTMAX = "Milakov and Gimelshein, *Online normalizer calculation for softmax* (2018)"
@@ -95,35 +97,35 @@ def sources(op: Any) -> list[str]:
     return [source for pattern, source in SOURCES.items() if re.search(rf"(?:^|[_ ])(?:{pattern})(?:$|[_ ])", words)]
 
 
-def names() -> dict[str, list[tuple[str, str]]]:
-    """Public names that are no ops, by heading; each with the directive that documents it."""
-    groups: dict[str, list[tuple[str, str]]] = {"Functions": [], "Classes": [], "Errors and warnings": [], "Values": []}
+def directive(value: Any) -> str:
+    """The directive that documents a name."""
+    if inspect.isclass(value):
+        return "autoexception" if issubclass(value, BaseException) else "autoclass"
+    return "autofunction" if callable(value) else "data" if type(value) is dict else "autodata"
+
+
+def names() -> dict[str, list[str]]:
+    """Public names that are neither ops nor modules, by directive."""
+    found: dict[str, list[str]] = {"autofunction": [], "autoclass": [], "autoexception": [], "autodata": []}
     for name in nb.__all__:
-        value = getattr(nb, name)
-        if name in nb.OPS or inspect.ismodule(value):
-            continue
-        if inspect.isclass(value):
-            group, directive = ("Errors and warnings", "autoexception") if issubclass(value, BaseException) else ("Classes", "autoclass")
-        else:
-            group, directive = ("Functions", "autofunction") if callable(value) else ("Values", "autodata")
-        groups[group].append((directive, f"numba_baracuda.{name}"))
-    return groups
-
-
-def torch_modules() -> list[tuple[str, list[str]]]:
-    """Modules for PyTorch that can be imported here, each with the public names of its own."""
-    needs = {"numba_baracuda.torch": "torch", "numba_baracuda.torch.scatter": "torch", "numba_baracuda.torch.pyg": "torch_geometric"}
-    found = []
-    for module, needed in needs.items():
-        if find_spec("torch") and find_spec(needed):
-            made = import_module(module)
-            public = getattr(made, "__all__", None) or [name for name, value in vars(made).items() if _defined_in(value, made)]
-            found.append((module, [name for name in public if name not in nb.OPS]))
+        if name not in nb.OPS and not inspect.ismodule(getattr(nb, name)):
+            found[directive(getattr(nb, name))].append(name)
     return found
 
 
-def _defined_in(value: Any, module: Any) -> bool:
-    return callable(value) and getattr(value, "__module__", "") == module.__name__ and not value.__name__.startswith("_")
+def modules() -> dict[str, dict[Any, list[str]]]:
+    """Public modules by page, each with the names that are its own."""
+    pages = {name: [getattr(nb, name)] for name in nb.__all__ if inspect.ismodule(getattr(nb, name))}
+    pages["torch"] = [import_module(f"numba_baracuda.{name}") for name, needed in TORCH.items() if all(map(find_spec, needed))]
+    found = {page: {module: own for module in listed if (own := _own(module, page == "torch"))} for page, listed in pages.items()}
+    return {page: listed for page, listed in found.items() if listed}
+
+
+def _own(module: Any, but_ops: bool) -> list[str]:
+    """The names of a module that the package does not have, or has as something else, with or without those of ops."""
+    defined = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")]
+    public = [name for name in getattr(module, "__all__", defined) if not (but_ops and name in nb.OPS)]
+    return [name for name in public if getattr(module, name) is not getattr(nb, name, None)]
 
 
 def write(app: Any) -> None:
@@ -134,16 +136,19 @@ def write(app: Any) -> None:
     templates = Environment(
         loader=FileSystemLoader(Path(app.srcdir) / "_templates"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
     )
-    templates.globals.update(shape=shape, dtypes=dtypes, moved=moved, sources=sources, guides=GUIDES, inspect=inspect)
+    templates.globals.update(shape=shape, dtypes=dtypes, moved=moved, sources=sources, guides=GUIDES, directive=directive)
+
+    def put(path: str, template: str, **given: Any) -> None:
+        (root / f"{path}.md").write_text(templates.get_template(f"{template}.md.jinja").render(given), encoding="utf-8")
+
     rates, gradients = measured(), {op.backward for op in nb.OPS.values()}
     for op in nb.OPS.values():
         if op.name not in gradients:
             ops = [op] + ([nb.OPS[op.backward]] if op.backward else [])
-            (root / "ops" / f"{op.name}.md").write_text(templates.get_template("op.md.jinja").render(ops=ops, rates=rates), encoding="utf-8")
-    pages = {"names": names(), "device_names": nb.device, "torch_names": torch_modules()}
-    for page, given in pages.items():
-        if given:
-            (root / f"{page}.md").write_text(templates.get_template(f"{page}.md.jinja").render(given=given), encoding="utf-8")
+            put(f"ops/{op.name}", "op", ops=ops, rates=rates)
+    put("names", "names", names=names())
+    for page, listed in modules().items():
+        put(f"{page}_names", "module_names", page=page, modules=listed, guide=(root.parent / f"{page}.md").exists())
 
 
 _PLOT = r"((?:\.\./)*_static/plots/[\w-]+)"
