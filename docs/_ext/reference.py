@@ -1,4 +1,4 @@
-"""Writes docs/generated: a page for each op, made from the table of ops, and pages of all other public names.
+"""Writes docs/generated: a page for each op, made from the table of ops, pages of all other public names, and a page of plots.
 
 A name that is new in a table or in an ``__all__`` appears by itself. The names of ``numba_baracuda.torch`` are there where torch is installed.
 """
@@ -147,6 +147,7 @@ def write(app: Any) -> None:
             ops = [op] + ([nb.OPS[op.backward]] if op.backward else [])
             put(f"ops/{op.name}", "op", ops=ops, rates=rates)
     put("names", "names", names=names())
+    put("plots", "plots", plots=sorted(path.stem.removesuffix("-light") for path in root.parent.glob("_static/plots/*-light.svg")))
     for page, listed in modules().items():
         put(f"{page}_names", "module_names", page=page, modules=listed, guide=(root.parent / f"{page}.md").exists())
 
