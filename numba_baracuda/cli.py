@@ -14,7 +14,7 @@ from rich.text import Text
 
 from . import machine
 
-TABLE_BEGIN = "<!-- ops: begin; written by numba-baracuda ops --markdown --into README.md -->"
+TABLE_BEGIN = "<!-- ops: begin; written by numba-baracuda ops --markdown --into docs/ops.md -->"
 TABLE_END = "<!-- ops: end -->"
 
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     warmup.set_defaults(run=_warmup)
 
     ops = commands.add_parser("ops", help="list the ops")
-    ops.add_argument("--markdown", action="store_true", help="as the table of README.md")
+    ops.add_argument("--markdown", action="store_true", help="as the table of docs/ops.md")
     ops.add_argument("--kernels", metavar="ELEMENT", help="how many kernels contiguous operands of an element and of any extents can need, on sm_90")
     ops.add_argument("--into", type=Path, metavar="FILE", help="with --markdown: replace the table between the two markers in FILE")
     ops.set_defaults(run=_ops)
@@ -174,7 +174,7 @@ def _ops(console: Console, arguments: argparse.Namespace) -> int:
 
 
 def markdown_table(ops: Mapping[str, Any]) -> str:
-    """The table of README.md, without a newline at its end."""
+    """The table of docs/ops.md, without a newline at its end."""
     from .core.registry import HEADINGS, rows
 
     lines = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
