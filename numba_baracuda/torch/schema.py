@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ from .index import IDS, IndexTensors, index_of, parts_of
 
 #: arguments that decide on the outputs or the tags of an op: where one is True, torch has another op, with this at the end of its name
 FLAGS = {"check_ids": "checked", "return_indices": "indices"}
+
+_TENSORS = ("x", "y", "dy", "input", "output", "d_output", "segment_ids")
+_MISSING = inspect.Parameter.empty
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,10 @@ class Schema:
         self.needed = [name for name, each in parameters.items() if each.default is each.empty]
         self.defaults = {name: each.default for name, each in parameters.items() if name not in self.needed}
         self._keywords = self.names[self.positional :]
-        self._usual = [self.defaults.get(name, inspect.Parameter.empty) for name in self._keywords]
-        self.tensors = [k for k, name in enumerate(self.names) if name in ("x", "y", "dy", "input", "output", "d_output", "segment_ids")]
+        self._usual = [self.defaults.get(name, _MISSING) for name in self._keywords]
+        self._defaults = [self.defaults.get(name, _MISSING) for name in self.names]
+        self._places = {name: k for k, name in enumerate(self.names)}
+        self.tensors = sum(name in _TENSORS for name in self.names)  #: how many arguments are tensors; they come first
         self.flag = next((name for name in self.names if name in FLAGS), "")
         self.fallbacks: list[Any] = []  #: defaults in the dispatcher's form; it leaves out arguments that equal theirs
         self._arguments = [(name, self._argument(name)) for name in self.names if name != self.flag]
@@ -85,7 +91,7 @@ class Schema:
     def _argument(self, name: str) -> Argument:
         if name in _ARGUMENTS:
             return _ARGUMENTS["axes" if name == "axis" and self.op.family == "reduce" else name]
-        if self.names.index(name) in self.tensors:
+        if name in _TENSORS:
             return _TENSOR if name in self.needed else _WANTED
         return _FLAG
 
@@ -104,19 +110,17 @@ class Schema:
 
     def values(self, given: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
         """The values of a call; raises for an argument that is missing or unknown."""
-        found = [*given]
-        if len(given) > self.positional:
-            raise WrongArguments(f"{self.op.name}: got {len(given)} arguments without a name, wants {', '.join(self.names[: self.positional])}")
-        for name in self.names[len(given) :]:
-            if name in options:
-                found.append(options[name])
-            elif name in self.defaults:
-                found.append(self.defaults[name])
-            else:
-                raise WrongArguments(f"{self.op.name}: {name} is missing, wants {', '.join(self.needed)}")
-        for name in options:
-            if name not in self.names[len(given) :]:
+        passed = len(given)
+        if passed > self.positional:
+            raise WrongArguments(f"{self.op.name}: got {passed} arguments without a name, wants {', '.join(self.names[: self.positional])}")
+        found = [*given, *self._defaults[passed:]]
+        for name, each in options.items():
+            if self._places.get(name, -1) < passed:
                 raise WrongArguments(f"{self.op.name}: got an argument {name}, wants {', '.join(self.names)} or out, once each")
+            found[self._places[name]] = each
+        for name in self.needed:
+            if found[self._places[name]] is _MISSING:
+                raise WrongArguments(f"{self.op.name}: {name} is missing, wants {', '.join(self.needed)}")
         return found
 
     def flagged(self, values: list[Any]) -> bool:
@@ -151,7 +155,10 @@ class Schema:
 
     def call(self, values: Sequence[Any], out: Any = None) -> Any:
         """Calls the op's own function."""
-        options = {name: each for name, each, usual in zip(self._keywords, values[self.positional :], self._usual, strict=True) if each is not usual}
+        keywords = values[self.positional :]
+        if out is None and all(map(operator.is_, keywords, self._usual)):
+            return self.function(*values[: self.positional])
+        options = {name: each for name, each, usual in zip(self._keywords, keywords, self._usual, strict=True) if each is not usual}
         if out is not None:
             options["out"] = out
         return self.function(*values[: self.positional], **options)
