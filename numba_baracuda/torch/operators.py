@@ -27,6 +27,35 @@ def plain(tensor: Any) -> bool:
     return type(tensor) in _PLAIN and not tensor.is_meta
 
 
+def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
+    """The overload of a schema, and its call below autograd: ``run`` at once where tensors have memory."""
+    name = schema.partition("(")[0]
+    LIBRARY.define(schema, tags=_TAGS)
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+    overload = getattr(torch.ops.numba_baracuda, name).default
+
+    def compute(*values: Any) -> Any:
+        if all(plain(each) for each in values if isinstance(each, torch.Tensor)) and not _modes():
+            return run(*values)
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload(*values)
+
+    return overload, compute
+
+
+def record(overload: Any, function: Any) -> None:
+    """Has the overload's calls recorded by an ``autograd.Function`` where a tensor requires grad."""
+
+    def run(keys: Any, *values: Any) -> Any:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*values):
+            return function.apply(*values)
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keys & torch._C._after_autograd_keyset, *values)
+
+    LIBRARY.impl(overload._schema.name.partition("::")[2], run, "Autograd", with_keyset=True)
+
+
 class Operator:
     """An op as torch calls it. ``function`` is the ``autograd.Function`` of its gradient, once :mod:`.autograd` has made it."""
 

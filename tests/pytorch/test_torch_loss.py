@@ -68,7 +68,7 @@ def test_what_is_frozen_costs_no_product(frozen: str, monkeypatch: pytest.Monkey
     from numba_baracuda.torch import linear
 
     asked: list[list[bool]] = []
-    monkeypatch.setattr(linear, "_run", lambda *values, run=linear._run: (asked.append([*values[7]]), run(*values))[1])
+    monkeypatch.setattr(linear, "_compute", lambda *values, run=linear._compute: (asked.append([*values[7]]), run(*values))[1])
     x, w, _, target = problem()
     x.requires_grad_(frozen == "weight")
     w.requires_grad_(frozen == "input")
@@ -96,6 +96,9 @@ def test_autocast() -> None:
     made.backward()
     wanted = nbt.linear_cross_entropy(x.detach().bfloat16(), w.detach().bfloat16(), target)
     assert torch.equal(made, wanted) and made.dtype == x.grad.dtype == w.grad.dtype == torch.float32
+    x, w, _, target = problem()
+    with torch.autocast(cases.DEVICE, torch.bfloat16):
+        assert F.linear(x, w).dtype == nbt.linear_cross_entropy(x, w, target).dtype == torch.float64
 
 
 def test_compiled() -> None:
