@@ -25,6 +25,7 @@ def test_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(blocks) >= 6
     scope: dict[str, Any] = {}
     for start, block in blocks:
-        if text[:start].endswith("<!-- needs torch_geometric -->\n") and find_spec("torch_geometric") is None:
+        needed = re.search(r"<!-- needs (\w+) -->\n\Z", text[:start])
+        if needed and find_spec(needed.group(1)) is None:
             continue
         exec(compile("\n" * text[:start].count("\n") + "\n" + block, str(PAGE), "exec"), scope)
