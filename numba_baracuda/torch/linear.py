@@ -97,7 +97,7 @@ def layer_of(name: str, input: Any, weight: Any, target: Any, bias: Any) -> tupl
     if not input.dim() or tuple(target.shape) != tuple(input.shape[:-1]):
         got, wants = [*target.shape], [*input.shape[:-1]]
         raise InvalidProblem(f"{name}: target has shape {got}, wants {wants}, a class for each row of input")
-    if torch.is_autocast_enabled(input.device.type):
+    if torch.amp.is_autocast_available(input.device.type) and torch.is_autocast_enabled(input.device.type):
         dtype = torch.get_autocast_dtype(input.device.type)
         input, weight, bias = (each if each is None or each.dtype is torch.float64 else each.to(dtype) for each in (input, weight, bias))
     return input.reshape(-1, input.shape[-1]), weight, target.reshape(-1), bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -132,6 +133,28 @@ def test_export() -> None:
     longer, more = torch.cat([x, x]), torch.cat([given, given])
     assert torch.equal(program.module()(longer, more), Model()(longer, more))
     assert "numba_baracuda.unsorted_segment_max" in str(program.graph)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_a_model_that_trains(strict: bool) -> None:
+    """With its loss, saved and loaded again."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.head = torch.nn.Linear(2, 2), nbt.FusedLinearCrossEntropyLoss(2, 5)
+
+        def forward(self, x: torch.Tensor, ids: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return self.head(nbt.unsorted_segment_softmax(self.inner(x), ids, 4), target)
+
+    rows, model, file = torch.export.Dim("rows"), Model().to(cases.DEVICE), io.BytesIO()
+    given = cases.rows(dtype=torch.float32), cases.ids("unsorted_segment_softmax"), torch.tensor([0, 4, 1, 2, 3, -100], device=cases.DEVICE)
+    torch.export.save(torch.export.export(model, given, dynamic_shapes=({0: rows}, {0: rows}, {0: rows}), strict=strict), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    for count in (6, 4):
+        few = [each[:count] for each in given]
+        assert torch.equal(loaded(*few), model(*few))
 
 
 def test_fake_tensors() -> None:

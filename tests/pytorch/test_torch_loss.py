@@ -111,6 +111,14 @@ def test_compiled() -> None:
             assert torch.allclose(mine, wanted, rtol=1e-12)
 
 
+def test_meta_tensors() -> None:
+    x, w, _, target = (each.to("meta") for each in problem())
+    x.requires_grad_()
+    made = nbt.linear_cross_entropy(x, w, target)
+    made.backward()
+    assert made.is_meta and made.shape == () and x.grad.shape == x.shape
+
+
 def test_opcheck() -> None:
     from numba_baracuda.torch.linear import _overload
 
@@ -125,6 +133,17 @@ def test_refused() -> None:
     x, w, _, target = problem()
     refused: list[tuple[Any, Any, str]] = [
         (lambda: nbt.linear_cross_entropy(x, w, target[:2]), nb.InvalidProblem, r"linear_cross_entropy: target has shape \[2\], wants \[5\]"),
+        (
+            lambda: nbt.linear_cross_entropy(x.to_sparse(), w, target),
+            nb.Unsupported,
+            "linear_cross_entropy: input is torch.sparse_coo, wants a strided",
+        ),
+        (lambda: nbt.linear_cross_entropy(x, w, target.tolist()), nb.InvalidProblem, "linear_cross_entropy: target is a list, wants a torch tensor"),
+        (
+            lambda: torch.func.vmap(lambda x: nbt.linear_cross_entropy(x, w, target))(torch.stack([x, x])),
+            nb.Unsupported,
+            "linear_cross_entropy: input is under a transform",
+        ),
         (lambda: nbt.linear_cross_entropy(x, w.float(), target), nb.InvalidProblem, "fused_linear_cross_entropy: weight is float32"),
         (
             lambda: nbt.linear_cross_entropy(x, w, target, weight=torch.ones(CLASSES, requires_grad=True)),

@@ -270,8 +270,33 @@ def test_bad_calls_name_op_and_argument() -> None:
         (lambda: nbt.reduce_sum(x, 0, stream=1), nb.InvalidProblem, "reduce_sum: got an argument stream"),
         (lambda: nbt.reduce_sum(x.detach(), 0, stream=1), nb.InvalidProblem, "reduce_sum: got an argument stream"),
         (lambda: nbt.reduce_sum(x, 0, out=torch.zeros(1, 2, dtype=x.dtype)), nb.InvalidProblem, "reduce_sum: out= has no gradient"),
-        (lambda: nbt.reduce_sum(x.to_sparse(), 0), nb.Unsupported, "reduce_sum: x is a torch tensor without plain memory"),
-        (lambda: nbt.reduce_sum(torch.nested.nested_tensor([x[0], x[1]]), 0), nb.Unsupported, "reduce_sum: x is a torch tensor without plain memory"),
+        (
+            lambda: nbt.reduce_sum(x.to_sparse(), 0),
+            nb.Unsupported,
+            r"reduce_sum: x is a torch tensor of layout torch.sparse_coo, wants .* x\.to_dense",
+        ),
+        (
+            lambda: nb.segment_sum(x.detach(), given.to_sparse(), 4),
+            nb.Unsupported,
+            "segment_sum: segment_ids is a torch tensor of layout torch.sparse",
+        ),
+        (
+            lambda: nbt.reduce_sum(torch.nested.nested_tensor([x[0], x[1]]), 0),
+            nb.Unsupported,
+            "reduce_sum: x is a nested torch tensor, wants a strided",
+        ),
+        (
+            lambda: nb.reduce_sum(torch.nested.nested_tensor([x[0].detach(), x[1].detach()], layout=torch.jagged), 0),
+            nb.Unsupported,
+            "reduce_sum: x is a nested torch tensor",
+        ),
+        (
+            lambda: torch.func.vmap(lambda x: nb.reduce_sum(x, 0))(x.detach()),
+            nb.Unsupported,
+            r"reduce_sum: x is .* without memory, .* wants a call of numba_baracuda\.torch\.reduce_sum",
+        ),
+        (lambda: nbt.segment_sum(x.detach(), given.to("meta"), 4), nb.Unsupported, "segment_sum: segment_ids is a torch tensor on meta"),
+        (lambda: nbt.segment_sum(x.detach(), x[:, 0], 4), nb.InvalidProblem, "segment_sum: segment_ids requires grad"),
         (
             lambda: nbt.reduce_sum(torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged), 0),
             nb.Unsupported,
