@@ -96,13 +96,18 @@ class Schema:
         return _FLAG
 
     def declare(self, flagged: bool, out: bool) -> str:
-        """The schema of an overload: with the flag set or not, with arguments for outputs or without."""
+        """The schema of an overload: with the flag set or not, with arguments for outputs or without.
+
+        With outputs the first argument has another name, so that Inductor does not take the overload for a form of the other: it would call this one
+        instead, and fail where extents are symbolic (torch 2.13).
+        """
         name = f"{self.op.name}{f'_{FLAGS[self.flag]}' if flagged else ''}{'.out' if out else ''}"
         declared = [text.format(each, default=self.defaults.get(each)) for each, argument in self._arguments for text in argument.declared]
         last = max(k for k, text in enumerate(declared) if "=" not in text)  # what comes before has no default either
         declared = [text.partition("=")[0] for text in declared[:last]] + declared[last:]
         returned = ["Tensor"] * (2 if flagged and self.flag == "return_indices" else 1)
         if out:
+            declared[0] = f"{declared[0].partition(' ')[0]} operand"
             returned = [f"Tensor({letter}!)" for letter, _ in zip("ab", returned, strict=False)]
             declared += ["*", *(f"{kind} {given}" for kind, given in zip(returned, ("out", "out_indices"), strict=False))]
         result = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
