@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import Op
@@ -179,7 +180,7 @@ class Operator:
             elif isinstance(each, torch.Tensor):
                 plain, recorded = False, recorded or each.requires_grad
         plain = plain and not (getattr(next(iter(values), None), "is_meta", False) or _modes() or _transforms())
-        return plain, recorded and self.differentiable and torch.is_grad_enabled()
+        return plain, self.differentiable and ((recorded and torch.is_grad_enabled()) or forward_ad._current_level >= 0)
 
     def _refuse_nested(self, values: Sequence[Any]) -> None:
         for name, each in zip(self.schema.names, values[: self.schema.tensors], strict=False):

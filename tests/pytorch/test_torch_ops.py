@@ -244,7 +244,12 @@ def test_forward_mode(name: str) -> None:
     tangent = torch.rand_like(given[first])
     value, slope = torch.func.jvp(f, (given[first],), (tangent,))
     assert torch.equal(value, f(given[first])) and torch.equal(slope, f(tangent))
+    with torch.autograd.forward_ad.dual_level():
+        dual = f(torch.autograd.forward_ad.make_dual(given[first], tangent))
+        assert torch.equal(torch.autograd.forward_ad.unpack_dual(dual).tangent, slope)
     if name == "cumsum":
+        with torch.autograd.forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError), match="forward"):
+            nbt.cumprod(torch.autograd.forward_ad.make_dual(given[first], tangent), 0)
         _, slope = torch.func.jvp(lambda x: nbt.cumsum(x, 0, initial=3.0), (given[first],), (tangent,))
         assert torch.equal(slope, f(tangent))
 
