@@ -101,6 +101,8 @@ def losses(element: str, rows: int, width: int, classes: int) -> None:
     made = nb.fused_linear_cross_entropy(*given, chunk=2, **gradients)
     nb.fused_linear_cross_entropy(*given, chunk=2, reduction="none", grad_weight_accum="f32" if element != "f64" else None, **gradients)
     nb.fused_linear_cross_entropy(*given, chunk=2, **gradients, **options, grad_bias=True, return_lse=True, return_z_loss=True, return_predicted=True)
+    rows_given = {"dy": options["row_weight"], "dy_entropy": options["row_weight"], "reduction": "none"}
+    nb.fused_linear_cross_entropy(*given, chunk=2, **gradients, **rows_given, return_entropy=True)
     nb.fused_linear_cross_entropy_backward(0.5, made.grad_input, made.grad_weight)
 
 

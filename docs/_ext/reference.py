@@ -39,7 +39,7 @@ LOSS_SHAPES = {
 }
 GUIDES = {"segment": "segments.md#variants", "reduce": "reductions.md", "scan": "scans.md#how-they-run", "loss": "loss.md#memory-and-time"}
 #: modules that import torch, and what else they need
-TORCH = {"torch": ("torch",), "torch.scatter": ("torch",), "torch.pyg": ("torch", "torch_geometric")}
+TORCH = {"torch": ("torch",), "torch.scatter": ("torch",), "torch.pyg": ("torch", "torch_geometric"), "torch.hf": ("torch", "transformers")}
 _SORT = "Merrill and Grimshaw, *High performance and scalable radix sorting* (2011)"
 _CARRIES = "Merrill and Garland, *Merge-based parallel sparse matrix-vector multiplication* (2016), for carries between blocks"
 _SOFTMAX = "Milakov and Gimelshein, *Online normalizer calculation for softmax* (2018)"

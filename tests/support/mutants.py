@@ -59,10 +59,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "loss/assign": ("losses, added to a gradient", "all results of losses*", "losses of halves"),
     "loss/compact": ("losses without ignored rows", "test_loss_numbers.py::test_rows_that_are_left_out_may_hold_anything"),
-    "loss/logits": ("losses of halves", "losses of wide rows", "test_loss.py::test_what_else_is_returned"),
+    "loss/logits": ("losses of halves", "losses of wide rows", "losses and entropies of rows", "test_loss.py::test_what_else_is_returned"),
     "loss/prefetch": ("losses", "losses of wide rows"),
     "loss/rows": (
-        "losses", "losses side by side", "losses of *", "all results of losses*", "test_loss.py::test_numbers_that_are_none",
+        "losses", "losses side by side", "losses of *", "losses and *", "all results of losses*", "test_loss.py::test_numbers_that_are_none",
         "test_loss_numbers.py::test_numbers_at_their_ends[numpy-plain-f32]",
     ),
     "loss/totals": ("all results of losses", "losses of halves", "losses of rows", "losses, gradient given", "test_loss.py::test_nothing_counts"),

@@ -540,6 +540,8 @@ loss("losses of odd rows", 11, 127)
 loss("losses of wide rows", 5, 1931)
 loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=loss_cases.CLASS_WEIGHTS)
 loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
+loss("losses and entropies of rows", 10, 127, reduction="none", dy_entropy=np.linspace(-1, 1, 10, dtype=np.float32), softcap=1.5)
+loss("losses and entropies of halves", 10, 70, "bf16", reduction="none", dy_entropy=np.linspace(-1, 1, 10, dtype=np.float32), label_smoothing=0.1)
 loss("losses of halves, summed in float32", 10, 70, "bf16", 4, grad_weight_accum="f32")
 loss("losses, gradient given", 10, 70, dy=np.array([0.375], np.float32))
 loss("losses of halves, gradient given", 10, 70, "f16", 4, dy=np.array([0.375], np.float32))
@@ -550,7 +552,7 @@ def all_results(name: str, **options: Any) -> None:
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         x, w, target = map(kind.array, loss_cases.problem(11, 3, 70))
-        asked = dict.fromkeys(("grad_input", "grad_weight", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), True)
+        asked = dict.fromkeys(("grad_input", "grad_weight", *(f"return_{each}" for each in loss_cases.RETURNED)), True)
         made = []
         for seed in (None, SEED):
             with kind.schedule(seed):

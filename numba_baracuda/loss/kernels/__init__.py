@@ -31,10 +31,11 @@ Parameters of all kernels, where a pointer that a constant leaves unused is any 
   do not count
 * ``bias`` [classes], ``class_weight`` [classes], ``row_weight`` [rows of the input]: the operands of these names
 * ``dy``: the upstream gradient of the loss, one element, or one for each row of the input
+* ``dy_entropy``: the upstream gradient of ``entropies``, one for each row of the input
 * ``factors`` [7]: what losses and gradients are multiplied by; :mod:`..geometry` names the elements
 * ``losses``, ``squares`` [rows of the input]: the loss of each row before the mean, and the part of it that the square adds
 * ``hits``, ``predicted`` [rows of the input]: 1 where the target has the greatest logit, else 0; the first class that has it
-* ``lse`` [rows of the input]: log Σⱼ exp zⱼ
+* ``lse``, ``entropies`` [rows of the input]: log Σⱼ exp zⱼ, and the entropy of the classes
 * ``rows``: how many rows the launch has; ``classes``: how many classes; ``columns``: columns of a matrix
 * ``blocks_per_row``: blocks that share a row of a matrix
 * ``scale``: the factor of logits; ``cap``: (c, 1 / c); ``smoothing``: a; ``lse_square_scale``: the factor of lse²

@@ -17,7 +17,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar, Tuple
 from ..geometry import CLASS_WEIGHTS, CROSS_ENTROPY, GRADIENT, LSE_SQUARE
 from .compact import target_class_of
-from .logits import NO_CLASS, finite_base_of, logit_functions_of, shifted_exp_of, softmax_monoid_of, state_updates_of
+from .logits import NO_CLASS, finite_base_of, log_ratio_of, logit_functions_of, shifted_exp_of, softmax_monoid_of, state_updates_of
 from .prefetch import prefetch_of
 
 _SUM = Monoid("sum", (0,), lambda a, b: a + b)
@@ -25,9 +25,9 @@ _SUM = Monoid("sum", (0,), lambda a, b: a + b)
 
 @jit.kernel
 def cross_entropy_rows(
-    *, value: str, label: str, upstream: str, vector: int, steps: int, copies_in_flight: int, threads: int, shared_classes: int,
-    gradient: bool, smoothed: bool, squared: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool, weighted: bool, row_weighted: bool,
-    argmax: bool,
+    *, value: str, label: str, upstream: str, entropy_upstream: str, vector: int, steps: int, copies_in_flight: int, threads: int,
+    shared_classes: int, gradient: bool, smoothed: bool, squared: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool, weighted: bool,
+    row_weighted: bool, argmax: bool, entropy: bool,
 ) -> Any:  # fmt: skip
     """``losses[r] = lse(z[r]) − z[r, target[r]]`` and, with ``gradient``, ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
@@ -40,13 +40,18 @@ def cross_entropy_rows(
 
     Bytes: rows · classes · value read once, twice beyond ``shared_classes``, and written once.
 
-    Constants: ``exact_tanh``: tanh without an error of its own, for large caps; ``argmax``: whether ``predicted`` and ``hits`` are stored.
+    With ``entropy``, also ``entropies[r] = −Σⱼ pⱼ log pⱼ`` for p = softmax(z[r]), the entropy of a class of probability 0 being 0; its gradient, −pⱼ
+    (log pⱼ + entropies[r]), is added times ``dy_entropy[r]``.
+
+    Constants: ``exact_tanh``: tanh without an error of its own, for large caps; ``argmax``: whether ``predicted`` and ``hits`` are stored;
+    ``entropy_upstream``: the element type of ``dy_entropy``, or "" where there is none.
     Parameters: ``x`` [rows, classes]: the products, then the gradients; ``first_row``: the input's row that row 0 of x belongs to; ``row_stride``:
-    elements from one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse and predicted. Others as
-    :mod:`.` lists them.
+    elements from one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse, predicted, entropies and
+    dy_entropy. Others as :mod:`.` lists them.
     """
     wide, (widen, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
     monoid, shifted_exp, finite_base = softmax_monoid_of(value, argmax), shifted_exp_of(wide), finite_base_of(value)
+    log_ratio, entropic, upstream_widen = log_ratio_of(wide), entropy_upstream != "", conversions_of(entropy_upstream or value)[0]
     adjust, slope = logit_functions_of(value, scaled, capped, exact_tanh)
     infinity, size, vector_stride = wide(math.inf), steps * vector, threads * vector
     reduce_state, reduce_sum = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)
@@ -61,13 +66,16 @@ def cross_entropy_rows(
     def weight_of(class_weight: Any, column: Any) -> Any:
         return class_weight[column] if weighted else wide(1)
 
-    add_vector, add_vectors, add_logit = state_updates_of(value, vector, steps, vector_stride, logit, weight_of, weighted, smoothed, argmax)
+    add_vector, add_vectors, add_logit = state_updates_of(value, vector, steps, vector_stride, logit, weight_of, weighted, smoothed, argmax, entropy)
 
     @jit.device
     def gradient_of(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, row_terms: Any) -> Any:
-        """The gradient of a class that is not the target; ``row_terms``: the greatest logit, the factor of exp(z − greatest), the subtrahend."""
+        """The gradient of a class that is not the target; ``row_terms``: m = the greatest logit, a, b, d in exp(z − m) (a + d (z − m)) − b."""
         z = logit(x, bias, column, scale, cap)
-        result = row_terms[1] * shifted_exp(z, row_terms[0])
+        factor = row_terms[1]
+        if entropic:
+            factor += row_terms[3] * log_ratio(z, row_terms[0])
+        result = factor * shifted_exp(z, row_terms[0])
         if smoothed:
             result -= row_terms[2] * weight_of(class_weight, column)
         return narrow(result * slope(z, cap) if capped else result)
@@ -99,7 +107,7 @@ def cross_entropy_rows(
     ) -> Any:  # fmt: skip
         """Stores the gradients of the previous row's shared classes while it copies those of the next row and folds them to the state returned."""
         values = cuda.local.array(vector, element)
-        state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
+        state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0), wide(0)
         column, folded_column, vector_index = int32(cuda.threadIdx.x * vector), int32(cuda.threadIdx.x * vector), int32(0)
         if not has_next:
             while has_previous and column < shared_end:
@@ -195,23 +203,23 @@ def cross_entropy_rows(
 
     def cross_entropy_rows(
         x: Ptr[value], target: Ptr[label], bias: Ptr[value], class_weight: Ptr[wide], row_weight: Ptr[wide],
-        dy: Ptr[upstream or wide], factors: Ptr[wide], losses: Ptr[wide],
-        squares: Ptr[wide], hits: Ptr[wide], lse: Ptr[wide], predicted: Ptr[int64],
+        dy: Ptr[upstream or wide], dy_entropy: Ptr[entropy_upstream or wide], factors: Ptr[wide], losses: Ptr[wide],
+        squares: Ptr[wide], hits: Ptr[wide], lse: Ptr[wide], predicted: Ptr[int64], entropies: Ptr[wide],
         first_row: int64, rows: int64, classes: int64, row_stride: int64, ignore: int64, smoothing: Scalar[wide],
         lse_square_scale: Scalar[wide], scale: Scalar[wide], cap: Tuple[wide, 2],
-        strides: Extents[5],
+        strides: Extents[7],
     ) -> None:  # fmt: skip
         tile = opaque_pointer(cuda.shared.array(0, element, 16))
         lane, grid_stride, vector_end = int32(cuda.threadIdx.x), int64(cuda.gridDim.x), classes // vector * vector
         shared_end = int32(min(vector_end, int64(shared_classes)))
         previous_class, previous_base, owns_target, target_gradient, row_terms = (
-            int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0)),
+            int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0), wide(0)),
         )  # fmt: skip
         index = int64(cuda.blockIdx.x)
         while index < (rows + grid_stride if gradient else rows):
             row, base = first_row + index, index * row_stride
             target_class = target_class_of(target, row * strides[0], ignore, classes) if index < rows else int64(-1)
-            state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
+            state = -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0), wide(0)
             next_base = base + grid_stride * row_stride if index + grid_stride < rows else int64(-1)
             if gradient:
                 if previous_class >= 0:
@@ -227,7 +235,7 @@ def cross_entropy_rows(
                 greatest, total, best_class = reduce_block(state)
                 owner = target_class // vector % threads if target_class < vector_end else target_class - vector_end
                 owns_target, log_total = lane == owner, wide(0)
-                if smoothed or squared or owns_target:
+                if smoothed or squared or entropy or owns_target:
                     log_total = wide(math.log(total))
                 row_lse = greatest + log_total if greatest < infinity else greatest
                 target_weight = weight_of(class_weight, target_class) * (wide(1) - smoothing if smoothed else wide(1))
@@ -239,7 +247,11 @@ def cross_entropy_rows(
                 smoothing_sum = wide(0)
                 if smoothed:
                     smoothing_sum = reduce_sum(state[4] * log_total - (state[3] + state[4] * finite_base(state[0] - finite_base(greatest))))
-                target_logit = wide(0)
+                row_entropy, target_logit = wide(0), wide(0)
+                if entropy:
+                    lane_base = finite_base(greatest)
+                    log_sum = (state[5] + state[1] * log_ratio(state[0], lane_base)) * shifted_exp(state[0], lane_base)
+                    row_entropy = log_total - reduce_sum(log_sum) / total
                 if owns_target:
                     target_logit = logit(x[base + target_class], bias, target_class, scale, cap)
                     loss = target_weight * ((greatest - target_logit) + log_total)
@@ -252,9 +264,12 @@ def cross_entropy_rows(
                     if argmax:
                         predicted_class = int64(best_class) if best_class < NO_CLASS else int64(0)  # all logits are −∞
                         hits[row], predicted[row * strides[4]] = wide(int32(predicted_class == target_class)), predicted_class
+                    if entropy:
+                        entropies[row * strides[5]] = row_entropy
                     lse[row * strides[3]] = row_lse
                 if gradient:
                     row_factor *= factors[GRADIENT]
+                    entropy_factor = -factors[GRADIENT] * wide(upstream_widen(dy_entropy[row * strides[6]])) / total if entropic else wide(0)
                     if upstream != "":
                         row_factor *= wide(dy_widen(dy[row * strides[2]]))
                     softmax_weight, per_exp = target_weight, row_factor / total
@@ -262,7 +277,8 @@ def cross_entropy_rows(
                         softmax_weight += class_share * factors[CLASS_WEIGHTS]
                     if squared:
                         softmax_weight += wide(2) * lse_term
-                    row_terms = greatest, softmax_weight * per_exp, row_factor * class_share
+                    entropy_term = entropy_factor * (row_entropy - log_total) if entropic else wide(0)
+                    row_terms = greatest, softmax_weight * per_exp + entropy_term, row_factor * class_share, entropy_factor
                     if owns_target:  # the difference of nearly equal numbers comes first
                         target_exp = shifted_exp(target_logit, greatest)
                         target_gradient = target_weight * (target_exp - total)
@@ -271,6 +287,9 @@ def cross_entropy_rows(
                         if squared:
                             target_gradient += wide(2) * lse_term * target_exp
                         target_gradient *= per_exp * slope(target_logit, cap)
+                        if entropic:
+                            target_term = entropy_term + entropy_factor * log_ratio(target_logit, greatest)
+                            target_gradient += target_exp * target_term * slope(target_logit, cap)
             elif index < rows:
                 if gradient:
                     clear_row(x, base, classes)
@@ -280,6 +299,8 @@ def cross_entropy_rows(
                         squares[row] = wide(0)
                     if argmax:
                         hits[row], predicted[row * strides[4]] = wide(0), int64(-1)
+                    if entropy:
+                        entropies[row * strides[5]] = wide(0)
                     lse[row * strides[3]] = wide(0)
             previous_class, previous_base = target_class, base
             index += grid_stride
