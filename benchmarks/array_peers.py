@@ -20,6 +20,7 @@ def jax_peers(jax: Any) -> Iterator[Peer]:
     yield Peer("sum", "row_sum", lambda t: (t.x,), lambda x: jax.numpy.sum(x, axis=1))
     yield from _jax_reductions(jax)
     yield from _jax_scans(jax)
+    yield Peer("argsort", "SegmentIndex", lambda t: (t.segment_ids,), jax.numpy.argsort)
 
 
 def _jax_reductions(jax: Any) -> Iterator[Peer]:

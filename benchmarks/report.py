@@ -1,19 +1,22 @@
-"""Tables and a plot of results: ``python -m benchmarks.report results/*.csv [--plot FILE.png]``. The plot needs matplotlib."""
+"""Plots of all results, ``python -m benchmarks.report``, and tables of some, ``python -m benchmarks.report results/ops_*.csv``.
+
+The plots are those of README.md and of the site. They need matplotlib.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from .results import OURS, RIGHT, Record, read_csv
+from .results import OURS, RESULTS, RIGHT, Record, read_csv
 
+PLOTS = RESULTS.parents[1] / "docs" / "_static" / "plots"
 _LINE = ("who", "median_us", "low_us", "high_us", "gb_s", "share_of_copy", "vs_best_peer", "checked")
 
 
@@ -76,32 +79,23 @@ def _title(path: Path, header: Record) -> str:
     return f"{path.name}: {facts}"
 
 
-def plot(path: Path, rows: Sequence[Record], title: str) -> None:
-    """A bar chart of shares of the copy rate: ours next to the best peer's."""
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    groups = cases(rows)
-    labels = [f"{op}\n{case}" for op, case in groups]
-    ours = [next((row for row in group if row["who"].startswith(OURS)), None) for group in groups.values()]
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.5 * len(labels)), layout="constrained")
-    bars: list[tuple[str, list[Any], float]] = [(OURS, ours, -0.2), ("best peer", [_best(group) for group in groups.values()], 0.2)]
-    for label, contestants, offset in bars:
-        shares = [100 * float(row["share_of_copy"] or 0) if row else 0 for row in contestants]
-        axes.barh([place + offset for place in range(len(labels))], shares, height=0.38, label=label)
-    axes.set_yticks(range(len(labels)), labels, fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xlabel("% of the rate of a copy on the device")
-    axes.set_title(title, fontsize=8)
-    axes.legend()
-    figure.savefig(path)
-    pyplot.close(figure)
+def draw(folder: Path, plots: Path) -> list[Path]:
+    """Draw everything that the result files of ``folder`` have numbers for, and delete the plots that they have none for any more."""
+    from .drawing import save_all
+    from .pictures import pictures
+
+    found = track(pictures(folder).items(), "Drawing", transient=True, disable=not console().is_terminal)
+    made = [path for name, each in found for path in save_all(plots, name, each.paint, each.numbers, each.size)]
+    for path in {*plots.glob("*.svg"), *plots.glob("*.png")} - set(made):
+        path.unlink()
+    return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description="Share of the copy rate per case, from CSV files.")
-    parser.add_argument("files", nargs="+", type=Path, metavar="CSV", help="written by python -m benchmarks.run")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the last of the files")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path, metavar="CSV", help="written by python -m benchmarks.run: print tables instead of drawing")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="what is drawn (default: benchmarks/results)")
+    parser.add_argument("--plots", type=Path, default=PLOTS, metavar="DIR", help="where (default: docs/_static/plots)")
     arguments = parser.parse_args(argv)
     screen = console()
     for file in arguments.files:
@@ -110,8 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             screen.print(f"report: {file} holds no shares of the copy rate", markup=False)
             return 2
         screen.print(summary(rows, _title(file, header)))
-    if arguments.plot:
-        plot(arguments.plot, rows, _title(file, header))
+    if not arguments.files:
+        screen.print(f"{len(draw(arguments.results, arguments.plots))} files written to {arguments.plots}", markup=False)
     return 0
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import report, results
+from . import drawing, report, results
 from .results import Record, Row
 from .run import COPY_BYTES, Bench, copy_rates, framework_names, load_frameworks, measure, no_gpu
 from .surface_cells import DIRECTIONS, FAMILIES, SETS, WORK, Cell, cells
-from .surface_report import Line, lines, listing, plot, summary, verdicts, worst
+from .surface_report import Line, lines, listing, numbers, paint, summary, verdicts, worst
 from .timing import Copy, Events
 
 #: share of the device's memory that JAX may take; JAX gives none of it back
@@ -48,7 +48,7 @@ def survey(drawn: Iterable[Cell], bench: Bench, copy: Copy, screen: Console, pat
     return found
 
 
-def conclude(found: Sequence[Record], header: Record, screen: Console, drawing: Path | None) -> int:
+def conclude(found: Sequence[Record], header: Record, screen: Console, plot: Path | None) -> int:
     """Prints the statistics of all cells; 1 where one of ours is wrong or fails."""
     every = lines(found)
     if not every:
@@ -64,8 +64,8 @@ def conclude(found: Sequence[Record], header: Record, screen: Console, drawing: 
     screen.print(f"peers left out: {peers}", markup=False)
     for line in failed:
         screen.print(str(line), markup=False, soft_wrap=True)
-    if drawing:
-        plot(drawing, every, title)
+    if plot:
+        drawing.save(plot, paint, numbers(every), (12, 4.5))
     return 1 if failed else 0
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,32 +132,32 @@ def verdicts(rows: Sequence[Record]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def plot(path: Path, found: Sequence[Line], title: str) -> None:
-    """Cumulative distributions: of the share of the copy rate for each element, and of the ratio to each rival."""
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5), sharey=True, layout="constrained")
+def numbers(found: Sequence[Line]) -> dict[str, Any]:
+    """Shares of the copy rate in per cent by element, and ratios by rival, in ascending order."""
     shares, ratios = dict[str, list[float]](), dict[str, list[float]]()
     for line in found:
         if line.right:
             shares.setdefault(line.facts["element"], []).append(100 * line.share)
         for rival, ratio in line.ratios:
             ratios.setdefault(rival, []).append(ratio)
-    for axes, curves in ((left, shares), (right, ratios)):
+    return {what: {name: sorted(values) for name, values in curves.items()} for what, curves in (("shares", shares), ("ratios", ratios))}
+
+
+def paint(figure: Any, numbers: dict[str, Any], colours: Mapping[str, str]) -> None:
+    """Cumulative distributions: of the share of the copy rate for each element, and of the ratio to each rival."""
+    left, right = figure.subplots(1, 2, sharey=True)
+    for axes, curves in ((left, numbers["shares"]), (right, numbers["ratios"])):
         for name, values in curves.items():
-            axes.plot(sorted(values), 100 * (np.arange(len(values)) + 1) / len(values), drawstyle="steps-post", label=f"{name}, {len(values)} cells")
-        axes.grid(alpha=0.3)
+            height = 100 * (np.arange(len(values)) + 1) / len(values)
+            axes.plot(values, height, drawstyle="steps-post", label=f"{name}, {len(values)} cells", color=colours.get(name))
+        axes.grid()
         if curves:
-            axes.legend(fontsize=8)
-    for limit in LIMITS:
-        right.axvline(limit, color="grey", linestyle="--", linewidth=0.8)
+            axes.legend()
+    for limit in (1, *LIMITS):
+        right.axvline(limit, color="grey", linestyle="-" if limit == 1 else "--", linewidth=0.8)
     right.set_xscale("log", base=2)
+    right.xaxis.set_major_formatter("{x:g}")
     left.set_xlim(left=0)
     left.set_ylabel("% of the cells")
     left.set_xlabel("% of the rate of a copy on the device")
     right.set_xlabel("times as fast as the best peer of each library")
-    figure.suptitle(title, fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)

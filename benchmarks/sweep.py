@@ -7,13 +7,12 @@ rows of a segment at a few columns. Each point is checked and timed as the cases
 from __future__ import annotations
 
 import argparse
-import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import report, results
+from . import drawing, report, results
 from .results import RIGHT, Record, Row
 from .run import COPY_BYTES, Bench, copy_rates, measure, no_gpu
 from .segment_cases import SegmentCase
@@ -25,6 +24,7 @@ COLUMNS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 31, 32, 33, 48, 64, 65, 9
 LENGTH = 20  #: rows of a segment, in the mean, where the columns vary
 LENGTHS = (*(1 << k for k in range(20)), 1_000_000)
 COLUMNS_OF_LENGTHS = (1, 16, 128)  #: where the rows of a segment vary
+LABELS = {"columns": f"columns, at {LENGTH} rows a segment", "length": "rows a segment, in the mean"}
 PLOT = results.RESULTS.parents[1] / "docs" / "segment_sweep.png"
 
 
@@ -69,27 +69,24 @@ def curves(rows: Sequence[Record], panel: str) -> dict[str, list[tuple[int, floa
     return found
 
 
-def plot(path: Path, rows: Sequence[Record], title: str) -> None:
+def numbers(rows: Sequence[Record]) -> dict[str, Any]:
+    """The curves of both panels."""
+    return {panel: curves(rows, panel) for panel in LABELS}
+
+
+def paint(figure: Any, numbers: dict[str, Any], colours: Mapping[str, str]) -> None:
     """Two panels side by side."""
-    matplotlib: Any = importlib.import_module("matplotlib")
-    matplotlib.use("Agg")
-    pyplot: Any = importlib.import_module("matplotlib.pyplot")
-    figure, panels = pyplot.subplots(1, 2, figsize=(12, 4.5), sharey=True, layout="constrained")
-    labels = {"columns": f"columns, at {LENGTH} rows a segment", "length": "rows a segment, in the mean"}
-    for axes, (panel, label) in zip(panels, labels.items(), strict=True):
-        for name, curve in curves(rows, panel).items():
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (panel, label) in zip(panels, LABELS.items(), strict=True):
+        for name, curve in numbers[panel].items():
             dashed = OPS[1] in name
             axes.plot(*zip(*curve, strict=True), label=name, marker=".", linestyle="--" if dashed else "-")
         axes.set_xscale("log", base=2 if panel == "columns" else 10)
         axes.set_xlabel(label)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.grid()
+        axes.legend()
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("% of the rate of a copy on the device")
-    figure.suptitle(title, fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -115,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         share = last["share_of_copy"] and f"{float(last['share_of_copy']):.1%}"
         screen.print(f"{point.op:12s} {point.columns:4d} columns {point.length:8d} rows {share or last['checked']}", markup=False)
         results.write_csv(path, header, records(found))
-    plot(arguments.plot, records(found), f"{header['gpu']}, copy {header['copy_gb_s']} GB/s, commit {header['commit']}")
+    drawing.save(arguments.plot, paint, numbers(records(found)), (12, 4.5))
     screen.print(f"written to {path} and {arguments.plot}", markup=False)
     return 1 if any(row.checked != RIGHT for _, row in found) else 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from . import machine
 
-TABLE_BEGIN = "<!-- ops: begin; written by numba-baracuda ops --markdown --into README.md -->"
+TABLE_BEGIN = "<!-- ops: begin; written by numba-baracuda ops --markdown --into docs/ops.md -->"
 TABLE_END = "<!-- ops: end -->"
 
 
@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser("demo", help="run each family of ops on the standard library's files, checked; measure rates if there is a GPU")
     demo.add_argument("--quick", action="store_true", help="leave out the measurements, learn in fewer steps")
+    demo.add_argument("--plot", type=Path, metavar="DIR", help="also save plots into this folder, as PNG; needs matplotlib")
     demo.set_defaults(run=_demo)
 
     bench = commands.add_parser("bench", help="how fast segment_sum is on this GPU, beside a copy of memory")
@@ -52,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     warmup.set_defaults(run=_warmup)
 
     ops = commands.add_parser("ops", help="list the ops")
-    ops.add_argument("--markdown", action="store_true", help="as the table of README.md")
+    ops.add_argument("--markdown", action="store_true", help="as the table of docs/ops.md")
     ops.add_argument("--kernels", metavar="ELEMENT", help="how many kernels contiguous operands of an element and of any extents can need, on sm_90")
     ops.add_argument("--into", type=Path, metavar="FILE", help="with --markdown: replace the table between the two markers in FILE")
     ops.set_defaults(run=_ops)
@@ -62,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(console: Console, arguments: argparse.Namespace) -> int:
     from . import demo
 
-    return demo.run(console, quick=arguments.quick)
+    return demo.run(console, arguments.quick, arguments.plot)
 
 
 def _info(console: Console, arguments: argparse.Namespace) -> int:
@@ -145,7 +146,7 @@ def _own_arch() -> str | None:
 
 
 def _ops(console: Console, arguments: argparse.Namespace) -> int:
-    from .core.registry import OPS
+    from .core.registry import HEADINGS, OPS, rows
 
     if arguments.into is not None:
         text = arguments.into.read_text(encoding="utf-8")
@@ -165,26 +166,19 @@ def _ops(console: Console, arguments: argparse.Namespace) -> int:
             table.add_row(name, index, str(len(specs)), by_kernel(specs))
         console.print(table)
     else:
-        table = Table("op", "computes", "elements", "ids or indices", "kernels", "backward")
-        for cells in _rows(OPS):
+        table = Table(*HEADINGS)
+        for cells in rows(OPS):
             table.add_row(*map(Text, cells))
         console.print(table)
     return 0
 
 
-def _rows(ops: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str, str, str]]:
-    """Name, formula, elements, index types, variants and backward of each op that is not the backward of another."""
-    gradients = {op.backward for op in ops.values()}
-    for name, op in ops.items():
-        if name not in gradients:
-            kernels = ", ".join(variant.name + ("" if variant.deterministic else " (order varies)") for variant in op.variants)
-            yield name, op.formula, " ".join(op.elements), " ".join(op.indices), kernels, op.backward or ""
-
-
 def markdown_table(ops: Mapping[str, Any]) -> str:
-    """The table of README.md, without a newline at its end."""
-    lines = ["| op | computes | elements | ids or indices | kernels | backward |", "|---|---|---|---|---|---|"]
-    for name, formula, elements, indices, kernels, backward in _rows(ops):
+    """The table of docs/ops.md, without a newline at its end."""
+    from .core.registry import HEADINGS, rows
+
+    lines = [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
+    for name, formula, elements, indices, kernels, backward in rows(ops):
         cells = (f"`{name}`", formula.replace("|", "\\|"), elements, indices, kernels, f"`{backward}`" if backward else "")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

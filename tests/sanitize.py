@@ -1,4 +1,7 @@
-"""Small cases of every op for ``compute-sanitizer``: ``compute-sanitizer --tool memcheck python tests/sanitize.py``, likewise racecheck.
+"""Every path of every kernel, and small cases of every op, for ``compute-sanitizer``.
+
+``compute-sanitizer --tool memcheck python tests/sanitize.py``, likewise racecheck. Run the program without the tool first: it leaves the kernels in
+the cache, and what the sanitizer then watches takes seconds instead of minutes.
 
 ``--kernel-name kernel_substring=numba_baracuda`` leaves out the kernels of cuBLAS, in which racecheck reports hazards or fails itself.
 ``--report-api-errors no`` leaves out the driver bindings' look-ups of functions that an older driver lacks. Exits with the sanitizer's verdict only.
@@ -20,9 +23,12 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 import cupy as cp
 import loss_cases
 import numpy as np
+import pytest
 import reduce_cases
 import samples
 import scan_cases
+import watched_cases
+from kinds import KINDS
 from samples import OPS, Sample, represents
 from user_monoids import LAST, SIDE
 
@@ -95,6 +101,8 @@ def losses(element: str, rows: int, width: int, classes: int) -> None:
     made = nb.fused_linear_cross_entropy(*given, chunk=2, **gradients)
     nb.fused_linear_cross_entropy(*given, chunk=2, reduction="none", grad_weight_accum="f32" if element != "f64" else None, **gradients)
     nb.fused_linear_cross_entropy(*given, chunk=2, **gradients, **options, grad_bias=True, return_lse=True, return_z_loss=True, return_predicted=True)
+    rows_given = {"dy": options["row_weight"], "dy_entropy": options["row_weight"], "reduction": "none"}
+    nb.fused_linear_cross_entropy(*given, chunk=2, **gradients, **rows_given, return_entropy=True)
     nb.fused_linear_cross_entropy_backward(0.5, made.grad_input, made.grad_weight)
 
 
@@ -166,6 +174,9 @@ def main(share: str = "1/1", products: str = "cublas") -> None:
     for element in ("f32", "f64", "f16", "bf16")[which - 1 :: shares]:
         for rows, width, classes in ((21, 12, 70), (5, 8, 5003), (3, 16, 20_011)):
             losses(element, rows, width, classes)
+    for case in list(watched_cases.CASES.values())[which - 1 :: shares]:
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(pytest.skip.Exception):
+            case(KINDS["cupy"], patch)
     cp.cuda.Device().synchronize()
     print("every op ran")
 

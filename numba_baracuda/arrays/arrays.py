@@ -156,15 +156,20 @@ def _torch(obj: Any, at: _At) -> View:
             _refuse(at, "a torch tensor that requires grad", wants)
     try:
         ptr, shape, strides, device = obj.data_ptr(), obj.shape, obj.stride(), obj.get_device()
-    except RuntimeError as error:  # sparse layouts and torch's own tracers
-        raise Unsupported(f"{at[0]}: {at[1]} is a torch tensor without plain memory: {error}") from error
+    except RuntimeError:  # sparse layouts and torch's own tracers
+        _refuse(at, *(autograd.layout_of(obj) or autograd.traced(at[0])))
     if obj.is_neg():
         _refuse(at, "a torch tensor whose negation is pending", "x.resolve_neg()")
     key = (shape, strides, obj.dtype, device, "torch", False)
     form = _read_forms.get(key)
     if device < 0 and not emulating():
         _torch_in_host(obj, at)
-    return _at_address(obj, at, ptr, form or _form(key, at))
+    if form is None:
+        refused = autograd.layout_of(obj)
+        if refused:
+            _refuse(at, *refused)
+        form = _form(key, at)
+    return _at_address(obj, at, ptr, form)
 
 
 def _torch_in_host(obj: Any, at: _At) -> NoReturn:

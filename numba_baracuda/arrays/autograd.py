@@ -1,8 +1,9 @@
-"""Tensors of torch that require grad: no op takes them where its result would end their graph in silence."""
+"""Tensors of torch that ops do not take: those that require grad, where a result would end their graph in silence, and those without memory."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from ..core.registry import OPS
 
@@ -17,3 +18,19 @@ def instead(op: str) -> str:
     if not known.backward and not op.endswith("_backward"):
         return ""
     return f"x.detach(), or a call of numba_baracuda.torch.{known.traits.get('differentiable', op)}, which is differentiable"
+
+
+def layout_of(tensor: Any) -> tuple[str, str] | None:
+    """What a tensor is that is no strided memory, and what an op wants instead; None of others, as far as torch says."""
+    if tensor.is_nested:
+        return "a nested torch tensor", "a strided one, such as its x.values()"
+    if str(tensor.layout) != "torch.strided":
+        return f"a torch tensor of layout {tensor.layout}", "a strided one, such as x.to_dense()"
+    return None
+
+
+def traced(op: str) -> tuple[str, str]:
+    """The same of a strided tensor that has no memory."""
+    known = OPS.get(op)
+    wants = f"a call of numba_baracuda.torch.{known.traits.get('differentiable', op)}" if known else "a call outside of transforms and compilers"
+    return "a torch tensor without memory, as torch.func and compilers have them", wants

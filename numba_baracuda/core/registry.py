@@ -7,6 +7,7 @@ import fnmatch
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from . import html
 from .errors import Unsupported
 from .lazy import load
 from .op import Launch, Op, Target
@@ -47,8 +48,21 @@ class Registry(Mapping[str, Op]):
     def __len__(self) -> int:
         return len(self._all())
 
+    def _repr_html_(self) -> str:
+        return html.table(HEADINGS, rows(self), f"{len(self)} ops")
+
 
 OPS = Registry()
+HEADINGS = ("op", "computes", "elements", "ids or indices", "kernels", "backward")
+
+
+def rows(ops: Mapping[str, Op]) -> Iterator[tuple[str, str, str, str, str, str]]:
+    """``HEADINGS`` of each op that is not the backward of another."""
+    gradients = {op.backward for op in ops.values()}
+    for name, op in ops.items():
+        if name not in gradients:
+            kernels = ", ".join(variant.name + ("" if variant.deterministic else " (order varies)") for variant in op.variants)
+            yield name, op.formula, " ".join(op.elements), " ".join(op.indices), kernels, op.backward or ""
 
 
 def find(name: str, family: str = "") -> Op:

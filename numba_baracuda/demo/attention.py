@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
 from .imports import ImportGraph
-from .segments import host, read_graph, say
+from .segments import read_graph
+from .stage import Stage, host
 
 RELATIVE_TOLERANCE = 2e-5  #: of a float32 weight to the float64 one, and of a sum to that of its terms' magnitudes
 SLOPE = 0.2  #: of the leaky rectifier below 0
@@ -88,30 +88,24 @@ def attend_float64(layer: Layer, sources: NDArray[np.int32], targets: NDArray[np
     return weights, received, magnitude
 
 
-def run(console: Console, xp: ModuleType, quick: bool) -> bool:
+def run(stage: Stage) -> bool:
     """Attend once over all edges, print whom the most imported modules attend to and the error against float64; no edges, nothing to do."""
-    graph = read_graph(console)
+    graph, xp = read_graph(stage), stage.xp
     if not len(graph.sources):
         return True
+    stage.begin("Segments: one step of a graph attention network")
 
     drawn = draw_layer(graph)
     layer = Layer(*(xp.asarray(each) for each in (drawn.features, drawn.source_scores, drawn.target_scores)))
-    weights, received = (host(each) for each in attend(xp, layer, xp.asarray(graph.sources), xp.asarray(graph.targets)))
+    with stage.waiting("Attending"):
+        weights, received = (host(each) for each in attend(xp, layer, xp.asarray(graph.sources), xp.asarray(graph.targets)))
     true_weights, true_received, magnitude = attend_float64(drawn, graph.sources, graph.targets)
 
-    console.print(_table(graph, weights[:, 0]))
+    stage.console.print(_table(graph, weights[:, 0]))
     errors = np.concatenate([np.abs(weights - true_weights).ravel(), np.abs(received - true_received).ravel()])
     scales = np.concatenate([true_weights.ravel(), magnitude.ravel()])
-    absolute = float(errors.max())
-    relative = float((errors / np.maximum(scales, np.finfo(np.float32).tiny)).max())
-    right = relative <= RELATIVE_TOLERANCE
-    verdict = "within" if right else "NOT WITHIN"
-    say(
-        console,
-        f"Graph attention in float32: {HEADS} heads of {FEATURES} random features, {len(graph.sources)} imports. Against float64 NumPy: largest "
-        f"absolute error {absolute:.1e}, largest relative error {relative:.1e}, {verdict} the tolerance of {RELATIVE_TOLERANCE:.0e}.",
-    )
-    return right
+    worst = float((errors / np.maximum(scales, np.finfo(np.float32).tiny)).max())
+    return stage.verdict(f"{HEADS} heads of {FEATURES} random features over {len(graph.sources)} imports, in float32,", worst, RELATIVE_TOLERANCE)
 
 
 def _table(graph: ImportGraph, weights: NDArray[np.float32]) -> Table:

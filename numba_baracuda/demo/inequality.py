@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from ..scan.ops import FUNCTIONS
 from .imports import Module, find_modules
-from .segments import host, say
+from .stage import Stage, host
 
 RELATIVE_TOLERANCE = 1e-5  #: of a float32 sum of whole bytes, which is exact below 2²⁴; a maximum does not round
 TENTHS = 10
@@ -62,24 +61,22 @@ def records(running: NDArray[Any]) -> NDArray[np.intp]:
     return np.flatnonzero(np.diff(running, prepend=-1.0) > 0)
 
 
-def run(console: Console, xp: ModuleType, quick: bool) -> bool:
+def run(stage: Stage) -> bool:
     """Print the Lorenz curve, the records, the Gini index and the error against float64; no sources, nothing to do."""
+    stage.begin("Scans: how unevenly bytes are spread over files")
     names, sizes = file_sizes(find_modules(Path(sysconfig.get_paths()["stdlib"])))
     if not sizes.any():
-        say(console, "This interpreter comes without the sources of its library: no sizes to scan.")
+        stage.say("This interpreter comes without the sources of its library: no sizes to scan.")
         return True
-    found, wanted = scans(xp, sizes), scans_float64(sizes)
-    console.print(_curve(found["cumsum"]))
-    console.print(_records(names, found["cummax"]))
+    with stage.waiting("Scanning"):
+        found = scans(stage.xp, sizes)
+    wanted = scans_float64(sizes)
+    stage.console.print(_curve(found["cumsum"]))
+    stage.console.print(_records(names, found["cummax"]))
     worst = float(np.max([abs(found[name] - wanted[name]) / np.maximum(wanted[name], 1) for name in wanted]))
-    right = worst <= RELATIVE_TOLERANCE
-    verdict = "within" if right else "NOT WITHIN"
-    say(
-        console,
-        f"Gini index {gini(found['cumsum']):.3f} (0: files of one size, 1: all bytes in one file). Scans in float32 against float64 NumPy: "
-        f"largest relative error {worst:.1e}, {verdict} the tolerance of {RELATIVE_TOLERANCE:.0e}.",
-    )
-    return right
+    stage.say(f"Gini index {gini(found['cumsum']):.3f} (0: files of one size, 1: all bytes in one file).")
+    stage.plot("inequality", lambda axes: _draw(axes, found["cumsum"]))
+    return stage.verdict("Scans in float32", worst, RELATIVE_TOLERANCE)
 
 
 def _curve(sums: NDArray[np.float32]) -> Table:
@@ -91,6 +88,13 @@ def _curve(sums: NDArray[np.float32]) -> Table:
         bar = ProgressBar(total=1.0, completed=share, width=BAR, finished_style="bar.complete")
         table.add_row(f"{tenth / TENTHS:.0%}", f"{share:.1%}", bar)
     return table
+
+
+def _draw(axes: Any, sums: NDArray[np.float32]) -> None:
+    files = np.linspace(0, 100, len(sums) + 1)
+    axes.plot(files, 100 * np.append(0, sums / sums[-1]))
+    axes.plot([0, 100], [0, 100], color="grey", linestyle=":", linewidth=1)
+    axes.set(xlabel="% of the files, smallest first", ylabel="% of all bytes", title=f"Lorenz curve of {len(sums)} files")
 
 
 def _records(names: list[str], running: NDArray[np.float32]) -> Table:

@@ -17,15 +17,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.panel import Panel
-from rich.progress import Progress, TextColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from .imports import Module, find_modules
-from .segments import host, say
+from .stage import Stage, host
 
 RELATIVE_TOLERANCE = 1e-5  #: of a float32 loss to the float64 one, and of a gradient's elements to the greatest of them
 LEAST_FALL = 1.0  #: of the loss in the emulator, in nats per byte; on a GPU it is to end below the entropy of a byte
@@ -37,7 +35,7 @@ PARTS = 4  #: of the training; the mean loss of the last is what it came to
 RATE = 0.15  #: of learning
 TINY = 1e-6  #: beside a root that may be 0, or little but rounding
 SPREAD = 0.1  #: of the numbers that training begins with
-BAR = 40  #: columns for the loss without a model
+BAR = 30  #: columns for the loss without a model
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Size:
 #: by whether the kernels are emulated and whether it shall be quick
 SIZES = {
     (True, True): Size(48, 8, 8),
-    (True, False): Size(48, 8, 16),
+    (True, False): Size(48, 8, 12),
     (False, True): Size(16384, 32, 200),
     (False, False): Size(16384, 32, 2000),
 }
@@ -179,53 +177,56 @@ def printable(written: bytes) -> str:
     return "".join(chr(byte) if byte == ord("\n") or (byte < 128 and chr(byte).isprintable()) else "?" for byte in written)
 
 
-def run(console: Console, xp: ModuleType, quick: bool) -> bool:
+def run(stage: Stage) -> bool:
     """Print the loss as it falls beside the entropies of the text, what the model writes and the error against float64; no sources, nothing."""
+    stage.begin("Loss: a model of the next byte, trained from nothing")
     source = source_text(find_modules(Path(sysconfig.get_paths()["stdlib"])))
     if len(source) <= CONTEXT:
-        say(console, "This interpreter comes without the sources of its library: no bytes to learn from.")
+        stage.say("This interpreter comes without the sources of its library: no bytes to learn from.")
         return True
-    emulated = xp is np
-    size, text = SIZES[emulated, quick], xp.asarray(source)
-    worst = first_error(xp, text, size)
+    xp = stage.xp
+    size, text = SIZES[stage.emulated, stage.quick], xp.asarray(source)
+    with stage.waiting("Checking the first step"):
+        worst = first_error(xp, text, size)
     model = draw_model(xp, size.features)
-    columns = (*Progress.get_default_columns(), TextColumn("{task.fields[loss]:.3f} nats per byte"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("Learning the standard library", total=size.steps, loss=np.log(BYTES))
-        began = time.perf_counter()
-        losses = train(xp, text, model, size, lambda done, loss: progress.update(task, completed=done, loss=loss))
-        seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    with stage.waiting("Learning the standard library", size.steps) as tell:
+        losses = train(xp, text, model, size, lambda done, loss: tell(done, remark=f"{loss:.3f} nats per byte"))
+    seconds = time.perf_counter() - began
 
     alone, paired = entropies(source)
-    console.print(_table(losses, alone, paired))
+    stage.console.print(_table(losses, alone, paired))
     written = write(Model(host(model.table), host(model.weight)), WRITTEN)
-    console.print(Panel(Text(printable(written)), title=f'What the model writes after "{PROMPT.decode()}"'))
+    stage.console.print(Panel(Text(printable(written)), title=f'What the model writes after "{PROMPT.decode()}"'))
     first, (_, last) = float(losses[0]), part_means(losses)[-1]
-    learned = last <= first - LEAST_FALL if emulated else last < alone
-    aim = f"lower by at least {LEAST_FALL:.1f}" if emulated else "below the entropy of a byte"
-    say(
-        console,
+    learned = last <= first - LEAST_FALL if stage.emulated else last < alone
+    aim = f"lower by at least {LEAST_FALL:.1f}" if stage.emulated else "below the entropy of a byte"
+    stage.say(
         f"Learned from {len(source):,} bytes, {size.rows} at each of {size.steps} steps, in {seconds:.1f} s: the loss went from {first:.3f} to "
         f"{last:.3f} nats per byte, {'' if learned else 'NOT '}{aim}.",
+        "" if learned else "bold red",
     )
-    right = worst <= RELATIVE_TOLERANCE
-    verdict = "within" if right else "NOT WITHIN"
-    say(
-        console,
-        f"First step in float32, {CONTEXT * size.features} features and {BYTES} classes. Loss and gradients against float64 NumPy: largest relative "
-        f"error {worst:.1e}, {verdict} the tolerance of {RELATIVE_TOLERANCE:.0e}.",
-    )
-    return learned and right
+    stage.plot("loss", lambda axes: _draw(axes, losses, alone, paired))
+    what = f"Loss and gradients of the first step, {CONTEXT * size.features} features and {BYTES} classes in float32,"
+    return stage.verdict(what, worst, RELATIVE_TOLERANCE) and learned
 
 
 def _table(losses: NDArray[np.float32], alone: float, paired: float) -> Table:
-    table = Table(title="What it costs to tell the next byte of the standard library's source")
+    table = Table(title="What it costs to tell the next byte of the library's source")
     table.add_column("told by")
     table.add_column("nats per byte", justify="right")
     table.add_column("")
-    rows = [("no model: every byte as likely", float(np.log(BYTES))), ("the model at step 1", float(losses[0]))]
-    rows += [(f"the model up to step {end}", mean) for end, mean in part_means(losses)]
-    rows += [("frequency: entropy of a byte", alone), ("the same, the one before known", paired)]
+    rows = [("all bytes as likely", float(np.log(BYTES))), ("model at step 1", float(losses[0]))]
+    rows += [(f"model up to step {end}", mean) for end, mean in part_means(losses)]
+    rows += [("entropy of a byte", alone), ("the same, given the last", paired)]
     for name, nats in rows:
         table.add_row(name, f"{nats:.3f}", ProgressBar(total=np.log(BYTES), completed=nats, width=BAR, finished_style="bar.complete"))
     return table
+
+
+def _draw(axes: Any, losses: NDArray[np.float32], alone: float, paired: float) -> None:
+    axes.plot(np.arange(1, len(losses) + 1), losses, label="model")
+    for nats, label, line in ((alone, "entropy of a byte", "--"), (paired, "the same, given the last", ":")):
+        axes.axhline(nats, color="grey", linestyle=line, label=label)
+    axes.set(xlabel="step", ylabel="nats per byte", ylim=(0, None))
+    axes.legend()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -35,11 +36,13 @@ def pagerank(
     tolerance: float = 1e-7,
     max_iterations: int = 40,
     time_limit: float = float("inf"),
+    on_iteration: Callable[[int], None] = lambda done: None,
 ) -> Ranking:
     """Rank the ``nodes`` of the graph with the edges ``sources[i] -> targets[i]`` (int32), in float32.
 
     ``rank = (1 − d)/n + d·(Σ over edges of rank[source]/outdegree[source] + (rank of the nodes without an edge out)/n)``, repeated until ``rank``
     changes by less than ``tolerance`` in sum, ``max_iterations`` times at most, and no iteration is begun after ``time_limit`` seconds.
+    ``on_iteration`` is told how many are done.
     The edges are sorted by target once, so that each iteration is one gather and one sorted segment sum.
     """
     import numba_baracuda as nb
@@ -62,6 +65,7 @@ def pagerank(
         change = float(xp.abs(following - rank).sum())
         rank = following
         iterations += 1
+        on_iteration(iterations)
 
     importer_rank = nb.unsorted_segment_mean(rank[sources], targets, nodes)
     seconds = time.perf_counter() - started

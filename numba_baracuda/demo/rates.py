@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from ..core.dtypes import BY_NAME
+from .stage import Stage
 
 _EPS = 2.0**-23
 
@@ -48,10 +48,12 @@ CASES = (
 _LARGEST = 6 << 30  #: bytes of memory the cases want at the size above
 
 
-def run(console: Console, xp: ModuleType, quick: bool) -> bool:
+def run(stage: Stage) -> bool:
     """Check, then time, ``segment_sum`` of :data:`CASES`; does nothing without a GPU or when ``quick``."""
-    if quick or xp.__name__ != "cupy":
+    if stage.quick or stage.emulated:
         return True
+    stage.begin("Rates: segment_sum beside a copy of memory")
+    xp, shares = stage.xp, dict[str, float]()
     free, _ = xp.cuda.runtime.memGetInfo()
     factor = min(1.0, 0.8 * free / _LARGEST)
     copy = _copy_rate(xp, int(factor * (1 << 30)))
@@ -59,16 +61,24 @@ def run(console: Console, xp: ModuleType, quick: bool) -> bool:
     for title in ("problem", "time", "rate", "of copy", "error / tolerance"):
         table.add_column(title, justify="left" if title == "problem" else "right")
     right = True
-    for case in CASES:
-        case = case.scaled(factor)
-        seconds, error = _measure(xp, case)
+    for case in (case.scaled(factor) for case in CASES):
+        with stage.waiting(f"Measuring {case.title}"):
+            seconds, error = _measure(xp, case)
         right = right and error <= 1
         rate = case.bytes_moved / seconds
+        shares[case.title] = 100 * rate / copy
         problem = f"{case.title}\n{case.inputs:,} x {case.row} in {case.segments:,}"
         table.add_row(problem, f"{seconds * 1e6:,.0f} us", f"{rate / 1e9:,.0f} GB/s", f"{rate / copy:.0%}", f"{error:.2g}")
         xp.get_default_memory_pool().free_all_blocks()
-    console.print(table)
+    stage.console.print(table)
+    stage.plot("rates", lambda axes: _draw(axes, shares))
     return right
+
+
+def _draw(axes: Any, shares: dict[str, float]) -> None:
+    axes.barh(list(shares), list(shares.values()))
+    axes.axvline(100, color="grey", linestyle="--")
+    axes.set(xlabel="% of the rate of a copy on the device")
 
 
 def _copy_rate(xp: ModuleType, nbytes: int) -> float:

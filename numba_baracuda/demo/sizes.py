@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
 from ..reduce.ops import FUNCTIONS
 from .imports import Module, find_modules
-from .segments import host, say
+from .stage import Stage, host
 
 FILES = 8  #: of each package, the largest
 SHOWN = 10
@@ -48,22 +47,29 @@ def statistics_float64(sizes: NDArray[np.float32]) -> dict[str, NDArray[np.float
     return {"sum": x.sum(1), "mean": x.mean(1), "std": x.std(1, ddof=1), "logsumexp": np.log(x.sum(1))}
 
 
-def run(console: Console, xp: ModuleType, quick: bool) -> bool:
+def run(stage: Stage) -> bool:
     """Print the packages with the largest files, and the error against float64."""
+    stage.begin("Reductions: how large source files are")
     packages, sizes = largest_files(find_modules(Path(sysconfig.get_paths()["stdlib"])))
     if not packages:
-        say(console, "This interpreter comes without the sources of its library: no sizes to reduce.")
+        stage.say("This interpreter comes without the sources of its library: no sizes to reduce.")
         return True
-    found, wanted = statistics(xp, sizes), statistics_float64(sizes)
-    table = Table(title=f"The {FILES} largest files of the standard library's largest packages, in bytes")
+    with stage.waiting("Reducing"):
+        found = statistics(stage.xp, sizes)
+    wanted = statistics_float64(sizes)
+    table = Table(title=f"Bytes of the {FILES} largest files of the largest packages")
     table.add_column("package")
     for title in STATISTICS:
         table.add_column("log of sum" if title == "logsumexp" else title, justify="right")
     for row, package in enumerate(packages):
         table.add_row(package, *(f"{found[name][row]:,.2f}" if name == "logsumexp" else f"{found[name][row]:,.0f}" for name in STATISTICS))
-    console.print(table)
+    stage.console.print(table)
+    stage.plot("sizes", lambda axes: _draw(axes, packages, found))
     worst = float(np.max([abs(found[name] - wanted[name]) / abs(wanted[name]) for name in STATISTICS]))
-    right = worst <= RELATIVE_TOLERANCE
-    verdict = "within" if right else "NOT WITHIN"
-    say(console, f"Against float64 NumPy: largest relative error {worst:.1e}, {verdict} the tolerance of {RELATIVE_TOLERANCE:.0e}.")
-    return right
+    return stage.verdict("Statistics in float32", worst, RELATIVE_TOLERANCE)
+
+
+def _draw(axes: Any, packages: list[str], found: dict[str, Any]) -> None:
+    axes.barh(packages, found["mean"], xerr=found["std"])
+    axes.invert_yaxis()
+    axes.set(xlabel=f"bytes of the {FILES} largest files, mean and standard deviation")

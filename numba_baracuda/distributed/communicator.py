@@ -42,13 +42,13 @@ class Communicator(Protocol):
         """The text of each rank, of any length; the host waits for all."""
 
     def all_gather(self, x: Any, stream: int = 0) -> Pending:
-        """[size, *x.shape]: the array of each rank, in the order of ranks, bit by bit."""
+        """``[size, *x.shape]``: the array of each rank, in the order of ranks, bit by bit."""
 
     def all_reduce(self, x: Any, stream: int = 0) -> Pending:
         """The sum over all ranks, in the dtype of x and in its place."""
 
     def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
-        """[*x.shape[1:]]: row ``rank`` of the sum over all ranks of x [size, …]."""
+        """``[*x.shape[1:]]``: row ``rank`` of the sum over all ranks of x [size, …]."""
 
 
 def _of_torch(given: Any) -> Communicator:
@@ -102,7 +102,7 @@ class Alone:
         return [text]
 
     def all_gather(self, x: Any, stream: int = 0) -> Pending:
-        """[1, *x.shape]: the array."""
+        """``[1, *x.shape]``: the array."""
         return Pending(x[None])
 
     def all_reduce(self, x: Any, stream: int = 0) -> Pending:

@@ -85,7 +85,7 @@ class InProcessCommunicator:
         return made
 
     def all_gather(self, x: Any, stream: int = 0) -> Pending:
-        """[size, *x.shape]: the array of each rank."""
+        """``[size, *x.shape]``: the array of each rank."""
         return Pending(self._made(x, np.stack(self._exchange("all_gather", x))))
 
     def all_reduce(self, x: Any, stream: int = 0) -> Pending:

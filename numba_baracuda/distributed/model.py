@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Machine:
-    """What a GPU and its links do. The defaults are those of an H200: products and memory as measured, links by their data sheet."""
+    """What a GPU and its links do. The defaults are assumed for an H200: products and copies near what they reach, links by their data sheet."""
 
     products: float = 700e12  #: operations a second of large bfloat16 products
     memory: float = 4.2e12  #: bytes a second

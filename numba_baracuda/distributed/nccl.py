@@ -36,7 +36,7 @@ class NcclCommunicator:
         return self.all_gather(x, self._cupy.cuda.get_current_stream().ptr).wait()
 
     def all_gather(self, x: Any, stream: int = 0) -> Pending:
-        """[size, *x.shape]: the array of each rank."""
+        """``[size, *x.shape]``: the array of each rank."""
         view, byte = arrays.view(x, "all_gather", "x"), self._cupy.cuda.nccl.NCCL_UINT8
         made = allocation.empty(view, (self.size, *view.shape), view.element, stream)
         return self._queued(lambda own: self._group.allGather(view.ptr, made.data.ptr, made.nbytes // self.size, byte, own), made, x, stream)

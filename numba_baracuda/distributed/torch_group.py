@@ -36,7 +36,7 @@ class TorchCommunicator:
         return texts
 
     def all_gather(self, x: Any, stream: int = 0) -> Pending:
-        """[size, *x.shape]: the tensor of each rank."""
+        """``[size, *x.shape]``: the tensor of each rank."""
         return self._called(self._gather, x, (self.size, *x.shape), stream)
 
     def all_reduce(self, x: Any, stream: int = 0) -> Pending:

@@ -32,6 +32,7 @@ class FusedLinearCrossEntropyResult(NamedTuple):
     z_loss: Any = None
     accuracy: Any = None
     predicted: Any = None
+    entropy: Any = None
 
 
 def read(given: Any, op: str, name: str) -> View:
@@ -58,6 +59,7 @@ def fused_linear_cross_entropy(
     class_weight: Any = None,
     row_weight: Any = None,
     dy: Any = None,
+    dy_entropy: Any = None,
     skip_ignored: bool = False,
     grad_input: Any = None,
     grad_weight: Any = None,
@@ -68,6 +70,7 @@ def fused_linear_cross_entropy(
     return_z_loss: bool = False,
     return_accuracy: bool = False,
     return_predicted: bool = False,
+    return_entropy: bool = False,
     chunk: str | int = "auto",
     max_workspace_bytes: int | None = None,
     out: Any = None,
@@ -100,6 +103,8 @@ def fused_linear_cross_entropy(
     ``accumulate_grad_weight`` the gradient is added to what grad_weight holds; it is rounded after every chunk but with ``grad_weight_accum="f32"``,
     which takes scratch of four bytes an element.
 
+    ``dy_entropy`` [BT], an array, adds to the gradients those of the entropies of rows times these numbers; it wants ``reduction="none"``.
+
     ``skip_ignored`` leaves rows with an ignored target out of the products: the others are gathered, which is faster where many are ignored. The host
     reads their count from the device, so the call waits, cannot be captured, and takes no ``workspace``. The results are the same.
 
@@ -109,7 +114,8 @@ def fused_linear_cross_entropy(
     Returns the loss, float32 (float64 for float64), 0-d for "mean" and "sum"; ``out=`` may also be of the input's dtype, or of one element. With new
     gradients or one of the following, returns a :class:`FusedLinearCrossEntropyResult`: ``return_lse`` [BT], 0 where the target is ignored or no
     class; ``return_z_loss``, the part of the loss that lse_square_scale adds; ``return_accuracy``, the share of targets whose logit is the greatest;
-    ``return_predicted`` [BT] int64, the first class of the greatest logit, or the first that is NaN, −1 where the target is ignored or no class.
+    ``return_predicted`` [BT] int64, the first class of the greatest logit, or the first that is NaN, −1 where the target is ignored or no class;
+    ``return_entropy`` [BT], −Σⱼ pⱼ log pⱼ with p = exp(z − lse), 0 where the target is ignored or no class.
 
     Sums are kept in float32 (float64), logits and their gradient rounded to the input's dtype. Every run gives the same bits. Nothing waits for the
     device; with ``workspace=`` the call can be captured in a CUDA graph. ``stream=`` takes a stream or its handle. cuBLAS, which the extras install,
@@ -127,7 +133,7 @@ def fused_linear_cross_entropy(
         raise InvalidProblem(f"{_NAME}: target is None, wants an array of int64 or int32, [BT]")
     flags = {
         "skip_ignored": skip_ignored, "return_lse": return_lse, "return_z_loss": return_z_loss, "return_accuracy": return_accuracy,
-        "return_predicted": return_predicted,
+        "return_predicted": return_predicted, "return_entropy": return_entropy,
     }  # fmt: skip
     gradients = {"grad_input": grad_input, "grad_weight": grad_weight, "grad_bias": grad_bias}
     wanted = {name: bool(each) if isinstance(each, np.bool_) else each for name, each in gradients.items() if each is not None}
@@ -139,7 +145,10 @@ def fused_linear_cross_entropy(
     if accumulate_grad_weight and isinstance(wanted.get("grad_weight", False), bool):
         raise InvalidProblem(f"{_NAME}: accumulate_grad_weight adds to grad_weight, which is {grad_weight!r}, wants an array")
     problem, handle = made.descriptor, streams.stream_handle(stream, x, _NAME)
-    given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
+    given = {
+        "input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy,
+        "dy_entropy": dy_entropy,
+    }  # fmt: skip
     inputs = {name: each for name, each in given.items() if each is not None}
 
     def empty(shape: tuple[int, ...], element: str) -> Any:
@@ -153,7 +162,7 @@ def fused_linear_cross_entropy(
             results[name] = empty(shapes[name], x.element) if each is True else each
     for name, asked, shape, element in (
         ("lse", return_lse, problem.row_shape, wide), ("z_loss", return_z_loss, total, wide), ("accuracy", return_accuracy, total, wide),
-        ("predicted", return_predicted, problem.row_shape, "i64"),
+        ("predicted", return_predicted, problem.row_shape, "i64"), ("entropy", return_entropy, problem.row_shape, wide),
     ):  # fmt: skip
         if asked:
             results[name] = empty(shape, element)
@@ -171,7 +180,7 @@ def fused_linear_cross_entropy(
         compact.run_compacted(compact.CountedRows(_NAME, views[2], problem.ignore_index, handle), run, inputs, results, problem.each)
     else:
         made.execute(_operands(made, x, w, inputs | results), handle, workspace)
-    if True in (return_lse, return_z_loss, return_accuracy, return_predicted) or any(each is True for each in wanted.values()):
+    if True in (return_lse, return_z_loss, return_accuracy, return_predicted, return_entropy) or any(each is True for each in wanted.values()):
         loss = results.pop("out")
         return FusedLinearCrossEntropyResult(loss, **results)
     return results["out"]

@@ -19,7 +19,7 @@ from .launches import kernel_spec
 from .policy import Totals
 
 #: results of one element or line for each row: with every reduction, and only with "none"
-_ROW_RESULTS, _ROW_LOSSES = ("grad_input", "lse", "predicted"), ("out", "z_loss", "accuracy")
+_ROW_RESULTS, _ROW_LOSSES = ("grad_input", "lse", "predicted", "entropy"), ("out", "z_loss", "accuracy")
 
 
 def _launch(kernel: str, blocks: int, arguments: dict[str, Any], **constants: Any) -> Recipe:
@@ -69,7 +69,7 @@ def run_compacted(
     counted: CountedRows, run: Callable[[dict[str, Any], dict[str, Any]], None], inputs: dict[str, Any], results: dict[str, Any], each: bool
 ) -> None:
     """Calls ``run`` with the rows that count and scatters its results for rows to ``results``; ``each``: whether the reduction is "none"."""
-    by_row = ("input", "row_weight", "dy") if each else ("input", "row_weight")
+    by_row = ("input", "row_weight", "dy", "dy_entropy") if each else ("input", "row_weight")
     given = {name: counted.gather(array) if name in by_row and not isinstance(array, numbers.Real) else array for name, array in inputs.items()}
     given["target"], like, compacted = counted.target, arrays.view(given["input"], counted.op, "input"), {}
     for name in (*_ROW_RESULTS, *_ROW_LOSSES) if each else _ROW_RESULTS:

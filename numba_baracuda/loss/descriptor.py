@@ -62,6 +62,11 @@ class _Layer(Described):
         return self.v, self.h
 
     @property
+    def refused(self) -> tuple[str, ...]:
+        """Operands that the options do not admit."""
+        return ()
+
+    @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of operands with one element for each row."""
         return (self.bt,)
@@ -91,8 +96,8 @@ class _Layer(Described):
 
     def typical_layouts(self, op: Op) -> Iterator[dict[str, Layout]]:
         """The layouts with the largest workspace: without the operands that replace scratch."""
-        everything = {operand.name: contiguous(getattr(self, operand.axes[0])) for operand in op.operands}
-        yield {name: layout for name, layout in everything.items() if name not in ("lse", "predicted", "grad_input")}
+        everything = {operand.name: contiguous(getattr(self, operand.axes[0])) for operand in op.operands if operand.name not in self.refused}
+        yield {name: layout for name, layout in everything.items() if name not in ("lse", "predicted", "entropy", "grad_input")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +163,11 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
         """The shape of the loss."""
         return (self.bt,) if self.each else (1,)
 
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Operands that the options do not admit."""
+        return () if self.each else ("dy_entropy",)
+
     @functools.cached_property
     def chunk_size(self) -> int:
         """Rows of logits that exist at a time."""
@@ -183,9 +193,9 @@ class FusedLinearCrossEntropyDescriptor(_Layer):
 
     @property
     def other_scratch_bytes(self) -> int:
-        """The most bytes of other scratch: cuBLAS's, five numbers and a class for each row, and separate sums of gradients."""
+        """The most bytes of other scratch: cuBLAS's, six numbers and a class for each row, and separate sums of gradients."""
         size, classes = BY_NAME[self.accumulator].itemsize, self.v * (1 + self.h * (self.grad_weight_accum != self.element))
-        return tuned(Chunks()).workspace_bytes + (5 * size + 8) * self.bt + size * classes + 512
+        return tuned(Chunks()).workspace_bytes + (6 * size + 8) * self.bt + size * classes + 512
 
     def check(self, op: Op) -> None:
         """Raises for what no variant of the op could serve."""

@@ -29,12 +29,14 @@ GIVEN = (
     Operand("input", ("input_shape",)), Operand("weight", ("weight_shape",)), Operand("target", ("row_shape",), element="i64 i32"),
     _wanted("bias", "class_shape"), _wanted("class_weight", "class_shape", element="accumulator"),
     _wanted("row_weight", "row_shape", element="accumulator"), _wanted("dy", "out_shape", element="either", number=True),
+    _wanted("dy_entropy", "row_shape", element="either"),
 )  # fmt: skip
 MADE = (
     Operand("out", ("out_shape",), element="either", output=True), _wanted("grad_input", "input_shape", output=True),
     _wanted("grad_weight", "weight_shape", output=True), _wanted("grad_bias", "class_shape", output=True),
     _wanted("lse", "row_shape", element="accumulator", output=True), _wanted("z_loss", "out_shape", element="accumulator", output=True),
     _wanted("accuracy", "out_shape", element="accumulator", output=True), _wanted("predicted", "row_shape", element="i64", output=True),
+    _wanted("entropy", "row_shape", element="accumulator", output=True),
 )  # fmt: skip
 UPDATED = (
     _wanted("grad_input", "input_shape", output=True, updated=True), _wanted("grad_weight", "weight_shape", output=True, updated=True),
@@ -50,7 +52,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
 
     def problem(names: tuple[str, ...], bt: int, h: int, v: int, **options: Any) -> tuple[Any, dict[str, Layout]]:
         described = FusedLinearCrossEntropyDescriptor(bt, h, v, **options)
-        layouts = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in op.operands}
+        layouts = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in op.operands if operand.name not in described.refused}
         return described, {name: layout for name, layout in layouts.items() if name in names}
 
     everything, large = tuple(operand.name for operand in op.operands), (8192, 4096, 128256)
@@ -58,6 +60,7 @@ def _samples(op: Op) -> Iterator[tuple[Any, dict[str, Layout]]]:
         yield problem(_GRADIENTS, *large, element=element)
         yield problem(_PLAIN, *large, element=element)
         yield problem(everything, 2048, 1024, 50257, element=element, label_smoothing=0.1, lse_square_scale=1e-4, softcap=30.0)
+        yield problem((*_GRADIENTS, "dy", "dy_entropy", "entropy"), *large, element=element, reduction="none", logit_scale=0.8)
     yield problem(_GRADIENTS, 8192, 2304, 256000, element="bf16", softcap=30.0)
     yield problem((*_GRADIENTS, "bias", "grad_bias"), 8192, 768, 50257, element="bf16", label_smoothing=0.1)
     for extents in ((2048, 4096, 32000), (4096, 256, 4096), (1024, 64, 256)):

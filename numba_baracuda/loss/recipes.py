@@ -27,6 +27,8 @@ from .launches import assign, kernel_spec, mask
 from .policy import Chunks, cross_entropy_rows
 
 GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+#: operands that have one element for each row of the input, as kernels take their strides
+ROW_OPERANDS = ("target", "row_weight", "dy", "lse", "predicted")
 #: slots: logits, the workspace of cuBLAS, input rows with zeros for those without a gradient, and scalars that products read from the device
 _LOGITS, _GEMM, _MASKED, _ALPHA, _BETAS = "logits", "gemm", "masked_input", "alpha", ("zero", "one")
 
@@ -50,6 +52,7 @@ class Forward:
         self.gemm_scaled = self.value == "f16" and bool(self.gradients)  # a scaled gradient would underflow in float16
         self.squared = descriptor.lse_square_scale != 0 or "z_loss" in layouts
         self.argmax = "accuracy" in layouts or "predicted" in layouts
+        self.entropic = bool(self.gradients) and "dy_entropy" in layouts
         self.label = layouts["target"].element or "i64"
         self.upstream = layouts["dy"].element or descriptor.accumulator if "dy" in layouts and layouts["dy"].number is None else ""
         self.accumulators = {"grad_weight": "weight_sums", "grad_bias": "bias_sums"}
@@ -58,6 +61,7 @@ class Forward:
         tail = descriptor.v % row_elements() if BY_NAME[self.value].itemsize == 2 else 0  # products of odd extents use the slowest kernels
         self.column_ranges = [(first, count) for first, count in ((0, descriptor.v - tail), (descriptor.v - tail, tail)) if count]
         self._check()
+        self._check_rows_upstream()
 
     def _check(self) -> None:
         if "grad_bias" in self.layouts and "bias" not in self.layouts:
@@ -69,6 +73,16 @@ class Forward:
             if layout is not None and layout.shape[0] > 1 and layout.strides[0] != 1:
                 raise Unsupported(f"{self.op.name}: {name} has stride {layout.strides[0]}, wants contiguous elements; make a contiguous copy")
 
+    def _check_rows_upstream(self) -> None:
+        """``factors`` are those of the loss: they serve entropies, too, where nothing but the scale of logits is in them."""
+        for name in self.problem.refused:
+            if name in self.layouts:
+                reduction = LossReduction.parse(self.problem.reduction).name.lower()
+                raise InvalidProblem(f'{self.op.name}: {name} is given with reduction="{reduction}", wants "none"')
+        number = self.layouts["dy"].number if "dy" in self.layouts else None
+        if "dy_entropy" in self.layouts and number not in (None, 1):
+            raise InvalidProblem(f"{self.op.name}: dy is {number} beside dy_entropy, wants an array [BT] or None")
+
     @property
     def slots(self) -> tuple[Slot, ...]:
         bt, v, h, chunk = self.problem.bt, self.problem.v, self.problem.h, self.problem.chunk_size
@@ -77,6 +91,7 @@ class Forward:
         made += [Slot("factors", self.wide, FACTORS), Slot("losses", self.wide, bt)]
         made += [Slot(name, self.wide, bt) for name, wanted in (("squares", self.squared), ("hits", self.argmax)) if wanted]
         made += [Slot("lse", self.wide, bt)] if "lse" not in self.layouts else []
+        made += [Slot("entropy", self.wide, bt)] if self.entropic and "entropy" not in self.layouts else []
         made += [Slot("predicted", "i64", bt)] if self.argmax and "predicted" not in self.layouts else []
         made += [Slot(name, self.wide, 1) for name in (_ALPHA, *_BETAS) if self.gemm_scaled]
         made += [
@@ -127,11 +142,10 @@ class Forward:
         }  # fmt: skip
         return Launch(spec, (1, TOTAL_THREADS, 0), arguments)
 
-    @property
-    def row_operand_strides(self) -> tuple[int, ...]:
+    def strides_of(self, *names: str) -> tuple[int, ...]:
         """Elements from one row to the next of operands that have one element for each."""
-        named = [self.layouts.get(name) for name in ("target", "row_weight", "dy", "lse", "predicted")]
-        return tuple(layout.strides[0] if layout and layout.strides else 1 for layout in named)
+        layouts = [self.layouts.get(name) for name in names]
+        return tuple(layout.strides[0] if layout and layout.strides else 1 for layout in layouts)
 
     def name_or_null(self, name: str) -> str:
         return name if name in self.layouts else NULL
@@ -141,20 +155,23 @@ class Forward:
         problem, vector = self.problem, BY_NAME[self.value].vector
         policy = cross_entropy_rows(self.value, self.target)
         threads, resident, shared_classes, blocks = (persistent_blocks if self.gradients else block_per_row)(rows, problem.v, self.value, self.target)
-        upstream, cap = self.upstream if problem.each else "", problem.softcap or 1.0
+        upstream, cap, entropy = self.upstream if problem.each else "", problem.softcap or 1.0, self.entropic or "entropy" in self.layouts
         spec = kernel_spec(
-            "cross_entropy_rows", threads, resident, value=self.value, label=self.label, upstream=upstream, vector=vector,
+            "cross_entropy_rows", threads, resident, value=self.value, label=self.label, upstream=upstream,
+            entropy_upstream=self.layouts["dy_entropy"].element or self.wide if self.entropic else "", vector=vector,
             steps=policy.items_per_thread, copies_in_flight=policy.prefetched_items_per_thread, threads=threads, shared_classes=shared_classes,
             gradient=bool(self.gradients), smoothed=problem.label_smoothing > 0, squared=self.squared, scaled=problem.logit_scale != 1,
             capped=problem.softcap is not None, exact_tanh=cap > LARGE_CAP, biased="bias" in self.layouts, weighted="class_weight" in self.layouts,
-            row_weighted="row_weight" in self.layouts, argmax=self.argmax,
+            row_weighted="row_weight" in self.layouts, argmax=self.argmax, entropy=entropy,
         )  # fmt: skip
         arguments = {
             "x": _LOGITS, "target": "target", **{name: self.name_or_null(name) for name in ("bias", "class_weight", "row_weight")},
-            "dy": "dy" if upstream else NULL, "factors": "factors", "losses": "losses", "squares": "squares" if self.squared else NULL,
-            "hits": "hits" if self.argmax else NULL, "lse": "lse", "predicted": "predicted" if self.argmax else NULL, "first_row": first,
-            "rows": rows, "classes": problem.v, "row_stride": self.stride, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
-            "lse_square_scale": problem.lse_square_scale, "scale": problem.logit_scale, "cap": (cap, 1 / cap), "strides": self.row_operand_strides,
+            "dy": "dy" if upstream else NULL, "dy_entropy": "dy_entropy" if self.entropic else NULL, "factors": "factors", "losses": "losses",
+            "squares": "squares" if self.squared else NULL, "hits": "hits" if self.argmax else NULL, "lse": "lse",
+            "predicted": "predicted" if self.argmax else NULL, "entropies": "entropy" if entropy else NULL, "first_row": first, "rows": rows,
+            "classes": problem.v, "row_stride": self.stride, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
+            "lse_square_scale": problem.lse_square_scale, "scale": problem.logit_scale, "cap": (cap, 1 / cap),
+            "strides": self.strides_of(*ROW_OPERANDS, "entropy", "dy_entropy"),
         }  # fmt: skip
         return Launch(spec, (blocks, threads, shared_classes * BY_NAME[self.value].itemsize), arguments)
 

@@ -13,7 +13,7 @@ from .descriptor import FusedLinearCrossEntropyDescriptor
 from .geometry import LARGE_CAP, MERGE_THREADS, ROW_TERMS, block_per_row, statistics_width
 from .launches import assign, kernel_spec
 from .policy import cross_entropy_rows
-from .recipes import Forward
+from .recipes import ROW_OPERANDS, Forward
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class ShardForward(Forward):
             "hits": "hits" if self.argmax else NULL, "lse": "lse", "predicted": "predicted" if self.argmax else NULL,
             "row_terms": "row_terms" if self.gradients else NULL, "ranks": problem.ranks, "first_row": first, "rows": rows,
             "total_classes": problem.total_classes, "ignore": problem.ignore_index, "smoothing": problem.label_smoothing,
-            "lse_square_scale": problem.lse_square_scale, "cap": (cap, 1 / cap), "strides": self.row_operand_strides,
+            "lse_square_scale": problem.lse_square_scale, "cap": (cap, 1 / cap), "strides": self.strides_of(*ROW_OPERANDS),
         }  # fmt: skip
         return Launch(kernel_spec("merge_statistics", MERGE_THREADS, **given), (ceil_div(rows, MERGE_THREADS), MERGE_THREADS, 0), arguments)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import numbers
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..arrays import arrays, streams
 from ..arrays.views import Bundle, Form, View, remember
+from ..core import html
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import EMULATED, Layout, Op, Operand, Recipe, Target, Variant
@@ -78,6 +79,11 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan({self.op.name}, {self.variant.name}, {self.descriptor})"
+
+    def _repr_html_(self) -> str:
+        problem = [(each.name, getattr(self.descriptor, each.name)) for each in dataclasses.fields(self.descriptor)]
+        facts = [("computes", self.op.formula), *problem, ("workspace_size", f"{self.workspace_size:,} bytes")]
+        return html.table((), [*facts, ("sku", html.table((), self.sku.facts()))], f"Plan of {self.op.name}")
 
     @functools.cached_property
     def workspace_size(self) -> int:
@@ -195,7 +201,7 @@ class Plan:
         op = self.op
         if self._optional:
             present = {view.name for view in views}
-            op = replace(op, operands=tuple(operand for operand in op.operands if operand.name in present))
+            op = dataclasses.replace(op, operands=tuple(operand for operand in op.operands if operand.name in present))
         check(op, self.descriptor, views)
         device = arrays.check_one_device(op.name, views)
         target = self.target if device < 0 else target_of(device)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from ..core import html
 from ..core.dtypes import ElementKind
 from ..core.options import flag, whole
 from ..core.vocabulary import ArchSku, BackendKind, MathPrecision, OpCategory
@@ -57,3 +58,11 @@ class KernelSku:
     precision_guarantee: PrecisionGuarantee
     layout: None = None
     epilogue: None = None
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Names and values of what is known, those of the guarantee included; enums by their names."""
+        found = [(each.name, getattr(owner, each.name)) for owner in (self, self.precision_guarantee) for each in fields(owner)]
+        return [(name, str(getattr(value, "name", value))) for name, value in found if value not in (None, "") and name != "precision_guarantee"]
+
+    def _repr_html_(self) -> str:
+        return html.table((), self.facts(), "KernelSku")

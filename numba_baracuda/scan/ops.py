@@ -75,7 +75,7 @@ TABLE = (
     Row(
         "log_cumsum_exp", "y[i] = log Σ exp x[j]", "dx[j] = Σ dy[i] · exp(x[j] − y[i])", (DY, X, SAVED),
         "NaN propagates. Where all elements so far are −∞, the result is −∞ and the gradient 0; from a +∞ on, the result is +∞. The error is at most "
-        "4 ulp · (1 + |max x| + log n).",
+        "4 ulp · (1 + abs(max x) + log n).",
     ),
 )  # fmt: skip
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..arrays import arrays, streams
 from ..arrays.views import View
+from ..core import html
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import Layout, Recipe
@@ -32,6 +35,8 @@ class SegmentIndex(OrderedIds):
     k in order is row ``permutation[k]``, equal ids in their order; None where ids ascend. ``offsets`` [S + 1]: segment s is ``offsets[s]`` to
     ``offsets[s + 1]`` − 1 in that order. ``counts`` [S]: its rows. All by a stable radix sort of the bits that S has, and a binary search for each
     segment.
+
+    A notebook shows a histogram of the segments' lengths, for which it reads ``counts``: that waits for the device.
 
     Work is queued on ``stream``, by default the framework's current one; an op on another stream must be ordered behind it. An index can be copied
     and pickled where its arrays can. Raises ``InvalidProblem`` for what are no ids or no number of segments.
@@ -115,6 +120,15 @@ class SegmentIndex(OrderedIds):
     def __repr__(self) -> str:
         return f"SegmentIndex({self.num_inputs} rows in {self.num_segments} segments, {self.descriptor_form})"
 
+    def _repr_html_(self) -> str:
+        counts = _read(self._views["counts"], "showing a SegmentIndex")
+        bins = np.bincount(np.frexp(counts)[1])  # a length of 0, of 1, of 2 to 3, of 4 to 7 …
+        labels = ["0", "1", *(f"{1 << k} to {(2 << k) - 1}" for k in range(1, len(bins)))][: len(bins)]
+        facts = [("num_inputs", f"{self.num_inputs:,}"), ("num_segments", f"{self.num_segments:,}"), ("is_sorted", self.is_sorted)]
+        if counts.size:
+            facts.append(("rows a segment", f"{counts.min():,} to {counts.max():,}, {counts.mean():,.1f} in the mean"))
+        return html.table((), facts, "SegmentIndex") + html.histogram(bins.tolist(), labels, "segments by their number of rows")
+
     def view_of(self, name: str) -> View:
         """One of the arrays, as plans read it."""
         return self._views[name]
@@ -151,6 +165,14 @@ def _check_offsets(where: str, ends: View, rows: int, handle: int) -> None:
 
     offsets, layout = View(ends.ptr, ends.form, ends.owner, "segment_ids"), Layout(ends.shape, ends.strides, ends.ptr % 16)
     plan.queue(where, Recipe(tuple(faults(descriptor, layout, True, True, judge)), (FAULT,)), [offsets], handle)
+
+
+def _read(array: View, reason: str) -> np.ndarray[Any, Any]:
+    """A contiguous array as NumPy's, once the device has it."""
+    if array.device < 0:
+        return np.asarray(array.owner)
+    handle = streams.stream_handle(None, array, reason)
+    return np.array(driver.read_back(array.ptr, array.shape[0], handle, array.device, array.form.itemsize, reason), np.int64)
 
 
 def _last(bounds: View, handle: int) -> int:

@@ -49,13 +49,17 @@ class FoldTiles(Policy):
 
     threads_per_block: int = compiled(128, THREADS)  # few, so that rows in flight leave registers for many blocks
     items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
-    max_tile_rows: int = multiple(192, 16)  #: rows that a group walks at most
-    grid_blocks_per_multiprocessor: int = 2  #: with full tiles; fewer rows make shorter tiles
+    max_tile_rows: int = multiple(256, 16)  #: rows that a group walks, about, where blocks come in several waves
+    grid_blocks_per_multiprocessor: int = 2  #: blocks that a wave has at least: fewer rows make shorter tiles
     min_blocks_per_multiprocessor: int = 0
+    max_blocks_per_multiprocessor: int = 8  #: blocks of a wave at most
     max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
     split_bytes: int = 8  #: vectors of so many bytes are halved in short rows: else a warp has many tiles, whose runs end in different steps
     split_vectors: int = 4  #: rows of fewer vectors are short
     guarded_columns: int = 4  #: most columns of a thread in a guarded fold: the compiler unrolls no more, and the fold seldom runs
+    columns_apart: int = chosen(4, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
+    heavy_columns_apart: int = chosen(3, 1, 2, 3, 4)  #: the same with states of several scalars
+    min_group_apart: int = 11  #: least threads of a row whose columns lie apart: a warp of fewer has many tiles
 
 
 @dataclass(frozen=True)
@@ -245,18 +249,28 @@ def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMon
     return 2 * usual if load_bytes <= 4 and index_bytes == 4 else usual
 
 
-#: registers of a multiprocessor; those of a thread of ``fold_tiles``, with one more for each 4 bytes and each index of a row in flight, and those for
-#: each 4-byte scalar of a state; and the most blocks
-_REGISTERS, _OWN, _PER_SCALAR, _MOST_BLOCKS = 65536, 72, 3, 5
+def fold_apart(value: str, monoid: KernelMonoid) -> range:
+    """How many columns of a thread of ``fold_tiles`` may lie apart, the best number first. Two would have too few bytes in flight, but for halves."""
+    policy = tuned(FoldTiles())
+    return range(policy.heavy_columns_apart if monoid.heavy else policy.columns_apart, 1 if BY_NAME[value].itemsize == 2 else 2, -1)
+
+
+#: registers of a multiprocessor; those that a thread of ``fold_tiles`` has more for columns apart, for a division, and for ids of 8 bytes
+_REGISTERS, _APART, _FINISH, _WIDE_IDS = 65536, 24, 16, 8
+#: registers of a thread besides one for each 4 bytes and each index of a row in flight, those for each 4-byte scalar of its states, and the most
+#: blocks: with states of several scalars, and with one, where architectures beyond sm_90 hold two blocks less
+_HEAVY, _LIGHT = (72, 3, 5), (56, 1, 7)
 
 
 def fold_tiles(
-    target: Target, value: str, index: str, vector: int, monoid: KernelMonoid, *, dims: int = 1, permuted: bool = False, paired: bool = False
-) -> FoldTiles:
-    """The policy for rows of ``dims`` axes in vectors of ``vector`` elements, ``permuted`` or not; ``paired`` rows are of two operands.
+    target: Target, value: str, index: str, vector: int, monoid: KernelMonoid, *, dims: int = 1, permuted: bool = False, paired: bool = False,
+    apart: bool = False,
+) -> FoldTiles:  # fmt: skip
+    """The policy for rows of ``dims`` axes, of which a thread takes ``vector`` columns, as a vector or ``apart``. Rows are ``permuted`` or not;
+    ``paired`` rows are of two operands.
 
-    With 16-byte vectors 5 blocks are resident, or 4 where the result is more than the state or wide rows are permuted. With states of several scalars
-    and with halves, registers set the number; with several axes it is 4. For a user's monoid the compiler decides.
+    With 16-byte vectors 5 blocks are resident, or 4 where the result is more than the state or wide rows are permuted. With states of several
+    scalars, with halves and with columns apart, registers set the number; with several axes it is 4. For a user's monoid the compiler decides.
     """
     element = BY_NAME[value]
     wide, load_bytes = element.accumulator in ("f64", "i64"), vector * element.itemsize
@@ -265,10 +279,13 @@ def fold_tiles(
         blocks = 0
     elif dims > 1:
         blocks = 4
-    elif monoid.heavy or element.itemsize == 2:
-        in_flight = items * max(load_bytes, 4) // 4 * (2 if paired else 1) + (items if permuted else 0)
-        registers = _OWN + in_flight + _PER_SCALAR * vector * monoid.width * (2 if wide else 1)
-        blocks = max(1, min(_MOST_BLOCKS, _REGISTERS // FoldTiles.threads_per_block // registers))
+    elif monoid.heavy or element.itemsize == 2 or apart:
+        loaded = vector * max(element.itemsize, 4) if apart else max(load_bytes, 4)
+        in_flight = items * loaded // 4 * (2 if paired else 1) + (items if permuted else 0)
+        own, per_scalar, most = _HEAVY if monoid.heavy else _LIGHT
+        more = _APART * apart + (0 if monoid.heavy else _FINISH * monoid.finishes + _WIDE_IDS * (index == "i64"))
+        registers = own + more + in_flight + per_scalar * vector * monoid.width * (2 if wide else 1)
+        blocks = max(1, min(most, _REGISTERS // FoldTiles.threads_per_block // registers) - (0 if monoid.heavy else 2 * _beyond(target)))
     elif load_bytes == 16:
         blocks = 4 if monoid.finishes or (wide and permuted) else 5
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div
@@ -42,10 +43,19 @@ class Tiling:
 
     @classmethod
     def of(cls, policy: FoldTiles, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
-        """For the fold: tiles short enough that every multiprocessor gets full blocks, where there are that many rows."""
+        """For the fold: as many blocks as are resident at a time, or a whole multiple of that, so that the last of them are not alone."""
         shape = cls(rows, columns, vector, policy.max_tile_rows, policy.threads_per_block, policy.max_group_threads)
-        wanted, step = policy.grid_blocks_per_multiprocessor * multiprocessors * shape.groups, FoldTiles.items_per_thread
-        return replace(shape, tile=min(policy.max_tile_rows, ceil_div(max(1, ceil_div(rows * shape.chunks, wanted)), step) * step))
+        blocks = max(policy.grid_blocks_per_multiprocessor, policy.min_blocks_per_multiprocessor)
+        resident = min(blocks, policy.max_blocks_per_multiprocessor) * multiprocessors
+        waves, step = max(1, ceil_div(shape.row_blocks * shape.chunks, resident)), FoldTiles.items_per_thread
+        groups = max(1, waves * resident // shape.chunks) * shape.groups
+        return replace(shape, tile=max(1, ceil_div(rows, groups * step)) * step)
+
+    @staticmethod
+    def most_entries(policy: FoldTiles, rows: int, multiprocessors: int) -> int:
+        """The most carries of a fold, whatever the layout of its rows: of every tile a carry at each end."""
+        full = ceil_div(rows, policy.max_tile_rows) + policy.max_blocks_per_multiprocessor * multiprocessors
+        return 2 * min(ceil_div(rows, FoldTiles.items_per_thread), full)
 
     @classmethod
     def of_narrow(cls, policy: FoldNarrow, rows: int, multiprocessors: int) -> Tiling:
@@ -116,9 +126,9 @@ def lanes_for(needed: int, threads: int, widest: int) -> int:
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
 
 
-def columns_apart(columns: int, most: int) -> int:
-    """As many columns of a thread, ``most`` at most, as leave few threads' columns behind the row's end; 1 where none do."""
-    return next((each for each in range(most, 1, -1) if 5 * (ceil_div(columns, each) * each - columns) <= columns), 1)
+def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:
+    """The first of ``counts`` columns of a thread that leaves few threads' columns behind the row's end, and ``threads`` threads to a row; else 1."""
+    return next((each for each in counts if 5 * (ceil_div(columns, each) * each - columns) <= columns and threads * each <= columns), 1)
 
 
 def flat_tile(tile_elements: int, columns: int, vector: int) -> int:

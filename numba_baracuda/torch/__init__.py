@@ -2,7 +2,7 @@
 
 ``numba_baracuda.torch.segment_sum(input, segment_ids, num_segments)`` takes the arguments of ``numba_baracuda.segment_sum`` but ``stream`` and
 ``workspace``: work goes to the current stream of the tensors' device. Every op of ``numba_baracuda.OPS`` is here under its name, but the loss,
-which is :func:`linear_cross_entropy`.
+which is :func:`linear_cross_entropy`; :func:`linear_log_probs` has what it knows of each row.
 Importing this module imports torch.
 """
 
@@ -13,27 +13,25 @@ from typing import Any
 
 from ..core.registry import OPS
 from ..plans.signatures import dressed
-from .autograd import function_of
+from .autograd import functions_of
 from .linear import FusedLinearCrossEntropyLoss as FusedLinearCrossEntropyLoss
 from .linear import linear_cross_entropy as linear_cross_entropy
+from .log_probs import linear_log_probs as linear_log_probs
 from .operators import Operator
 
 
 def _public(operator: Operator) -> Callable[..., Any]:
-    def run(*given: Any, **options: Any) -> Any:
-        return operator(given, options)
-
-    made = dressed(run, operator.op, operator.schema.signature, operator.schema.function.__doc__ or "")
+    made = dressed(operator.public(), operator.op, operator.schema.signature, operator.schema.function.__doc__ or "")
     made.__module__ = __name__
     return made
 
 
 OPERATORS = {name: Operator(op) for name, op in OPS.items() if op.family != "loss"}
 for _each in OPERATORS.values():
-    _each.differentiate(function_of(_each, OPERATORS))
+    _each.differentiate(*functions_of(_each, OPERATORS))
 FUNCTIONS = {name: _public(operator) for name, operator in OPERATORS.items()}
 globals().update(FUNCTIONS)
-__all__ = sorted([*FUNCTIONS, "FusedLinearCrossEntropyLoss", "linear_cross_entropy"])
+__all__ = sorted([*FUNCTIONS, "FusedLinearCrossEntropyLoss", "linear_cross_entropy", "linear_log_probs"])
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.registry import function
-from .operators import LIBRARY, NAMESPACE, plain
+from .operators import define, plain, record
 
 _NAME = "fused_linear_cross_entropy"
 _SCHEMA = f"""{_NAME}(Tensor input, Tensor weight, Tensor target, Tensor? bias, Tensor? class_weight, Tensor? row_weight, Tensor? dy, bool[3] wanted,
@@ -42,18 +42,8 @@ def _fake(
     return loss, *[input.new_empty(tuple(shape) if each else (0,)) for shape, each in zip(shapes, wanted, strict=True)]
 
 
-LIBRARY.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
-LIBRARY.impl(_NAME, _run, "CompositeExplicitAutograd")
-torch.library.register_fake(f"{NAMESPACE}::{_NAME}", _fake, lib=LIBRARY)
-_overload: Any = torch.ops.numba_baracuda.fused_linear_cross_entropy.default
+_overload, _compute = define(_SCHEMA, _run, _fake)
 _DY, _WANTED, _REDUCTION = 6, 7, 8
-
-
-def _compute(*values: Any) -> Any:
-    if all(plain(each) for each in values[:_WANTED] if each is not None) and not torch._C._len_torch_dispatch_stack():
-        return _run(*values)
-    with torch._C._AutoDispatchBelowAutograd():
-        return _overload(*values)
 
 
 class _Loss(torch.autograd.Function):  # type: ignore[misc]
@@ -90,14 +80,32 @@ class _Loss(torch.autograd.Function):  # type: ignore[misc]
         return x, w, None, b, *[None] * (len(ctx.rest) - 4)
 
 
-def _recorded(keys: Any, *values: Any) -> Any:
-    if torch.is_grad_enabled() and any(values[_WANTED]):
-        return _Loss.apply(*values)
-    with torch._C._AutoDispatchBelowAutograd():
-        return _overload.redispatch(keys & torch._C._after_autograd_keyset, *values)
+record(_overload, _Loss)
 
 
-LIBRARY.impl(_NAME, _recorded, "Autograd", with_keyset=True)
+def layer_of(name: str, input: Any, weight: Any, target: Any, bias: Any) -> tuple[Any, Any, Any, Any]:
+    """Input [rows, H], weight, target [rows] and bias of a layer, cast as autocast says; raises where they cannot be those."""
+    for argument, each in (("input", input), ("weight", weight), ("target", target), ("bias", bias)):
+        if not (isinstance(each, torch.Tensor) or (each is None and argument == "bias")):
+            raise InvalidProblem(f"{name}: {argument} is a {type(each).__name__}, wants a torch tensor")
+        if each is not None and (each.is_nested or each.layout is not torch.strided):
+            raise Unsupported(f"{name}: {argument} is {'nested' if each.is_nested else each.layout}, wants a strided tensor")
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise Unsupported(f"{name}: input is under a transform of torch.func, wants a call outside of it")
+    if target.requires_grad:
+        raise InvalidProblem(f"{name}: target requires grad, wants int64 or int32, which have no gradient")
+    if not input.dim() or tuple(target.shape) != tuple(input.shape[:-1]):
+        got, wants = [*target.shape], [*input.shape[:-1]]
+        raise InvalidProblem(f"{name}: target has shape {got}, wants {wants}, a class for each row of input")
+    if torch.amp.is_autocast_available(input.device.type) and torch.is_autocast_enabled(input.device.type):
+        dtype = torch.get_autocast_dtype(input.device.type)
+        input, weight, bias = (each if each is None or each.dtype is torch.float64 else each.to(dtype) for each in (input, weight, bias))
+    return input.reshape(-1, input.shape[-1]), weight, target.reshape(-1), bias
+
+
+def wanted_of(*tensors: Any) -> list[bool]:
+    """Which of these tensors autograd wants a gradient of."""
+    return [torch.is_grad_enabled() and each is not None and each.requires_grad for each in tensors]
 
 
 def linear_cross_entropy(
@@ -131,26 +139,17 @@ def linear_cross_entropy(
 
     Raises ``InvalidProblem`` for shapes, dtypes or options that contradict each other, ``Unsupported`` for other dtypes.
     """
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        raise Unsupported("linear_cross_entropy: input is under a transform of torch.func, wants a call outside of it")
+    rows, linear_weight, classes, linear_bias = layer_of("linear_cross_entropy", input, linear_weight, target, linear_bias)
     for name, each in (("weight", weight), ("row_weight", row_weight)):
         if each is not None and each.requires_grad:
             raise InvalidProblem(f"linear_cross_entropy: {name} requires grad, wants {name}.detach(), as the loss has no gradient for it")
-    if tuple(target.shape) != tuple(input.shape[:-1]):
-        got, wants = [*target.shape], [*input.shape[:-1]]
-        raise InvalidProblem(f"linear_cross_entropy: target has shape {got}, wants {wants}, a class for each row of input")
-    if torch.is_autocast_enabled(input.device.type):
-        dtype = torch.get_autocast_dtype(input.device.type)
-        input, linear_weight = input.to(dtype), linear_weight.to(dtype)
-        linear_bias = None if linear_bias is None else linear_bias.to(dtype)
-    wide = torch.float64 if input.dtype is torch.float64 else torch.float32
+    wide = torch.float64 if rows.dtype is torch.float64 else torch.float32
     by_class, by_row = (None if each is None else each.to(wide) for each in (weight, row_weight))
-    grads = torch.is_grad_enabled()
-    wanted = [grads and each is not None and each.requires_grad for each in (input, linear_weight, linear_bias)]
+    wanted = wanted_of(rows, linear_weight, linear_bias)
     values = [
-        input.reshape(-1, input.shape[-1]), linear_weight, target.reshape(-1), linear_bias, by_class, None if by_row is None else by_row.reshape(-1),
-        None, wanted, reduction, -100 if ignore_index is None else ignore_index, label_smoothing, lse_square_scale, softcap, logit_scale, str(chunk),
-        max_workspace_bytes, grad_weight_accum,
+        rows, linear_weight, classes, linear_bias, by_class, None if by_row is None else by_row.reshape(-1), None, wanted, reduction,
+        -100 if ignore_index is None else ignore_index, label_smoothing, lse_square_scale, softcap, logit_scale, str(chunk), max_workspace_bytes,
+        grad_weight_accum,
     ]  # fmt: skip
     run = _overload if torch.compiler.is_compiling() else _Loss.apply if any(wanted) else _compute
     loss = run(*values)[0]

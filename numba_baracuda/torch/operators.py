@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import Op
@@ -27,6 +28,35 @@ def plain(tensor: Any) -> bool:
     return type(tensor) in _PLAIN and not tensor.is_meta
 
 
+def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
+    """The overload of a schema, and its call below autograd: ``run`` at once where tensors have memory."""
+    name = schema.partition("(")[0]
+    LIBRARY.define(schema, tags=_TAGS)
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+    overload = getattr(torch.ops.numba_baracuda, name).default
+
+    def compute(*values: Any) -> Any:
+        if all(plain(each) for each in values if isinstance(each, torch.Tensor)) and not _modes():
+            return run(*values)
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload(*values)
+
+    return overload, compute
+
+
+def record(overload: Any, function: Any) -> None:
+    """Has the overload's calls recorded by an ``autograd.Function`` where a tensor requires grad."""
+
+    def run(keys: Any, *values: Any) -> Any:
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*values):
+            return function.apply(*values)
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keys & torch._C._after_autograd_keyset, *values)
+
+    LIBRARY.impl(overload._schema.name.partition("::")[2], run, "Autograd", with_keyset=True)
+
+
 class Operator:
     """An op as torch calls it. ``function`` is the ``autograd.Function`` of its gradient, once :mod:`.autograd` has made it."""
 
@@ -38,6 +68,7 @@ class Operator:
         self.differentiable = self.backward or op.backward is not None
         self.function: Any = None
         self.record: Callable[..., Any] = self._without_gradient
+        self.eager: Callable[..., Any] = self._without_gradient
         flags = (False, True) if self.schema.flag else (False,)
         self.overloads = {(flagged, out): self._define(flagged, out) for flagged in flags for out in (False, True)}
 
@@ -81,11 +112,11 @@ class Operator:
 
         return run
 
-    def differentiate(self, function: Any) -> None:
-        """Gives the op its gradient."""
+    def differentiate(self, function: Any, eager: Any) -> None:
+        """Gives the op its gradient: ``eager`` is for tensors with memory, ``function`` for all others and for transforms."""
         self.function = function
-        base: Any = super(torch.autograd.Function, function)
-        self.record = base.apply  # that of Function inspects a signature in every call
+        bases: list[Any] = [super(torch.autograd.Function, each) for each in (function, eager)]  # apply of Function itself binds a signature
+        self.record, self.eager = (base.apply for base in bases)
 
     def _without_gradient(self, *values: Any) -> Any:
         raise NotImplementedError(f"{self.op.name} has been given no gradient yet")
@@ -101,18 +132,25 @@ class Operator:
 
     def compute(self, *values: Any) -> Any:
         """The results without a gradient."""
-        if self._plain(values):
+        if self._look(values)[0]:
             return self.schema.call(values)
         self._refuse_nested(values)
         with torch._C._AutoDispatchBelowAutograd():
             return self.traced(values)
 
-    def __call__(self, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A call of the public function."""
-        out = options.pop("out", None) if options else None
-        if not options and not torch.compiler.is_compiling() and self._plain(given) and (not self.differentiable or not self._records(given)):
-            return self.schema.function(*given) if out is None else self.schema.function(*given, out=out)
-        return self.on(self.schema.values(given, options), out)
+    def public(self) -> Callable[..., Any]:
+        """The function that users call."""
+        function, values, look, on = self.schema.function, self.schema.values, self._look, self.on
+
+        def run(*given: Any, **options: Any) -> Any:
+            out = options.pop("out", None) if options else None
+            if not options and out is None and not torch.compiler.is_compiling():
+                plain, recorded = look(given)
+                if plain:
+                    return self.eager(*values(given, options)) if recorded else function(*given)
+            return on(values(given, options), out)
+
+        return run
 
     def call(self, named: dict[str, Any]) -> Any:
         """A call with those of these values, by role, that the op has."""
@@ -122,36 +160,32 @@ class Operator:
     def on(self, values: Sequence[Any], out: Any = None) -> Any:
         """The results of a call with these values: by way of a gradient where one is recorded, of the dispatcher where tensors have no memory."""
         if not torch.compiler.is_compiling():
-            transformed = _transforms()
-            if transformed or (self.differentiable and self._records(values)):
+            plain, recorded = self._look(values)
+            if recorded or _transforms():
                 if out is not None:
                     self.refuse_out()
-                return (self.function.apply if transformed else self.record)(*values)
-            if self._plain(values):
+                return (self.eager if plain else self.function.apply if _transforms() else self.record)(*values)
+            if plain:
                 return self.schema.call(values, out)
             self._refuse_nested(values)
         return self.traced(values, () if out is None else out if isinstance(out, tuple) else (out,))
 
-    def _plain(self, values: Sequence[Any]) -> bool:
-        """Whether the op can run on the memory of these tensors."""
-        for k in self.schema.tensors:
-            if k < len(values) and type(values[k]) not in _PLAIN and isinstance(values[k], torch.Tensor):
-                return False
-        first = values[0] if len(values) else None
-        return not (getattr(first, "is_meta", False) or _modes() or _transforms())
-
-    def _records(self, values: Sequence[Any]) -> bool:
-        """Whether autograd records a call with these values."""
-        if torch.is_grad_enabled():
-            for k in self.schema.tensors:
-                if k < len(values) and getattr(values[k], "requires_grad", False):
-                    return True
-        return False
+    def _look(self, values: Sequence[Any]) -> tuple[bool, bool]:
+        """Whether the op can run on the memory of these tensors, and whether autograd records a call with them."""
+        plain, recorded = True, False
+        for each in values[: self.schema.tensors]:
+            kind = type(each)
+            if kind is torch.Tensor or kind is torch.nn.Parameter:
+                recorded = recorded or each.requires_grad
+            elif isinstance(each, torch.Tensor):
+                plain, recorded = False, recorded or each.requires_grad
+        plain = plain and not (getattr(next(iter(values), None), "is_meta", False) or _modes() or _transforms())
+        return plain, self.differentiable and ((recorded and torch.is_grad_enabled()) or forward_ad._current_level >= 0)
 
     def _refuse_nested(self, values: Sequence[Any]) -> None:
-        for k in self.schema.tensors:
-            if isinstance(values[k], torch.Tensor) and values[k].is_nested:
-                raise Unsupported(f"{self.op.name}: {self.schema.names[k]} is a nested tensor, wants a strided one, such as its .values()")
+        for name, each in zip(self.schema.names, values[: self.schema.tensors], strict=False):
+            if isinstance(each, torch.Tensor) and each.is_nested:
+                raise Unsupported(f"{self.op.name}: {name} is a nested tensor, wants a strided one, such as its .values()")
 
 
 def _one(outs: tuple[Any, ...]) -> Any:

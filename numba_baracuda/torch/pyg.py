@@ -10,12 +10,17 @@ from typing import Any
 
 import torch
 import torch_geometric.utils
+from torch_geometric import EdgeIndex
 from torch_geometric.nn import aggr
 
 from ..arrays import arrays
+from ..core.errors import InvalidProblem
+from ..segment.index import SegmentIndex
 from . import scatter as ts
 from .segments import DTYPES, ids_of_offsets, segments_of
 
+#: which row of edges has the targets
+_FLOWS = {"source_to_target": 1, "target_to_source": 0}
 _ORIGINALS = {name: getattr(torch_geometric.utils, name) for name in ("scatter", "segment", "softmax")}
 
 
@@ -79,6 +84,35 @@ def _swap(old: dict[str, Any], new: dict[str, Any]) -> None:
             for name in old:
                 if vars(module).get(name) is old[name]:
                     setattr(module, name, new[name])
+
+
+def segment_index(edges: Any, num_nodes: int | None = None, *, flow: str = "source_to_target") -> SegmentIndex:
+    """The :class:`numba_baracuda.SegmentIndex` of the edges' targets, for the segment ops: made once, it serves every layer.
+
+    ``edges`` is an ``EdgeIndex`` or a tensor [2, E], of which row 1 has the targets, or row 0 with ``flow="target_to_source"``; or a sparse CSR
+    tensor [targets, sources], such as ``adj_t``, whose row pointers say where the edges of a target lie. An ``EdgeIndex`` knows whether it is sorted,
+    and with ``num_nodes`` or its own size nothing waits for the device. A tensor is looked at, which waits, and wants ``num_nodes``.
+
+    Raises ``InvalidProblem`` for other edges, and where the number of nodes is not known.
+    """
+    where = "pyg.segment_index"
+    if flow not in _FLOWS:
+        raise InvalidProblem(f"{where}: flow is {flow!r}, wants {' or '.join(_FLOWS)}")
+    if not isinstance(edges, torch.Tensor):
+        raise InvalidProblem(f"{where}: edges is a {type(edges).__name__}, wants an EdgeIndex, a tensor [2, E] or a sparse CSR tensor")
+    if edges.layout is torch.sparse_csr:
+        return SegmentIndex.from_offsets(edges.crow_indices(), edges.col_indices().shape[0])
+    if edges.layout is not torch.strided or edges.dim() != 2 or edges.shape[0] != 2:
+        raise InvalidProblem(
+            f"{where}: edges is {edges.layout} of shape {[*edges.shape]}, wants an EdgeIndex, a tensor [2, E] or a sparse CSR tensor"
+        )
+    row, ordered = _FLOWS[flow], None
+    if isinstance(edges, EdgeIndex):
+        ordered = edges.is_sorted_by_col if row else edges.is_sorted_by_row
+        num_nodes = edges.get_sparse_size(row) if num_nodes is None else num_nodes
+    if num_nodes is None:
+        raise InvalidProblem(f"{where}: num_nodes is None, wants the number of nodes, which a tensor does not know")
+    return SegmentIndex(_plain(edges)[row], num_nodes, ordered)
 
 
 class _Reduced:

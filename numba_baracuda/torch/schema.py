@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ from .index import IDS, IndexTensors, index_of, parts_of
 
 #: arguments that decide on the outputs or the tags of an op: where one is True, torch has another op, with this at the end of its name
 FLAGS = {"check_ids": "checked", "return_indices": "indices"}
+
+_TENSORS = ("x", "y", "dy", "input", "output", "d_output", "segment_ids")
+_MISSING = inspect.Parameter.empty
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,10 @@ class Schema:
         self.needed = [name for name, each in parameters.items() if each.default is each.empty]
         self.defaults = {name: each.default for name, each in parameters.items() if name not in self.needed}
         self._keywords = self.names[self.positional :]
-        self._usual = [self.defaults.get(name, inspect.Parameter.empty) for name in self._keywords]
-        self.tensors = [k for k, name in enumerate(self.names) if name in ("x", "y", "dy", "input", "output", "d_output", "segment_ids")]
+        self._usual = [self.defaults.get(name, _MISSING) for name in self._keywords]
+        self._defaults = [self.defaults.get(name, _MISSING) for name in self.names]
+        self._places = {name: k for k, name in enumerate(self.names)}
+        self.tensors = sum(name in _TENSORS for name in self.names)  #: how many arguments are tensors; they come first
         self.flag = next((name for name in self.names if name in FLAGS), "")
         self.fallbacks: list[Any] = []  #: defaults in the dispatcher's form; it leaves out arguments that equal theirs
         self._arguments = [(name, self._argument(name)) for name in self.names if name != self.flag]
@@ -85,18 +91,23 @@ class Schema:
     def _argument(self, name: str) -> Argument:
         if name in _ARGUMENTS:
             return _ARGUMENTS["axes" if name == "axis" and self.op.family == "reduce" else name]
-        if self.names.index(name) in self.tensors:
+        if name in _TENSORS:
             return _TENSOR if name in self.needed else _WANTED
         return _FLAG
 
     def declare(self, flagged: bool, out: bool) -> str:
-        """The schema of an overload: with the flag set or not, with arguments for outputs or without."""
+        """The schema of an overload: with the flag set or not, with arguments for outputs or without.
+
+        With outputs the first argument has another name, so that Inductor does not take the overload for a form of the other: it would call this one
+        instead, and fail where extents are symbolic (torch 2.13).
+        """
         name = f"{self.op.name}{f'_{FLAGS[self.flag]}' if flagged else ''}{'.out' if out else ''}"
         declared = [text.format(each, default=self.defaults.get(each)) for each, argument in self._arguments for text in argument.declared]
         last = max(k for k, text in enumerate(declared) if "=" not in text)  # what comes before has no default either
         declared = [text.partition("=")[0] for text in declared[:last]] + declared[last:]
         returned = ["Tensor"] * (2 if flagged and self.flag == "return_indices" else 1)
         if out:
+            declared[0] = f"{declared[0].partition(' ')[0]} operand"
             returned = [f"Tensor({letter}!)" for letter, _ in zip("ab", returned, strict=False)]
             declared += ["*", *(f"{kind} {given}" for kind, given in zip(returned, ("out", "out_indices"), strict=False))]
         result = returned[0] if len(returned) == 1 else f"({', '.join(returned)})"
@@ -104,19 +115,17 @@ class Schema:
 
     def values(self, given: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
         """The values of a call; raises for an argument that is missing or unknown."""
-        found = [*given]
-        if len(given) > self.positional:
-            raise WrongArguments(f"{self.op.name}: got {len(given)} arguments without a name, wants {', '.join(self.names[: self.positional])}")
-        for name in self.names[len(given) :]:
-            if name in options:
-                found.append(options[name])
-            elif name in self.defaults:
-                found.append(self.defaults[name])
-            else:
-                raise WrongArguments(f"{self.op.name}: {name} is missing, wants {', '.join(self.needed)}")
-        for name in options:
-            if name not in self.names[len(given) :]:
+        passed = len(given)
+        if passed > self.positional:
+            raise WrongArguments(f"{self.op.name}: got {passed} arguments without a name, wants {', '.join(self.names[: self.positional])}")
+        found = [*given, *self._defaults[passed:]]
+        for name, each in options.items():
+            if self._places.get(name, -1) < passed:
                 raise WrongArguments(f"{self.op.name}: got an argument {name}, wants {', '.join(self.names)} or out, once each")
+            found[self._places[name]] = each
+        for name in self.needed:
+            if found[self._places[name]] is _MISSING:
+                raise WrongArguments(f"{self.op.name}: {name} is missing, wants {', '.join(self.needed)}")
         return found
 
     def flagged(self, values: list[Any]) -> bool:
@@ -151,7 +160,10 @@ class Schema:
 
     def call(self, values: Sequence[Any], out: Any = None) -> Any:
         """Calls the op's own function."""
-        options = {name: each for name, each, usual in zip(self._keywords, values[self.positional :], self._usual, strict=True) if each is not usual}
+        keywords = values[self.positional :]
+        if out is None and all(map(operator.is_, keywords, self._usual)):
+            return self.function(*values[: self.positional])
+        options = {name: each for name, each, usual in zip(self._keywords, keywords, self._usual, strict=True) if each is not usual}
         if out is not None:
             options["out"] = out
         return self.function(*values[: self.positional], **options)

@@ -99,6 +99,8 @@ def axis(name: str, src: Any, dim: Any, floating: bool = False) -> int:
     """``dim`` counted from the front; raises where ``src`` has none such, or elements that no op here reduces."""
     if not isinstance(src, torch.Tensor):
         raise InvalidProblem(f"{name}: src is a {type(src).__name__}, wants a torch tensor")
+    if src.is_nested or src.layout is not torch.strided:
+        raise Unsupported(f"{name}: src is {'nested' if src.is_nested else f'of layout {src.layout}'}, wants a strided tensor")
     if src.dtype not in (_FLOATS if floating else DTYPES):
         raise Unsupported(f"{name}: src is {src.dtype}, wants a floating dtype{'' if floating else ', or integers of up to 64 bits'}")
     if not isinstance(dim, int) or not -src.dim() <= dim < src.dim():
@@ -136,6 +138,8 @@ def segments_of(name: str, src: Any, index: Any, dim: int, out: Any, dim_size: i
     if out is not None:
         dim_size = checked_out(name, out, src, dim, None)
     elif dim_size is None:
+        if index.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(index):
+            raise InvalidProblem(f"{name}: dim_size is None for an index without values to read, wants a number of segments")
         dim_size = int(index.max()) + 1 if index.numel() else 0
     if not isinstance(dim_size, (int, torch.SymInt)) or dim_size < 0:
         raise InvalidProblem(f"{name}: dim_size is {dim_size!r}, wants a number of segments")

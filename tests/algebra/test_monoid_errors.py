@@ -1,4 +1,4 @@
-"""What is wrong with users' monoids and their calls; the names that they get; docs/monoids.md."""
+"""What is wrong with users' monoids and their calls; the names that they get."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from user_monoids import LAST
 import numba_baracuda as nb
 from numba_baracuda.algebra.given import adopted
 
-PAGE = Path(__file__).parents[2] / "docs" / "monoids.md"
 Array = Any
 
 # ---------------------------------------------------------------- what is wrong
@@ -174,23 +172,3 @@ def test_names_are_those_of_other_processes() -> None:
     told = [subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout for _ in range(2)]
     changed = subprocess.run([sys.executable, "-c", SCRIPT.replace("1.5", "2.5")], capture_output=True, text=True, check=True).stdout
     assert told[0] == told[1] != changed and told[0].startswith("user:m:")
-
-
-# ---------------------------------------------------------------- the page
-
-
-def test_the_page_runs(emulator: Kind) -> None:
-    text = PAGE.read_text()
-    blocks = [(match.start(), match.group(1)) for match in re.finditer(r"```python\n(.*?)```", text, re.S)]
-    assert len(blocks) >= 5
-    scope: dict[str, Any] = {}
-    for start, block in blocks:
-        exec(compile("\n" * text[:start].count("\n") + "\n" + block, str(PAGE), "exec"), scope)
-
-
-@pytest.mark.gpu
-def test_the_page_runs_on_a_gpu() -> None:
-    scope: dict[str, Any] = {}
-    text = PAGE.read_text().replace("import numpy as xp", "import cupy as xp")
-    for block in re.findall(r"```python\n(.*?)```", text, re.S):
-        exec(compile(block, str(PAGE), "exec"), scope)

@@ -39,7 +39,7 @@ TORCH_DTYPES = {name: _TorchDtype(name) for name in ("float32", "bfloat16", "uin
 def _torch_init(self: Any, shape: tuple = (4, 2), stride: tuple = (2, 1), dtype: str = "float32", device: int = 0, ptr: int = 4096) -> None:
     self.shape, self._stride, self.dtype, self.index, self._ptr = shape, stride, TORCH_DTYPES[dtype], device, ptr
     self.is_cuda, self.device, self.negated, self.sparse = device >= 0, f"cuda:{device}" if device >= 0 else "cpu", False, False
-    self.is_cpu, self.requires_grad = device < 0, False
+    self.is_cpu, self.requires_grad, self.is_nested = device < 0, False, False
 
 
 def _torch_data_ptr(self: Any) -> int:
@@ -56,6 +56,7 @@ Tensor = named(
     stride=lambda self: self._stride,
     get_device=lambda self: self.index,
     is_neg=lambda self: self.negated,
+    layout=property(lambda self: "torch.sparse_coo" if self.sparse else "torch.strided"),
 )
 Parameter = named("torch.nn.parameter", "Parameter", Tensor)
 
@@ -365,7 +366,7 @@ def test_tensors_that_are_not_what_they_point_at(card: None) -> None:
     with pytest.raises(errors.Unsupported, match="resolve_neg"):
         seen(tensor)
     tensor.sparse = True
-    with pytest.raises(errors.Unsupported, match="without plain memory"):
+    with pytest.raises(errors.Unsupported, match=r"of layout torch\.sparse_coo, wants a strided one"):
         seen(tensor)
 
 

@@ -729,16 +729,7 @@ def test_sweep_is_drawn(tmp_path: Path) -> None:
     assert [row["checked"] for row in kept] == ["yes", "yes", "yes", "WRONG: 1 of 4"]
     assert sweep.curves(kept, "columns") == {"segment_sum": [(1, 50.0), (8, 50.0)]}
     assert sweep.curves(kept, "length") == {"segment_max, 16 columns": [(4, 50.0)]}
-    pytest.importorskip("matplotlib")
-    sweep.plot(tmp_path / "new" / "sweep.png", kept, "title")
-    assert (tmp_path / "new" / "sweep.png").stat().st_size > 1000
-
-
-def test_plot(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    results.write_csv(tmp_path / "ops.csv", {}, results.records(COPIED))
-    assert report.main([str(tmp_path / "ops.csv"), "--plot", str(tmp_path / "ops.png")]) == 0
-    assert (tmp_path / "ops.png").stat().st_size > 1000
+    assert sweep.numbers(kept) == {panel: sweep.curves(kept, panel) for panel in ("columns", "length")}
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""The command line: what info says of a broken machine, and that README and pins agree with the code."""
+"""The command line: what info says of a broken machine, and that pages and pins agree with the code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pages
 import pytest
 
 import numba_baracuda as nb
 from numba_baracuda import cli
 from numba_baracuda import machine as report
 from numba_baracuda.arrays import arrays
+from numba_baracuda.core import registry
 from numba_baracuda.core.registry import OPS
 from numba_baracuda.runtime import libraries
 
@@ -183,9 +185,8 @@ def test_warmup_wants_an_architecture(capsys: pytest.CaptureFixture[str], monkey
     assert "--arch" in capsys.readouterr().out
 
 
-def test_table_of_readme_is_current(capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = readme.partition(cli.TABLE_BEGIN)[2].partition(cli.TABLE_END)[0].strip()
+def test_table_of_ops_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    table = pages.TEXTS["docs/ops.md"].partition(cli.TABLE_BEGIN)[2].partition(cli.TABLE_END)[0].strip()
     assert cli.main(["ops", "--markdown"]) == 0
     assert table == capsys.readouterr().out.strip(), f"run: {cli.TABLE_BEGIN.partition('by ')[2].removesuffix(' -->')}"
 
@@ -203,7 +204,7 @@ def test_table_is_put_between_the_markers(tmp_path: Path) -> None:
 def test_formulas_keep_their_brackets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     op = SimpleNamespace(formula="y[s] = Σ x[i]", elements=("f32",), indices=("i32",), variants=(), backward=None)
-    monkeypatch.setitem(sys.modules, "numba_baracuda.core.registry", SimpleNamespace(OPS={"segment_sum": op}))
+    monkeypatch.setattr(registry, "OPS", {"segment_sum": op})
     assert cli.main(["ops"]) == 0
     assert "y[s] = Σ x[i]" in capsys.readouterr().out
 
@@ -222,7 +223,7 @@ def test_markdown_table() -> None:
 
 
 def test_commands_of_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = pages.TEXTS["README.md"]
     extras = set(re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("optional-dependencies]")[2], re.M))
     for marker, tail in (("demo", ".venv/bin/numba-baracuda demo"), ("test", "pytest")):
         commands = re.findall(rf"^<!-- command: {marker} -->\n```sh\n(.*)\n```$", readme, re.M)
@@ -238,10 +239,10 @@ def test_one_source_of_the_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", nb.__version__)
 
 
-def test_readme_names_the_oldest_versions() -> None:
+def test_the_page_names_the_oldest_versions() -> None:
     """Those of pyproject.toml, which .ci/versions installs."""
-    project, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("pyproject.toml", "README.md"))
-    table = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|", readme, re.M))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|", pages.TEXTS["docs/versions.md"], re.M))
     for name, pinned in (("NumPy", "numpy"), ("Numba", "numba"), ("numba-cuda", "numba-cuda"), ("CuPy", "cupy-cuda12x")):
         (bound,) = re.findall(rf'^[^#]*"{pinned}>=([\d.]+)', project, re.M)
         assert table[name] == bound

@@ -22,6 +22,7 @@ from numba_baracuda.demo.attention import FEATURES, HEADS, SLOPE, Layer, attend,
 from numba_baracuda.demo.imports import ImportGraph, build_graph, find_modules, resolve, standard_library
 from numba_baracuda.demo.next_byte import BYTES, CONTEXT, Model, Size
 from numba_baracuda.demo.pagerank import DAMPING, pagerank_float64
+from numba_baracuda.demo.stage import Stage
 
 TREE = {
     "alpha.py": "import beta.gamma\nimport sys\nimport nowhere\n",
@@ -145,6 +146,8 @@ def test_reference_of_a_cycle_is_even() -> None:
     np.testing.assert_allclose(pagerank_float64(ring, (ring + 1) % 6, 6, 30), 1 / 6, rtol=1e-14)
 
 
+WIDE = 300  #: columns that no paragraph fills
+
 #: targets not in order; "one" has a single importer, "top" and "alone" none
 SMALL = ImportGraph(
     names=("alone", "hub", "one", "three", "top"),
@@ -164,7 +167,7 @@ def attended(graph: ImportGraph, xp: ModuleType, monkeypatch: pytest.MonkeyPatch
     """What the section returns and prints for a graph."""
     monkeypatch.setattr(segments, "standard_library", lambda on_file: graph)
     printed = io.StringIO()
-    right = attention.run(Console(file=printed, width=120), xp, True)
+    right = attention.run(Stage(Console(file=printed, width=WIDE), xp, True))
     return right, printed.getvalue()
 
 
@@ -240,7 +243,7 @@ def _told(section: ModuleType, root: Path, xp: ModuleType, monkeypatch: pytest.M
     """What a section on files returns and prints for the tree at ``root``."""
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(root)})
     printed = io.StringIO()
-    right = section.run(Console(file=printed, width=120), xp, True)
+    right = section.run(Stage(Console(file=printed, width=WIDE), xp, True))
     return right, printed.getvalue()
 
 
@@ -354,7 +357,7 @@ def test_inequality_of_no_bytes(sources: tuple[str, ...], tmp_path: Path, xp: Mo
 def test_inequality_in_ascii(files: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(files)})
     with io.TextIOWrapper(io.BytesIO(), "ascii") as printed:
-        assert inequality.run(Console(file=printed, width=120), xp, True)
+        assert inequality.run(Stage(Console(file=printed, width=WIDE), xp, True))
         printed.seek(0)
         assert f"| {'-' * 40} |" in printed.read()
 
@@ -474,10 +477,10 @@ def test_learning_a_few_lines(lines: Path, xp: ModuleType, monkeypatch: pytest.M
     losses = trainings[0]
     last = f"{losses[-1]:.3f}"
     assert f"went from {losses[0]:.3f} to {last} nats" in printed
-    assert [_row(printed, f"the model {when}")[1] for when in ("at step 1", "up to step 6")] == [f"{losses[0]:.3f}", last]
+    assert [_row(printed, f"model {when}")[1] for when in ("at step 1", "up to step 6")] == [f"{losses[0]:.3f}", last]
     shares = np.unique(list(LINES), return_counts=True)[1] / len(LINES)
-    assert _row(printed, "frequency: entropy of a byte")[1] == f"{-(shares * np.log(shares)).sum():.3f}"
-    assert _row(printed, "no model: every byte as likely")[1:] == ["5.545", "━" * 40]
+    assert _row(printed, "entropy of a byte")[1] == f"{-(shares * np.log(shares)).sum():.3f}"
+    assert _row(printed, "all bytes as likely")[1:] == ["5.545", "━" * next_byte.BAR]
 
 
 @pytest.mark.parametrize("factor", [1.001, float("nan")])
@@ -520,16 +523,16 @@ def test_learning_from_no_bytes(source: bytes | None, tmp_path: Path, xp: Module
 def test_learning_in_ascii(lines: Path, xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(lines)})
     with io.TextIOWrapper(io.BytesIO(), "ascii") as printed:
-        assert next_byte.run(Console(file=printed, width=120), xp, True)
+        assert next_byte.run(Stage(Console(file=printed, width=WIDE), xp, True))
         printed.seek(0)
-        assert f"| {'-' * 40} |" in printed.read()
+        assert f"| {'-' * next_byte.BAR} |" in printed.read()
 
 
 def test_graph_is_read_once_for_all_sections(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reads: list[ImportGraph] = []
     monkeypatch.setattr(segments, "standard_library", lambda on_file: reads.append(build_graph(tmp_path)) or reads[-1])
-    console = Console(file=io.StringIO())
-    assert segments.run(console, np, True) and attention.run(console, np, True)
+    stage = Stage(Console(file=io.StringIO()), np, True)
+    assert segments.run(stage) and attention.run(stage)
     assert len(reads) == 1
 
 
@@ -539,7 +542,7 @@ def test_whole_demo(library: str, capsys: pytest.CaptureFixture[str], monkeypatc
     if library == "package":
         monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(Path(nb.__file__).parent)})
         monkeypatch.setattr(segments, "_EMULATED_ELEMENTS", 10_000)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", str(WIDE))
     assert cli.main(["demo", "--quick"]) == 0
     printed = capsys.readouterr().out
     graph = standard_library()

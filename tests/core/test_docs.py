@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import pages
 import pytest
 import samples
 from references import stem
@@ -122,15 +123,14 @@ PLAINER = {
 
 @pytest.mark.parametrize("word", PLAINER)
 def test_the_plainer_word_is_used(word: str) -> None:
-    root = PACKAGE.parent
-    texts = {path: path.read_text() for path in (*PACKAGE.rglob("*.py"), *(root / "docs").glob("*.md"), root / "README.md", root / "CONTRIBUTING.md")}
+    texts = {path.as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")} | pages.TEXTS
     assert len(texts) > 100
     assert not [path for path, text in texts.items() if word in " ".join(text.split())], f"say: {PLAINER[word]}"
 
 
 def test_the_architecture_names_what_there_is() -> None:
     """Files and rooms by their paths, and no word that the code does not use."""
-    text = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    text = pages.TEXTS["docs/architecture.md"]
     files = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
     named = set(re.findall(r"`([\w/]+\.py)`", text))
     assert len(named) > 40 and not [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in files)]

@@ -32,3 +32,14 @@ def test_supported_versions_are_those_of_the_package() -> None:
     )
     assert f"| Python | {oldest} | 3.{int(newest) - 1} |" in policy
     assert f"| PyTorch | {torch} |" in policy
+
+
+def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:
+    recipe, project = ((ROOT / name).read_text(encoding="utf-8") for name in ("conda/recipe.yaml", "pyproject.toml"))
+    assert f'version: "{nb.__version__}"' in recipe
+    (listed,) = re.findall(r"^dependencies = \[\n(.*?)^\]", project, re.M | re.S)
+    dependencies = [*re.findall(r'^ +"([\w-]+)(.*?)"', listed, re.M), ("python", re.findall(r'^requires-python = "(.*)"', project, re.M)[0])]
+    assert len(dependencies) > 5
+    assert [name for name, versions in dependencies if f"    - {name} {versions}\n" not in recipe] == []
+    (cupy,), (sorts,) = re.findall(r'cupy-cuda12x(>=[\d.]+)"', project), re.findall(r'cuda-cccl\[minimal-cu12\](\S+)"', project)
+    assert f"- cupy {cupy}\n" in recipe and f"- cccl-python {sorts}\n" in recipe

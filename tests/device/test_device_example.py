@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pages
 import pytest
 import sass
 from numba import cuda
@@ -16,7 +17,6 @@ from numba.cuda.types import CPointer, float32, int64
 from weighted_quantile import BINS, accumulate, locate, weighted_quantile
 
 from numba_baracuda import device
-from numba_baracuda.arrays import arrays
 from numba_baracuda.core.errors import InvalidProblem
 from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.emulator.conversions import UnknownConstruct
@@ -24,12 +24,11 @@ from numba_baracuda.emulator.emulator import Deadlock
 from numba_baracuda.emulator.races import Race
 from numba_baracuda.runtime import jit
 
-ROOT = Path(__file__).parents[2]
 SEEDS = (None, 0, 1)
 
 
 def _load(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    spec = importlib.util.spec_from_file_location(Path(path).stem, pages.ROOT / path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -297,29 +296,7 @@ def test_kernels_that_are_refused() -> None:
 
 # ---------------------------------------------------------------- docs/device.md
 
-PAGE = (ROOT / "docs" / "device.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-
-
-def test_the_page_runs() -> None:
-    """All code blocks, one after the other."""
-    assert len(BLOCKS) >= 3
-    scope: dict[str, Any] = {"__name__": "page"}
-    for block in BLOCKS:
-        line = PAGE[: PAGE.index(block)].count("\n")
-        exec(compile("\n" * line + block, str(ROOT / "docs" / "device.md"), "exec"), scope)
-
 
 @pytest.mark.parametrize("name", device.__all__)
 def test_the_page_names_every_function(name: str) -> None:
-    assert re.search(rf"`{name}\b", PAGE), name
-
-
-@pytest.mark.gpu
-def test_gpu_the_page_runs_on_the_device() -> None:
-    """The blocks that launch on the GPU, too."""
-    if arrays.emulating():
-        pytest.skip("needs a CUDA device")
-    scope: dict[str, Any] = {"__name__": "page"}
-    for block in re.findall(r"^```(?:python|py)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
-        exec(compile(block, "docs/device.md", "exec"), scope)
+    assert re.search(rf"`{name}\b", pages.TEXTS["docs/device.md"]), name

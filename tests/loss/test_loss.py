@@ -62,7 +62,7 @@ def test_ways(kind: Kind, way: str, value: Any) -> None:
 @pytest.mark.parametrize("name", list(OPTIONS))
 def test_options(kind: Kind, name: str) -> None:
     for reduction in ("mean", "sum") if name in ("class_weight", "squared with weights") else ("mean",):
-        check(kind, *problem(), reduction=reduction, chunk=16, **OPTIONS[name])
+        check(kind, *problem(), **({"reduction": reduction, "chunk": 16} | OPTIONS[name]))
 
 
 @pytest.mark.parametrize("value", ["f64", "f16", "bf16"])
@@ -164,6 +164,22 @@ def test_numbers_that_are_none(kind: Kind) -> None:
     got = nb.fused_linear_cross_entropy(*given, reduction="none", bias=kind.array(bias), grad_input=True, return_predicted=True)
     assert np.isnan(kind.numpy(got.loss)).all() and np.isnan(kind.numpy(got.grad_input)).all()
     assert (kind.numpy(got.predicted) == 0).all()
+
+
+def test_entropies_where_classes_cannot_be(kind: Kind) -> None:
+    """Classes of logit −∞ add nothing, however many; rows that are certain have entropy 0, and rows that are left out, too. NaN stays in its row."""
+    bias = np.zeros(300, np.float32)
+    bias[3:] = -np.inf
+    x, w, target = np.ones((4, 1), np.float32), np.zeros((300, 1), np.float32), np.array([0, 1, -100, 2])
+    w[0] = 1
+    x[1], x[3] = 500, np.nan
+    dy = kind.array(np.ones(4, np.float32))
+    given = {"reduction": "none", "bias": kind.array(bias), "dy": dy, "dy_entropy": dy, "return_entropy": True, "grad_input": True}
+    got = nb.fused_linear_cross_entropy(*map(kind.array, (x, w, target)), **given)
+    p = np.exp([1.0, 0, 0]) / np.exp([1.0, 0, 0]).sum()
+    entropy = -(p * np.log(p)).sum()
+    np.testing.assert_allclose(kind.numpy(got.entropy), [entropy, 0, 0, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(kind.numpy(got.grad_input)[:, 0], [p[0] - 1 - p[0] * (np.log(p[0]) + entropy), 1, 0, np.nan], rtol=1e-5)
 
 
 def test_small_gradients_survive_in_float16(kind: Kind) -> None:

@@ -66,12 +66,14 @@ def test_scratch_is_what_it_says() -> None:
 @pytest.mark.parametrize("element", ["bf16", "f64"])
 def test_no_choice_of_operands_needs_more_scratch_than_the_plan_says(element: str) -> None:
     """Nor more than a budget that the descriptor has; where there are many rows of few classes, what there is for each row counts."""
-    for bt, v, options in ((5000, 20, {}), (40, 3000, {"grad_weight_accum": "f32" if element == "bf16" else None}), (5000, 20, {"chunk": 64})):
+    wide = {"grad_weight_accum": "f32" if element == "bf16" else None}
+    for bt, v, options in ((5000, 20, {}), (40, 3000, wide), (5000, 20, {"chunk": 64, "reduction": "none"})):
         described = nb.FusedLinearCrossEntropyDescriptor(bt, 8, v, element, **options)
         plan = nb.select(described, device=-1)
         assert plan.workspace_size <= described.other_scratch_bytes + described.chunk_size * described.row_scratch_bytes
         assert described.row_scratch_bytes == (logits_row_stride(v) + 8) * (2 if element == "bf16" else 8)
-        places = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in plan.op.operands}
+        operands = [operand for operand in plan.op.operands if operand.name not in described.refused]
+        places = {operand.name: contiguous(getattr(described, operand.axes[0])) for operand in operands}
         optional = [operand.name for operand in plan.op.operands if operand.output and operand.optional]
         for count in range(len(optional) + 1):
             for left_out in itertools.combinations(optional, count):
@@ -186,7 +188,8 @@ def test_matrices_know_where_operands_begin() -> None:
     described = nb.FusedLinearCrossEntropyDescriptor(300, 64, 1000, "bf16", chunk=128, grad_weight_accum="f32")
     op = described.specialise(OP)
     places = {operand.name: contiguous(getattr(described, operand.axes[0]), 2 * k % 16) for k, operand in enumerate(op.operands)}
-    steps = op.variants[0].recipe(op, described, {name: place for name, place in places.items() if name != "dy"}, CARD).steps
+    given = {name: place for name, place in places.items() if name not in ("dy", *described.refused)}
+    steps = op.variants[0].recipe(op, described, given, CARD).steps
     found = [each for step in steps if isinstance(step, Gemm) for each in (step.a, step.b, step.c)]
     assert {each.name for each in found} >= {"input", "weight", "grad_input", "logits", "weight_sums"}
     assert all(each.address == (places[each.name].address if each.name in places else 0) for each in found)
@@ -231,6 +234,9 @@ WRONG: tuple[tuple[dict[str, Any], type[BaracudaError], str], ...] = (
     ({"grad_bias": np.zeros(70, np.float32)}, nb.InvalidProblem, "grad_bias is given without bias"),
     ({"row_weight": np.ones((21, 1), np.float32)}, nb.InvalidProblem, "row_weight has shape"),
     ({"dy": np.ones(21, np.float32)}, nb.InvalidProblem, r"dy has shape \[21\], wants \[1\]"),
+    ({"dy_entropy": np.ones(21, np.float32)}, nb.InvalidProblem, r'dy_entropy is given with reduction="mean", wants "none"'),
+    ({"dy_entropy": np.ones(21, np.float32), "reduction": "none", "dy": 2.0}, nb.InvalidProblem, r"dy is 2.0 beside dy_entropy, wants an array"),
+    ({"dy_entropy": 0.5, "reduction": "none"}, nb.InvalidProblem, "dy_entropy"),
     ({"reduction": "average"}, nb.InvalidProblem, "LossReduction: got 'average'"),
     ({"chunk": 0}, nb.InvalidProblem, "chunk is 0, wants 1 or more"),
     ({"chunk": "large"}, nb.InvalidProblem, "chunk is 'large', wants a whole number or one of auto, lean, liger"),

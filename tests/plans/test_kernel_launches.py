@@ -1,9 +1,7 @@
-"""Kernels in programs of users: the steps of plans, kernels by themselves, and docs/kernels.md."""
+"""Kernels in programs of users: the steps of plans, and kernels by themselves."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from numba_baracuda import device
 from numba_baracuda.plans.launches import KernelLaunch, LibraryStep
 from numba_baracuda.segment.kernels import gather_elements
 
-PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 RNG = np.random.default_rng(0)
 ROWS = RNG.random((1000, 8), np.float32)
 IDS = RNG.integers(-1, 21, 1000)
@@ -112,22 +109,3 @@ def test_arguments_by_name() -> None:
     assert kernel.ordered(**dict(reversed(named.items()))) == (1, 2, 3, 4, 5, 6, 7)
     with pytest.raises(nb.InvalidProblem, match=r"gather_elements: got no source_row; unknown row, wants source: \*f32, ids: \*i32"):
         kernel.ordered(**{name: 0 for name in named if name != "source_row"}, row=1)
-
-
-def test_the_page_runs(emulator: Kind) -> None:
-    text = PAGE.read_text()
-    blocks = [(match.start(), match.group(1)) for match in re.finditer(r"```python\n(.*?)```", text, re.S)]
-    assert len(blocks) >= 6
-    scope: dict[str, Any] = {}
-    for start, block in blocks:
-        exec(compile("\n" * text[:start].count("\n") + "\n" + block, str(PAGE), "exec"), scope)
-
-
-@pytest.mark.gpu
-def test_the_page_runs_on_a_gpu() -> None:
-    """With CuPy's arrays, and its launches instead of the emulator's."""
-    text = PAGE.read_text().replace("import numpy as xp", "import cupy as xp")
-    text = text.replace("device.emulate(kernel)[grid, block, 0, shared]", "kernel[grid, block, 0, shared]")
-    scope: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", text, re.S):
-        exec(compile(block, str(PAGE), "exec"), scope)

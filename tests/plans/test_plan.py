@@ -136,7 +136,7 @@ def test_preference_for_deterministic_variants() -> None:
 
 
 def test_preference_for_little_workspace() -> None:
-    problem = described("unsorted_segment_sum", 1_000_000, segments=1000)
+    problem = described("unsorted_segment_sum", 2_000_000, 128, 100_000)
     needed = nb.select(problem).workspace_size
     assert needed > 0
     assert nb.select(problem, PlanPreference(max_workspace_bytes=needed)).workspace_size == needed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -56,14 +58,17 @@ def graph(nodes: int, edges: int, width: int = 3) -> tuple[torch.Tensor, ...]:
     return tuple(each.to(cases.DEVICE) for each in (x, weight, source, target))
 
 
-def test_two_layers_with_dynamic_shapes() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)])
+def test_two_layers_with_dynamic_shapes(backend: str) -> None:
     """A graph attention network compiles once for graphs of any size, equal to eager, forward and backward."""
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("there is no g++, by which Inductor builds its launchers")
 
     def network(x: torch.Tensor, weight: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         h = attention(x, weight, source, target, x.shape[0]).relu()
         return attention(h, weight, source, target, x.shape[0]).square().sum()
 
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = CompileCounterWithBackend(backend)
     step = torch.compile(network, backend=counter, fullgraph=True, dynamic=True)
     for nodes, edges in ((5, 9), (7, 16), (6, 11)):
         x, weight, source, target = graph(nodes, edges)
@@ -113,6 +118,12 @@ def test_out_compiles() -> None:
     assert torch.equal(out, nbt.reduce_sum(x, 0))
 
 
+def test_inductor_keeps_to_the_overload_that_is_called() -> None:
+    """It would lay out the results of another one, and fails where extents are symbolic."""
+    variants = pytest.importorskip("torch._library._out_variant")
+    assert {variants.to_out_variant(overload) for op in nbt.OPERATORS.values() for (_, out), overload in op.overloads.items() if not out} == {None}
+
+
 def test_what_waits_is_kept_out_of_graphs() -> None:
     tag = getattr(torch.Tag, "cudagraph_unsafe", None)
     if tag is None:
@@ -132,6 +143,28 @@ def test_export() -> None:
     longer, more = torch.cat([x, x]), torch.cat([given, given])
     assert torch.equal(program.module()(longer, more), Model()(longer, more))
     assert "numba_baracuda.unsorted_segment_max" in str(program.graph)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_of_a_model_that_trains(strict: bool) -> None:
+    """With its loss, saved and loaded again."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.head = torch.nn.Linear(2, 2), nbt.FusedLinearCrossEntropyLoss(2, 5)
+
+        def forward(self, x: torch.Tensor, ids: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return self.head(nbt.unsorted_segment_softmax(self.inner(x), ids, 4), target)
+
+    rows, model, file = torch.export.Dim("rows"), Model().to(cases.DEVICE), io.BytesIO()
+    given = cases.rows(dtype=torch.float32), cases.ids("unsorted_segment_softmax"), torch.tensor([0, 4, 1, 2, 3, -100], device=cases.DEVICE)
+    torch.export.save(torch.export.export(model, given, dynamic_shapes=({0: rows}, {0: rows}, {0: rows}), strict=strict), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    for count in (6, 4):
+        few = [each[:count] for each in given]
+        assert torch.equal(loaded(*few), model(*few))
 
 
 def test_fake_tensors() -> None:
@@ -166,6 +199,33 @@ def test_capture_in_a_graph() -> None:
         made = step()
     with torch.no_grad():
         x.copy_(cases.rows(1))
+    recorded.replay()
+    for one, wanted in zip(made, step(), strict=True):
+        assert torch.equal(one, wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_capture_of_losses_in_a_graph(reduction: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(shape, generator=draw).cuda().requires_grad_() for shape in ((64, 32), (257, 32)))
+    target = torch.randint(0, 257, (64,), generator=draw).cuda()
+
+    def step() -> list[torch.Tensor]:
+        loss = nbt.linear_cross_entropy(x, w, target, reduction=reduction).sum()
+        log_probs, entropy = nbt.linear_log_probs(x, w, target, temperature=0.7)
+        return [loss.detach(), *torch.autograd.grad(loss + (log_probs - entropy).sum(), (x, w))]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        made = step()
+    with torch.no_grad():
+        x.mul_(2)
     recorded.replay()
     for one, wanted in zip(made, step(), strict=True):
         assert torch.equal(one, wanted)

@@ -68,7 +68,7 @@ def test_what_is_frozen_costs_no_product(frozen: str, monkeypatch: pytest.Monkey
     from numba_baracuda.torch import linear
 
     asked: list[list[bool]] = []
-    monkeypatch.setattr(linear, "_run", lambda *values, run=linear._run: (asked.append([*values[7]]), run(*values))[1])
+    monkeypatch.setattr(linear, "_compute", lambda *values, run=linear._compute: (asked.append([*values[7]]), run(*values))[1])
     x, w, _, target = problem()
     x.requires_grad_(frozen == "weight")
     w.requires_grad_(frozen == "input")
@@ -96,6 +96,9 @@ def test_autocast() -> None:
     made.backward()
     wanted = nbt.linear_cross_entropy(x.detach().bfloat16(), w.detach().bfloat16(), target)
     assert torch.equal(made, wanted) and made.dtype == x.grad.dtype == w.grad.dtype == torch.float32
+    x, w, _, target = problem()
+    with torch.autocast(cases.DEVICE, torch.bfloat16):
+        assert F.linear(x, w).dtype == nbt.linear_cross_entropy(x, w, target).dtype == torch.float64
 
 
 def test_compiled() -> None:
@@ -106,6 +109,14 @@ def test_compiled() -> None:
         step = torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
         for mine, wanted in zip(*(torch.autograd.grad(each(x, w, target), (x, w)) for each in (step, f)), strict=True):
             assert torch.allclose(mine, wanted, rtol=1e-12)
+
+
+def test_meta_tensors() -> None:
+    x, w, _, target = (each.to("meta") for each in problem())
+    x.requires_grad_()
+    made = nbt.linear_cross_entropy(x, w, target)
+    made.backward()
+    assert made.is_meta and made.shape == () and x.grad.shape == x.shape
 
 
 def test_opcheck() -> None:
@@ -122,6 +133,17 @@ def test_refused() -> None:
     x, w, _, target = problem()
     refused: list[tuple[Any, Any, str]] = [
         (lambda: nbt.linear_cross_entropy(x, w, target[:2]), nb.InvalidProblem, r"linear_cross_entropy: target has shape \[2\], wants \[5\]"),
+        (
+            lambda: nbt.linear_cross_entropy(x.to_sparse(), w, target),
+            nb.Unsupported,
+            "linear_cross_entropy: input is torch.sparse_coo, wants a strided",
+        ),
+        (lambda: nbt.linear_cross_entropy(x, w, target.tolist()), nb.InvalidProblem, "linear_cross_entropy: target is a list, wants a torch tensor"),
+        (
+            lambda: torch.func.vmap(lambda x: nbt.linear_cross_entropy(x, w, target))(torch.stack([x, x])),
+            nb.Unsupported,
+            "linear_cross_entropy: input is under a transform",
+        ),
         (lambda: nbt.linear_cross_entropy(x, w.float(), target), nb.InvalidProblem, "fused_linear_cross_entropy: weight is float32"),
         (
             lambda: nbt.linear_cross_entropy(x, w, target, weight=torch.ones(CLASSES, requires_grad=True)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,6 +174,36 @@ def test_indices_have_no_gradient() -> None:
     assert not nbt.reduce_argmax(x, 0, dtype=torch.int32).requires_grad
 
 
+@pytest.mark.skipif(cases.DEVICE != "cpu", reason="backward runs in a thread of its own")
+@pytest.mark.parametrize("name", ["unsorted_segment_max", "segment_sum", "cumsum"])
+def test_few_frames_between_a_call_and_the_op(name: str) -> None:
+    """A call takes microseconds, and each Python frame a tenth of one."""
+    given = list(cases.arguments(name).values())
+    run, room = getattr(nbt, name), str(Path(nbt.__file__).parent)
+
+    def frames(call: Callable[[], Any]) -> tuple[int, Any]:
+        seen: list[str] = []
+        sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name) if event == "call" and room in frame.f_code.co_filename else None)
+        try:
+            made = call()
+        finally:
+            sys.setprofile(None)
+        return len(seen), made
+
+    def step() -> int:
+        count, y = frames(lambda: run(*given))
+        if not y.requires_grad:
+            return count
+        return count + frames(lambda: torch.autograd.grad(y.sum(), given[0]))[0]
+
+    step()
+    plain = step()
+    given[0].requires_grad_()
+    step()
+    recorded = step()
+    assert plain <= 2 and recorded <= 14
+
+
 # torch.func
 
 
@@ -211,7 +244,12 @@ def test_forward_mode(name: str) -> None:
     tangent = torch.rand_like(given[first])
     value, slope = torch.func.jvp(f, (given[first],), (tangent,))
     assert torch.equal(value, f(given[first])) and torch.equal(slope, f(tangent))
+    with torch.autograd.forward_ad.dual_level():
+        dual = f(torch.autograd.forward_ad.make_dual(given[first], tangent))
+        assert torch.equal(torch.autograd.forward_ad.unpack_dual(dual).tangent, slope)
     if name == "cumsum":
+        with torch.autograd.forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError), match="forward"):
+            nbt.cumprod(torch.autograd.forward_ad.make_dual(given[first], tangent), 0)
         _, slope = torch.func.jvp(lambda x: nbt.cumsum(x, 0, initial=3.0), (given[first],), (tangent,))
         assert torch.equal(slope, f(tangent))
 
@@ -237,8 +275,33 @@ def test_bad_calls_name_op_and_argument() -> None:
         (lambda: nbt.reduce_sum(x, 0, stream=1), nb.InvalidProblem, "reduce_sum: got an argument stream"),
         (lambda: nbt.reduce_sum(x.detach(), 0, stream=1), nb.InvalidProblem, "reduce_sum: got an argument stream"),
         (lambda: nbt.reduce_sum(x, 0, out=torch.zeros(1, 2, dtype=x.dtype)), nb.InvalidProblem, "reduce_sum: out= has no gradient"),
-        (lambda: nbt.reduce_sum(x.to_sparse(), 0), nb.Unsupported, "reduce_sum: x is a torch tensor without plain memory"),
-        (lambda: nbt.reduce_sum(torch.nested.nested_tensor([x[0], x[1]]), 0), nb.Unsupported, "reduce_sum: x is a torch tensor without plain memory"),
+        (
+            lambda: nbt.reduce_sum(x.to_sparse(), 0),
+            nb.Unsupported,
+            r"reduce_sum: x is a torch tensor of layout torch.sparse_coo, wants .* x\.to_dense",
+        ),
+        (
+            lambda: nb.segment_sum(x.detach(), given.to_sparse(), 4),
+            nb.Unsupported,
+            "segment_sum: segment_ids is a torch tensor of layout torch.sparse",
+        ),
+        (
+            lambda: nbt.reduce_sum(torch.nested.nested_tensor([x[0], x[1]]), 0),
+            nb.Unsupported,
+            "reduce_sum: x is a nested torch tensor, wants a strided",
+        ),
+        (
+            lambda: nb.reduce_sum(torch.nested.nested_tensor([x[0].detach(), x[1].detach()], layout=torch.jagged), 0),
+            nb.Unsupported,
+            "reduce_sum: x is a nested torch tensor",
+        ),
+        (
+            lambda: torch.func.vmap(lambda x: nb.reduce_sum(x, 0))(x.detach()),
+            nb.Unsupported,
+            r"reduce_sum: x is .* without memory, .* wants a call of numba_baracuda\.torch\.reduce_sum",
+        ),
+        (lambda: nbt.segment_sum(x.detach(), given.to("meta"), 4), nb.Unsupported, "segment_sum: segment_ids is a torch tensor on meta"),
+        (lambda: nbt.segment_sum(x.detach(), x[:, 0], 4), nb.InvalidProblem, "segment_sum: segment_ids requires grad"),
         (
             lambda: nbt.reduce_sum(torch.nested.nested_tensor([x[0], x[1]], layout=torch.jagged), 0),
             nb.Unsupported,

@@ -14,6 +14,8 @@ import torch_geometric.nn as pyg_nn
 import torch_geometric.utils as utils
 from torch_cases import DEVICE
 
+import numba_baracuda as nb
+import numba_baracuda.torch as nbt
 from numba_baracuda.torch import pyg
 
 ORIGINALS = {name: getattr(utils, name) for name in ("scatter", "segment", "softmax")}
@@ -113,6 +115,34 @@ def nodes(first: Any) -> set[Any]:
             seen.add(node)
             left += [each for each, _ in node.next_functions]
     return seen
+
+
+def test_an_index_of_edges() -> None:
+    """The same sums by each form of the edges, and what each knows of their order."""
+    pairs = torch.tensor([[0, 1, 2, 3, 3, 0], [1, 0, 1, 2, 0, 3]], device=DEVICE)
+    rows = drawn(6, 2)
+    for row, flow in ((1, "source_to_target"), (0, "target_to_source")):
+        order = pairs[row].sort(stable=True).indices
+        wanted = torch.zeros(SETS, 2, dtype=rows.dtype, device=DEVICE).index_add(0, pairs[row], rows)
+        edges = pyg.EdgeIndex(pairs, sparse_size=(SETS, SETS))
+        ordered = pyg.EdgeIndex(pairs[:, order], sparse_size=(SETS, SETS), sort_order="col" if row else "row")
+        for each, size, given, ascends in ((edges, None, rows, False), (pairs, SETS, rows, False), (ordered, None, rows[order], True)):
+            index = pyg.segment_index(each, size, flow=flow)
+            assert index.is_sorted == ascends and index.num_segments == SETS
+            torch.testing.assert_close(nbt.unsorted_segment_sum(given, index), wanted)
+    by_target = pairs[1].sort(stable=True)
+    pointers = torch.searchsorted(by_target.values, torch.arange(SETS + 1, device=DEVICE))
+    adjacency = torch.sparse_csr_tensor(pointers, pairs[0][by_target.indices], torch.ones(6, device=DEVICE), (SETS, SETS))
+    made = nbt.unsorted_segment_sum(rows[by_target.indices], pyg.segment_index(adjacency))
+    torch.testing.assert_close(made, torch.zeros(SETS, 2, dtype=rows.dtype, device=DEVICE).index_add(0, pairs[1], rows))
+    for call, message in (
+        (lambda: pyg.segment_index(pairs), "num_nodes is None"),
+        (lambda: pyg.segment_index(pairs.T, SETS), r"edges is torch.strided of shape \[6, 2\], wants an EdgeIndex"),
+        (lambda: pyg.segment_index(pairs.tolist(), SETS), "edges is a list"),
+        (lambda: pyg.segment_index(pairs, SETS, flow="both"), "flow is 'both', wants source_to_target or target_to_source"),
+    ):
+        with pytest.raises(nb.InvalidProblem, match=rf"^pyg\.segment_index: {message}"):
+            call()
 
 
 def test_patch_and_unpatch() -> None:

@@ -272,6 +272,8 @@ def test_bad_arguments_are_named() -> None:
         (lambda: ts.scatter(src, index, 0, reduce="median"), nb.InvalidProblem, "scatter: reduce is 'median', wants one of sum"),
         (lambda: ts.segment_csr(src, index, reduce="mul"), nb.InvalidProblem, "segment_csr: reduce is 'mul'"),
         (lambda: ts.scatter_sum(src, index, 2), nb.InvalidProblem, "scatter_sum: dim is 2, wants one of the 2 axes"),
+        (lambda: ts.scatter_sum(src.to_sparse(), index, 0), nb.Unsupported, "scatter_sum: src is of layout torch.sparse_coo, wants a strided"),
+        (lambda: ts.scatter(src.to("meta"), index.to("meta"), 0), nb.InvalidProblem, "scatter: dim_size is None for an index without values"),
         (lambda: ts.scatter_sum(src.tolist(), index), nb.InvalidProblem, "scatter_sum: src is a list"),
         (lambda: ts.scatter_sum(src, [0]), nb.InvalidProblem, "scatter_sum: index is a list"),
         (lambda: ts.scatter_max(src, index.float(), 0), nb.InvalidProblem, "scatter_max: index is torch.float32"),

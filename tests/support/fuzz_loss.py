@@ -22,7 +22,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "reduction": ("mean", "sum", "none"), "ignore_index": (-100, 0, 1), "label_smoothing": (0.1, 1.0, 0.0), "lse_square_scale": (0.03, 1e-3),
     "softcap": (1.5, 30.0), "logit_scale": (0.25, -0.5, 2.0),
 }  # fmt: skip
-ARRAYS = ("bias", "class_weight", "row_weight", "dy")
+ARRAYS = ("bias", "class_weight", "row_weight", "dy", "dy_entropy")
 #: keywords that change how the loss is computed, not its result
 WAYS: dict[str, tuple[Any, ...]] = {
     "chunk": (1, 4, 16, 1000, "lean", "liger"), "grad_weight_accum": ("wide",), "skip_ignored": (True,), "max_workspace_bytes": (1 << 28,),
@@ -90,9 +90,12 @@ class Loss:
         target[rng.random(bt) < 0.2] = picked(rng, (-100, v, -3, options.get("ignore_index", -100)))
         given["target"] = target.astype(numpy_dtype(case.settings["index"]))
         each = options.get("reduction") == "none"
+        if not each:
+            options.pop("dy_entropy", None)
         made = {
             "bias": rng.standard_normal(v).astype(dtype), "class_weight": rng.uniform(0.2, 2, v).astype(wide),
             "row_weight": rng.uniform(-1, 2, bt).astype(wide), "dy": rng.uniform(0.5, 1.5, bt if each else 1).astype(picked(rng, (wide, dtype))),
+            "dy_entropy": rng.uniform(-1, 1, bt).astype(picked(rng, (wide, dtype))),
         }  # fmt: skip
         given |= {name: made[name] for name in ARRAYS if options.pop(name, False)}
         given = {name: repeated(array, case.layouts.get(name)) for name, array in given.items()}
@@ -163,7 +166,9 @@ class Loss:
         sizes = (1 + sizes.max(1, initial=0)) * max(1, abs(options.get("logit_scale", 1))) + np.log(case.shape[2])
         off = 4 * BY_NAME[case.element].tolerance(case.shape[1]) * sizes
         for name, got in results.items():
-            if name == "lse":
+            if name == "entropy":
+                loss_reference.assert_close(got, right, name, case.element, case.shape[1])
+            elif name == "lse":
                 assert (abs(got - right.lse) <= off).all(), f"lse: off by {abs(got - right.lse).max()}"
             elif name == "z_loss":
                 allowed = (

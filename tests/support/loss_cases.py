@@ -52,8 +52,9 @@ def check(kind: Kind, x: Any, w: Any, target: Any, value: str = "f32", **options
 
 rng = np.random.default_rng(11)
 CLASS_WEIGHTS, ROW_WEIGHTS = rng.uniform(0.2, 2, 70).astype(np.float32), rng.uniform(-1, 2, 21).astype(np.float32)
+BIAS, ENTROPY_GRADIENTS = rng.standard_normal(70).astype(np.float32), rng.uniform(-2, 2, 21).astype(np.float32)
 OPTIONS: dict[str, dict[str, Any]] = {
-    "bias": {"bias": rng.standard_normal(70).astype(np.float32)},
+    "bias": {"bias": BIAS},
     "label_smoothing": {"label_smoothing": 0.1},
     "all of it smoothed": {"label_smoothing": 1.0},
     "lse_square_scale": {"lse_square_scale": 0.03},
@@ -69,6 +70,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a class is ignored": {"ignore_index": 4},
     "dy": {"dy": np.float32(-2.5)},
     "dy in memory": {"dy": np.array([0.375], np.float32)},
+    "dy_entropy": {"dy_entropy": ENTROPY_GRADIENTS, "reduction": "none"},
+    "dy_entropy with all": {
+        "dy_entropy": ENTROPY_GRADIENTS,
+        "reduction": "none",
+        "dy": ROW_WEIGHTS,
+        "bias": BIAS,
+        "label_smoothing": 0.1,
+        "lse_square_scale": 1e-3,
+        "softcap": 3.0,
+        "logit_scale": 1.25,
+        "class_weight": CLASS_WEIGHTS,
+        "row_weight": ROW_WEIGHTS,
+    },
 }
 EVERYTHING: dict[str, Any] = {
     "bias": OPTIONS["bias"]["bias"], "label_smoothing": 0.1, "lse_square_scale": 1e-3, "softcap": 3.0, "logit_scale": 1.25,

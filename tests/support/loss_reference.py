@@ -23,13 +23,14 @@ class Wanted:
     z_loss: Any
     accuracy: Any
     predicted: Any
+    entropy: Any
     scales: dict[str, Any]
 
 
 def wanted(
     x: Any, w: Any, target: Any, *, reduction: str = "mean", ignore_index: int = -100, bias: Any = None, label_smoothing: float = 0.0,
     lse_square_scale: float = 0.0, softcap: float | None = None, logit_scale: float = 1.0, class_weight: Any = None, row_weight: Any = None,
-    dy: Any = 1.0,
+    dy: Any = 1.0, dy_entropy: Any = 0.0,
 ) -> Wanted:  # fmt: skip
     x, w = np.asarray(x, np.float64), np.asarray(w, np.float64)
     rows, classes = len(x), len(w)
@@ -59,7 +60,11 @@ def wanted(
         dz = per_loss * ((own + even * weight.sum())[:, None] * p - even * weight) + per_square * (2 * lse_square_scale * lse)[:, None] * p
         dz[picked] -= per_loss * own
         dz = dz * (share * np.broadcast_to(np.asarray(dy, np.float64).reshape(-1), (rows,)))[:, None] * slope
-        dz[~there] = 0
+        log_p = np.where(p > 0, z - lse[:, None], 0)
+        entropy, by_entropy = -(p * log_p).sum(1), p * slope * np.broadcast_to(np.asarray(dy_entropy, np.float64), (rows,))[:, None]
+        sizes = abs(dz) + abs(by_entropy) * (1 + abs(log_p) + abs(entropy)[:, None])
+        dz = dz - by_entropy * (log_p + entropy[:, None])
+        dz[~there] = sizes[~there] = 0
         each = np.where(there, share * (losses * per_loss + square * per_square), 0)
         squares = np.where(there, share * square * per_square, 0)
         hits = np.where(there, z.argmax(1) == target, False).astype(np.float64)
@@ -68,13 +73,14 @@ def wanted(
         losses_by = abs(per_loss * share) * abs(weight).max(initial=0)
         scales = {
             "out": reach * (abs(each) + losses_by if none else abs(each).sum() + losses_by.sum()),
-            "grad_input": reach * (abs(dz) + abs(per_loss) * np.finfo(np.float32).tiny) @ abs(w),
-            "grad_weight": reach * abs(dz).T @ abs(x),
-            "grad_bias": reach * abs(dz).sum(0),
+            "grad_input": reach * (sizes + abs(per_loss) * np.finfo(np.float32).tiny) @ abs(w),
+            "grad_weight": reach * sizes.T @ abs(x),
+            "grad_bias": reach * sizes.sum(0),
+            "entropy": reach * (1 + abs(entropy)),
         }
         return Wanted(
             each if none else each.sum(), dz @ w, dz.T @ x, dz.sum(0), np.where(there, lse, 0), squares if none else squares.sum(),
-            hits if none else hits.sum() / max(n, 1), np.where(there, z.argmax(1), -1), scales,
+            hits if none else hits.sum() / max(n, 1), np.where(there, z.argmax(1), -1), np.where(there, entropy, 0), scales,
         )  # fmt: skip
 
 

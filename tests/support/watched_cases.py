@@ -96,6 +96,7 @@ for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
     fold(f"narrow, {blocks} of ids in disorder", *SORTED, Sample("b5", 2048, (1,), 40, samples.outside), multiprocessors, disordered=True)
 fold("tiles, several steps", "segment_mean", "ragged_sorted", Sample("c", 300, (8,), 9, samples.runs))
 fold("tiles, gaps", *SORTED, Sample("d", 8, (5,), 460, gaps), MANY)
+fold("tiles, gaps and columns apart", *SORTED, Sample("d2", 8, (35,), 460, gaps), MANY)
 fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside, "f32", "i64"), MANY)
 fold("tiles of halves", "segment_max", "ragged_sorted", Sample("f", 60, (24,), 9, samples.runs, "f16"), MANY)
 fold("tiles, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g", 150, (8,), 9, samples.outside), MANY)
@@ -279,7 +280,7 @@ def indices_and_checks(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
                 many[place] = many[place + 1] + 1
                 assert not nb.SegmentIndex(kind.array(many), 2600).is_sorted
             assert nb.SegmentIndex(kind.array(np.arange(2503, dtype=np.int32)), 2600).is_sorted
-    np.testing.assert_allclose(outside, np.stack([x[ids == 9 + k].sum(0) for k in range(280)]), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(kind.numpy(outside), np.stack([x[ids == 9 + k].sum(0) for k in range(280)]), rtol=1e-4, atol=1e-5)
     wanted = x[ids] / np.bincount(ids, minlength=300)[ids, None]
     for got in results:
         np.testing.assert_allclose(got, wanted, rtol=1e-5)
@@ -467,8 +468,7 @@ def late_rows(name: str, shape: tuple[int, int]) -> None:
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         x = scan_cases.values("cumsum", shape)
-        late, out = (kind.array(np.zeros(x.size + 4, x.dtype))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
-        late[...] = x
+        late, out = (kind.array(np.pad(x.ravel(), (1, 3)))[1 : 1 + x.size].reshape(x.shape) for _ in range(2))
         for reverse in (False, True):
             with narrow(), kind.schedule(SEED):
                 nb.cumsum(late, 1, out=out, reverse=reverse)
@@ -541,6 +541,8 @@ loss("losses of odd rows", 11, 127)
 loss("losses of wide rows", 5, 1931)
 loss("losses of halves", 10, 70, "bf16", label_smoothing=0.1, lse_square_scale=0.03, softcap=1.5, class_weight=loss_cases.CLASS_WEIGHTS)
 loss("losses of rows", 10, 70, reduction="none", dy=np.linspace(0.5, 1.5, 10, dtype=np.float32))
+loss("losses and entropies of rows", 10, 127, reduction="none", dy_entropy=np.linspace(-1, 1, 10, dtype=np.float32), softcap=1.5)
+loss("losses and entropies of halves", 10, 70, "bf16", reduction="none", dy_entropy=np.linspace(-1, 1, 10, dtype=np.float32), label_smoothing=0.1)
 loss("losses of halves, summed in float32", 10, 70, "bf16", 4, grad_weight_accum="f32")
 loss("losses, gradient given", 10, 70, dy=np.array([0.375], np.float32))
 loss("losses of halves, gradient given", 10, 70, "f16", 4, dy=np.array([0.375], np.float32))
@@ -551,7 +553,7 @@ def all_results(name: str, **options: Any) -> None:
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         x, w, target = map(kind.array, loss_cases.problem(11, 3, 70))
-        asked = dict.fromkeys(("grad_input", "grad_weight", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), True)
+        asked = dict.fromkeys(("grad_input", "grad_weight", *(f"return_{each}" for each in loss_cases.RETURNED)), True)
         made = []
         for seed in (None, SEED):
             with kind.schedule(seed):

@@ -232,10 +232,11 @@ def _loss(op: Op) -> Call:
         "grad_weight_accum": without(DTYPES, "float32"),
         "accumulate_grad_weight": FLAGS,
         "dy": upstream,
+        "dy_entropy": [Wrong(np.ones(7, F), ("has shape",)), Wrong(np.ones(ROWS, np.int32), ("int32",)), Wrong(np.ones(ROWS, F), ("reduction",))],
         "out": outputs(poisoned((1,), F), "out"),
     }  # fmt: skip
     wrong["out"] = [each for each in wrong["out"] if getattr(each.value, "dtype", None) != np.float16]
-    wrong |= dict.fromkeys(("skip_ignored", "return_lse", "return_z_loss", "return_accuracy", "return_predicted"), FLAGS)
+    wrong |= dict.fromkeys(("skip_ignored", "return_lse", "return_z_loss", "return_accuracy", "return_predicted", "return_entropy"), FLAGS)
     return Call(op, {**given, **grads, "out": poisoned((1,), F)}, wrong)
 
 

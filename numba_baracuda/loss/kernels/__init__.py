@@ -34,10 +34,11 @@ Parameters of all kernels, where a pointer that a constant leaves unused is any 
   do not count
 * ``bias`` [classes], ``class_weight`` [classes], ``row_weight`` [rows of the input]: the operands of these names
 * ``dy``: the upstream gradient of the loss, one element, or one for each row of the input
+* ``dy_entropy``: the upstream gradient of ``entropies``, one for each row of the input
 * ``factors`` [7]: what losses and gradients are multiplied by; :mod:`..geometry` names the elements
 * ``losses``, ``squares`` [rows of the input]: the loss of each row before the mean, and the part of it that the square adds
 * ``hits``, ``predicted`` [rows of the input]: 1 where the target has the greatest logit, else 0; the first class that has it
-* ``lse`` [rows of the input]: log Σⱼ exp zⱼ
+* ``lse``, ``entropies`` [rows of the input]: log Σⱼ exp zⱼ, and the entropy of the classes
 * ``x`` [rows, classes]: the products, then the gradients; ``first_row``: the input's row that row 0 of x belongs to; ``row_stride``: elements from
   one row of x to the next; ``strides``: elements from one row to the next of target, row_weight, dy, lse and predicted
 * ``statistics``: what ranks exchange of each row; ``row_terms`` [rows, 4]: what the gradients of a row's logits are made of

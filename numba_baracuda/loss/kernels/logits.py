@@ -32,6 +32,12 @@ def shifted_exp_of(kind: Any) -> Any:
 
 
 @functools.cache
+def log_ratio_of(kind: Any) -> Any:
+    """``log_ratio(z, greatest)`` = max(z − greatest, −1000): the log of shifted_exp(z, greatest), finite wherever that is 0."""
+    return jit.device(lambda z, greatest: maximum(z - greatest, kind(-1000)))
+
+
+@functools.cache
 def finite_base_of(value: str) -> Any:
     """``finite_base(m)`` = max(m, the lowest finite number): what to subtract from logits whose maximum is m, also where m is −∞."""
     lowest = accumulator_type(value)(BY_NAME[BY_NAME[value].accumulator].limits[0])
@@ -93,15 +99,15 @@ def logit_functions_of(value: str, scaled: bool, capped: bool, exact_tanh: bool)
 
 
 def state_updates_of(
-    value: str, vector: int, steps: int, vector_stride: int, logit: Any, weight_of: Any, weighted: bool, smoothed: bool, argmax: bool,
+    value: str, vector: int, steps: int, vector_stride: int, logit: Any, weight_of: Any, weighted: bool, smoothed: bool, argmax: bool, entropy: bool,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """(``add_vector``, ``add_vectors``, ``add_logit``): they fold one vector of logits, up to ``steps`` vectors, or one logit into a lane's state.
 
-    The state is (m, s, c), as in :func:`softmax_monoid_of`, and (t, w): t = Σ wⱼ (zⱼ − m) and w = Σ wⱼ over the classes j so far, where wⱼ is
-    ``weight_of`` class j. ``vector_stride``: classes from one vector to the next.
+    The state is (m, s, c), as in :func:`softmax_monoid_of`, and (t, w, e): t = Σ wⱼ (zⱼ − m), w = Σ wⱼ and, with ``entropy``,
+    e = Σ exp(zⱼ − m) (zⱼ − m) over the classes j so far, where wⱼ is ``weight_of`` class j. ``vector_stride``: classes from one vector to the next.
     """
     wide = accumulator_type(value)
-    shifted_exp, finite_base = shifted_exp_of(wide), finite_base_of(value)
+    shifted_exp, log_ratio, finite_base = shifted_exp_of(wide), log_ratio_of(wide), finite_base_of(value)
 
     def adder(steps: int) -> Any:
         size = steps * vector
@@ -109,7 +115,7 @@ def state_updates_of(
         @jit.device
         def add_vectors(state: Any, logits: Any, column: Any, valid: Any, bias: Any, class_weight: Any, scale: Any, cap: Any) -> Any:
             """The state after ``valid`` more vectors, of which the first begins at class ``column``."""
-            greatest, total, best_class, weighted_sum, weight_sum = state
+            greatest, total, best_class, weighted_sum, weight_sum, log_sum = state
             previous, z = greatest, cuda.local.array(size, wide)
             for s in range(steps):
                 if s < valid:
@@ -121,13 +127,19 @@ def state_updates_of(
                             best_class = int32(class_index) if (raised != greatest) & (greatest == greatest) else best_class
                         greatest = raised
             base = finite_base(greatest)
-            total *= shifted_exp(previous, base)
+            factor = shifted_exp(previous, base)
+            if entropy:
+                log_sum = (log_sum + total * log_ratio(previous, base)) * factor
+            total *= factor
             if smoothed:
                 weighted_sum += weight_sum * finite_base(previous - base)
             for s in range(steps):
                 if s < valid:
                     for k in range(vector):
-                        total += shifted_exp(z[s * vector + k], base)
+                        share = shifted_exp(z[s * vector + k], base)
+                        total += share
+                        if entropy:
+                            log_sum += share * log_ratio(z[s * vector + k], base)
                         if smoothed:
                             weight = weight_of(class_weight, column + s * vector_stride + k)
                             weighted_sum += weight * (z[s * vector + k] - base)
@@ -135,21 +147,23 @@ def state_updates_of(
                                 weight_sum += weight
                     if smoothed and not weighted:
                         weight_sum += wide(vector)
-            return greatest, total, best_class, weighted_sum, weight_sum
+            return greatest, total, best_class, weighted_sum, weight_sum, log_sum
 
         return add_vectors
 
     @jit.device
     def add_logit(state: Any, z: Any, column: Any, class_weight: Any) -> Any:
-        previous, total, best_class, weighted_sum, weight_sum = state
+        previous, total, best_class, weighted_sum, weight_sum, log_sum = state
         greatest = maximum(previous, z)
         base = finite_base(greatest)
+        if entropy:
+            log_sum = (log_sum + total * log_ratio(previous, base)) * shifted_exp(previous, base) + shifted_exp(z, base) * log_ratio(z, base)
         total = total * shifted_exp(previous, base) + shifted_exp(z, base)
         if argmax:
             best_class = int32(column) if (greatest != previous) & (previous == previous) else best_class
         if smoothed:
             weight = weight_of(class_weight, column)
             weighted_sum, weight_sum = weighted_sum + weight_sum * finite_base(previous - base) + weight * (z - base), weight_sum + weight
-        return greatest, total, best_class, weighted_sum, weight_sum
+        return greatest, total, best_class, weighted_sum, weight_sum, log_sum
 
     return adder(1), adder(steps), add_logit

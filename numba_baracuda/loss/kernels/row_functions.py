@@ -16,7 +16,7 @@ from ...device.vector import LOAD
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
 from ..geometry import CLASS_WEIGHTS, CROSS_ENTROPY, LSE_SQUARE
-from .logits import NO_CLASS, finite_base_of, logit_functions_of, shifted_exp_of, softmax_monoid_of, state_updates_of
+from .logits import NO_CLASS, finite_base_of, log_ratio_of, logit_functions_of, shifted_exp_of, softmax_monoid_of, state_updates_of
 from .prefetch import prefetch_of
 
 _SUM = Monoid("sum", (0,), lambda a, b: a + b)
@@ -25,16 +25,17 @@ _SUM = Monoid("sum", (0,), lambda a, b: a + b)
 class RowFunctions:
     """Device functions of a block of ``threads`` threads that has a row of logits. The state of a lane is as in :func:`~.logits.state_updates_of`.
 
-    ``copies_in_flight`` vectors of a lane are prefetched ahead by ``fold_rest``, if ``prefetches``.
+    ``copies_in_flight`` vectors of a lane are prefetched ahead by ``fold_rest``, if ``prefetches``. ``entropy``: whether the state serves the row's
+    entropy; ``entropic``: whether gradients are those of entropies, too.
     """
 
     def __init__(
         self, value: str, vector: int, steps: int, threads: int, smoothed: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool,
-        weighted: bool, argmax: bool, prefetches: bool = False, copies_in_flight: int = 0,
+        weighted: bool, argmax: bool, prefetches: bool = False, copies_in_flight: int = 0, entropy: bool = False, entropic: bool = False,
     ) -> None:  # fmt: skip
         wide, (widen, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
         monoid, shifted_exp, finite_base = softmax_monoid_of(value, argmax), shifted_exp_of(wide), finite_base_of(value)
-        adjust, slope = logit_functions_of(value, scaled, capped, exact_tanh)
+        log_ratio, (adjust, slope) = log_ratio_of(wide), logit_functions_of(value, scaled, capped, exact_tanh)
         infinity, size, vector_stride, load = wide(math.inf), steps * vector, threads * vector, LOAD[vector]
         reduce_state, reduce_sum = block_reduce(monoid, (wide, wide, int32)[: monoid.width], threads), block_reduce(_SUM, wide, threads)
         prefetch_vectors = prefetch_of(value, vector, vector_stride, steps)
@@ -47,17 +48,22 @@ class RowFunctions:
         def weight_of(class_weight: Any, column: Any) -> Any:
             return class_weight[column] if weighted else wide(1)
 
-        add_vector, add_vectors, add_logit = state_updates_of(value, vector, steps, vector_stride, logit, weight_of, weighted, smoothed, argmax)
+        add_vector, add_vectors, add_logit = state_updates_of(
+            value, vector, steps, vector_stride, logit, weight_of, weighted, smoothed, argmax, entropy
+        )  # fmt: skip
 
         @jit.device
         def no_logits() -> Any:
-            return -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0)
+            return -infinity, wide(0), int32(NO_CLASS), wide(0), wide(0), wide(0)
 
         @jit.device
         def gradient_of(x: Any, column: Any, bias: Any, class_weight: Any, scale: Any, cap: Any, row_terms: Any) -> Any:
-            """The gradient of a class that is not the target; ``row_terms``: the greatest logit, the factor of exp(z − greatest), the subtrahend."""
+            """The gradient of a class that is not the target; ``row_terms``: m = the greatest logit, a, b, d in exp(z − m) (a + d (z − m)) − b."""
             z = logit(x, bias, column, scale, cap)
-            result = row_terms[1] * shifted_exp(z, row_terms[0])
+            factor = row_terms[1]
+            if entropic:
+                factor += row_terms[3] * log_ratio(z, row_terms[0])
+            result = factor * shifted_exp(z, row_terms[0])
             if smoothed:
                 result -= row_terms[2] * weight_of(class_weight, column)
             return narrow(result * slope(z, cap) if capped else result)
@@ -130,14 +136,14 @@ def row_formulas_of(value: str, smoothed: bool, squared: bool, weighted: bool) -
         return loss
 
     @jit.device
-    def terms_of_row(weights: Any, factors: Any, greatest: Any, total: Any, row_factor: Any) -> Any:
-        """The ``row_terms`` of gradients."""
+    def terms_of_row(weights: Any, factors: Any, greatest: Any, total: Any, row_factor: Any, entropy_term: Any, entropy_factor: Any) -> Any:
+        """The ``row_terms`` of gradients; the entropy adds ``entropy_term`` to the second of them and is the last."""
         softmax_weight = weights[0]
         if smoothed:
             softmax_weight += weights[1] * factors[CLASS_WEIGHTS]
         if squared:
             softmax_weight += wide(2) * weights[2]
-        return greatest, softmax_weight * (row_factor / total), row_factor * weights[1]
+        return greatest, softmax_weight * (row_factor / total) + entropy_term, row_factor * weights[1], entropy_factor
 
     @jit.device
     def target_gradient_of(

@@ -15,16 +15,16 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar, Tuple
 from ..geometry import GRADIENT
 from .compact import target_class_of
-from .logits import NO_CLASS
+from .logits import NO_CLASS, log_ratio_of
 from .prefetch import prefetch_of
 from .row_functions import RowFunctions, row_formulas_of
 
 
 @jit.kernel
 def cross_entropy_rows(
-    *, value: str, label: str, upstream: str, vector: int, steps: int, copies_in_flight: int, threads: int, shared_classes: int,
-    gradient: bool, smoothed: bool, squared: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool, weighted: bool, row_weighted: bool,
-    argmax: bool,
+    *, value: str, label: str, upstream: str, entropy_upstream: str, vector: int, steps: int, copies_in_flight: int, threads: int,
+    shared_classes: int, gradient: bool, smoothed: bool, squared: bool, scaled: bool, capped: bool, exact_tanh: bool, biased: bool, weighted: bool,
+    row_weighted: bool, argmax: bool, entropy: bool,
 ) -> Any:  # fmt: skip
     """``losses[r] = lse(z[r]) − z[r, target[r]]`` and, with ``gradient``, ``x[r, j] = (softmax(z[r])ⱼ − 1[j = target[r]]) · factor``.
 
@@ -37,23 +37,27 @@ def cross_entropy_rows(
 
     Bytes: rows · classes · value read once, twice beyond ``shared_classes``, and written once.
 
-    Constants and parameters as :mod:`.` lists them, and: ``copies_in_flight``, ``shared_classes``.
+    With ``entropy``, also ``entropies[r] = −Σⱼ pⱼ log pⱼ`` for p = softmax(z[r]), the entropy of a class of probability 0 being 0; its gradient, −pⱼ
+    (log pⱼ + entropies[r]), is added times ``dy_entropy[r]``.
+
+    Constants and parameters as :mod:`.` lists them, and: ``copies_in_flight``, ``shared_classes``; ``entropy_upstream``: the element type of
+    ``dy_entropy``, or "" where there is none. ``strides`` end with those of entropies and dy_entropy.
     """
     wide, (_, narrow), element = accumulator_type(value), conversions_of(value), jit.SCALARS[value]
+    log_ratio, entropic, upstream_widen = log_ratio_of(wide), entropy_upstream != "", conversions_of(entropy_upstream or value)[0]
     functions = RowFunctions(
-        value, vector, steps, threads, smoothed, scaled, capped, exact_tanh, biased, weighted, argmax, gradient, copies_in_flight,
+        value, vector, steps, threads, smoothed, scaled, capped, exact_tanh, biased, weighted, argmax, gradient, copies_in_flight, entropy, entropic,
     )  # fmt: skip
     weights_of_row, loss_of_row, terms_of_row, target_gradient_of = row_formulas_of(value, smoothed, squared, weighted)
     logit, weight_of, slope, no_logits, add_vector, fold_rest = (
         functions.logit, functions.weight_of, functions.slope, functions.no_logits, functions.add_vector, functions.fold_rest,
     )  # fmt: skip
-    gradient_of, reduce_block, reduce_sum, rebased_sum = (
-        functions.gradient_of, functions.reduce_block, functions.reduce_sum, functions.rebased_sum,
+    gradient_of, reduce_block, reduce_sum, rebased_sum, shifted_exp, finite_base = (
+        functions.gradient_of, functions.reduce_block, functions.reduce_sum, functions.rebased_sum, functions.shifted_exp, functions.finite_base,
     )  # fmt: skip
     infinity, size, vector_stride = wide(math.inf), steps * vector, threads * vector
     load_last, load_shared, store = LOAD_STREAM[vector], LOAD_SHARED[vector], STORE_STREAM[vector]
     await_oldest, dy_widen = await_copies(copies_in_flight), conversions_of(upstream or value)[0]
-
     prefetch_vector = prefetch_of(value, vector, vector_stride, 1)
 
     @jit.device
@@ -145,17 +149,17 @@ def cross_entropy_rows(
 
     def cross_entropy_rows(
         x: Ptr[value], target: Ptr[label], bias: Ptr[value], class_weight: Ptr[wide], row_weight: Ptr[wide],
-        dy: Ptr[upstream or wide], factors: Ptr[wide], losses: Ptr[wide],
-        squares: Ptr[wide], hits: Ptr[wide], lse: Ptr[wide], predicted: Ptr[int64],
+        dy: Ptr[upstream or wide], dy_entropy: Ptr[entropy_upstream or wide], factors: Ptr[wide], losses: Ptr[wide],
+        squares: Ptr[wide], hits: Ptr[wide], lse: Ptr[wide], predicted: Ptr[int64], entropies: Ptr[wide],
         first_row: int64, rows: int64, classes: int64, row_stride: int64, ignore: int64, smoothing: Scalar[wide],
         lse_square_scale: Scalar[wide], scale: Scalar[wide], cap: Tuple[wide, 2],
-        strides: Extents[5],
+        strides: Extents[7],
     ) -> None:  # fmt: skip
         tile = opaque_pointer(cuda.shared.array(0, element, 16))
         lane, grid_stride, vector_end = int32(cuda.threadIdx.x), int64(cuda.gridDim.x), classes // vector * vector
         shared_end = int32(min(vector_end, int64(shared_classes)))
         previous_class, previous_base, owns_target, target_gradient, row_terms = (
-            int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0)),
+            int64(-1), int64(0), False, wide(0), (wide(0), wide(0), wide(0), wide(0)),
         )  # fmt: skip
         index = int64(cuda.blockIdx.x)
         while index < (rows + grid_stride if gradient else rows):
@@ -177,7 +181,7 @@ def cross_entropy_rows(
                 greatest, total, best_class = reduce_block(state)
                 owner = target_class // vector % threads if target_class < vector_end else target_class - vector_end
                 owns_target, log_total = lane == owner, wide(0)
-                if smoothed or squared or owns_target:
+                if smoothed or squared or entropy or owns_target:
                     log_total = wide(math.log(total))
                 row_lse = greatest + log_total if greatest < infinity else greatest
                 target_weight = weight_of(class_weight, target_class)
@@ -186,7 +190,11 @@ def cross_entropy_rows(
                 smoothing_sum = wide(0)
                 if smoothed:
                     smoothing_sum = reduce_sum(state[4] * log_total - rebased_sum(state[3], state[4], state[0], greatest))
-                target_logit = wide(0)
+                row_entropy, target_logit = wide(0), wide(0)
+                if entropy:
+                    lane_base = finite_base(greatest)
+                    log_sum = (state[5] + state[1] * log_ratio(state[0], lane_base)) * shifted_exp(state[0], lane_base)
+                    row_entropy = log_total - reduce_sum(log_sum) / total
                 if owns_target:
                     target_logit = logit(x[base + target_class], bias, target_class, scale, cap)
                     if squared:
@@ -195,16 +203,23 @@ def cross_entropy_rows(
                     if argmax:
                         predicted_class = int64(best_class) if best_class < NO_CLASS else int64(0)  # all logits are −∞
                         hits[row], predicted[row * strides[4]] = wide(int32(predicted_class == target_class)), predicted_class
+                    if entropy:
+                        entropies[row * strides[5]] = row_entropy
                     lse[row * strides[3]] = row_lse
                 if gradient:
                     row_factor *= factors[GRADIENT]
+                    entropy_factor = -factors[GRADIENT] * wide(upstream_widen(dy_entropy[row * strides[6]])) / total if entropic else wide(0)
+                    entropy_term = entropy_factor * (row_entropy - log_total) if entropic else wide(0)
                     if upstream != "":
                         row_factor *= wide(dy_widen(dy[row * strides[2]]))
-                    row_terms = terms_of_row(weights, factors, greatest, total, row_factor)
+                    row_terms = terms_of_row(weights, factors, greatest, total, row_factor, entropy_term, entropy_factor)
                     if owns_target:
                         target_gradient = target_gradient_of(
                             weights, factors, target_weight, greatest, total, row_factor, target_logit, slope(target_logit, cap)
                         )
+                        if entropic:
+                            target_term = entropy_term + entropy_factor * log_ratio(target_logit, greatest)
+                            target_gradient += shifted_exp(target_logit, greatest) * target_term * slope(target_logit, cap)
             elif index < rows:
                 if gradient:
                     clear_row(x, base, classes)
@@ -214,6 +229,8 @@ def cross_entropy_rows(
                         squares[row] = wide(0)
                     if argmax:
                         hits[row], predicted[row * strides[4]] = wide(0), int64(-1)
+                    if entropy:
+                        entropies[row * strides[5]] = wide(0)
                     lse[row * strides[3]] = wide(0)
             previous_class, previous_base = target_class, base
             index += grid_stride

@@ -125,7 +125,7 @@ def merge_statistics(
                     row_factor *= factors[GRADIENT]
                     if upstream != "":
                         row_factor *= wide(dy_widen(dy[row * strides[2]]))
-                    made, at = terms_of_row(weights, factors, greatest, total, row_factor), index * ROW_TERMS
+                    made, at = terms_of_row(weights, factors, greatest, total, row_factor, wide(0), wide(0)), index * ROW_TERMS
                     row_terms[at], row_terms[at + 1], row_terms[at + 2] = made[0], made[1], made[2]
                     row_terms[at + 3] = target_gradient_of(
                         weights, factors, target_weight, greatest, total, row_factor, target_logit, slope(target_logit, cap)
@@ -162,9 +162,9 @@ def row_gradients(
         index = int64(cuda.blockIdx.x)
         target_class = target_class_of(target, (first_row + index) * target_stride, ignore, total_classes)
         base, at, shard_class, vector_end = index * row_stride, index * ROW_TERMS, target_class - first_class, classes // vector * vector
-        terms, target_gradient = (wide(0), wide(0), wide(0)), wide(0)
+        terms, target_gradient = (wide(0), wide(0), wide(0), wide(0)), wide(0)
         if target_class >= 0:
-            terms, target_gradient = (row_terms[at], row_terms[at + 1], row_terms[at + 2]), row_terms[at + 3]
+            terms, target_gradient = (row_terms[at], row_terms[at + 1], row_terms[at + 2], wide(0)), row_terms[at + 3]
         column = int64(cuda.threadIdx.x) * vector
         while column < vector_end:
             if target_class >= 0:

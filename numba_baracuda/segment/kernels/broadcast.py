@@ -17,7 +17,8 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, FindSpecial, RowWise
 from ..tiling import THREADS, Tiling, elements_launch
-from .rows import columns_of, ids_loader_of, position_of, rows_launch
+from .columns import columns_loader, columns_storer
+from .rows import ids_loader_of, position_of, rows_launch
 from .vjp import element_vjp_of
 
 
@@ -60,25 +61,15 @@ def broadcast_to_rows(
     row_index_type, permuted = jit.SCALARS[row_index or "i32"], row_index != ""
     guarded, special = grad.guarded, _special_of(value, vector)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
-    results = grad.results
-    offset_of, step_of_column = strided_offset_of(dims), lanes if apart else 1
+    results, distance, width = grad.results, lanes if apart else 0, 1 if apart else vector
+    offset_of, step_of_column = strided_offset_of(dims), distance or 1
     group_position = position_of(threads_per_block, lanes, vector, at_once, cut, apart=apart)
     groups, batch_size, size = threads_per_block // lanes, at_once * vector, vector * results
     load_row_ids = ids_loader_of(index, row_index, at_once, groups)
-    folded_size, load_size = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size else 1
-    if apart:
-        (load, store), (load_once, _) = columns_of(vector, lanes, LOAD_STREAM[1]), columns_of(vector, lanes, LOAD_ONCE[1])
-        load_folded, _ = columns_of(vector, lanes, LOAD_ONCE[1], results)
-    else:
-        vector_load, vector_load_once, vector_store, folded_load = LOAD_STREAM[vector], LOAD_ONCE[vector], STORE_STREAM[vector], LOAD_ONCE[load_size]
-        load = jit.device(lambda array, at, batch, first, left: vector_load(array, at, batch, first))
-        load_once = jit.device(lambda array, at, batch, first, left: vector_load_once(array, at, batch, first))
-        store = jit.device(lambda array, at, batch, first, left: vector_store(array, at, batch, first))
-
-        @jit.device
-        def load_folded(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
-            for k in range(0, size, load_size):
-                folded_load(array, at + k, batch, first + k)
+    folded_size, folded_width = max(at_once * size, 1), min(BY_NAME[BY_NAME[value].accumulator].vector, size & -size) if size and not apart else 1
+    load, store = columns_loader(LOAD_STREAM[width], width, vector, distance), columns_storer(STORE_STREAM[width], width, vector, distance)
+    load_once = columns_loader(LOAD_ONCE[width], width, vector, distance)
+    load_folded = columns_loader(LOAD_ONCE[folded_width], folded_width, vector, distance, results)
 
     def broadcast_to_rows(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], g: Ptr[value], y: Ptr[value],

@@ -98,11 +98,13 @@ def fold_carries(
         return count
 
     @jit.device
-    def store_result(output: Any, segment: Any, output_row: Any, offset: Any, states: Any, count: Any, empty: Any, correction: Any) -> None:
+    def store_result(
+        output: Any, segment: Any, output_row: Any, offset: Any, left: Any, states: Any, count: Any, empty: Any, correction: Any
+    ) -> None:
         if blank and count == 0:
-            write_empty(output, segment, segment + 1, output_row, offset, empty)
+            write_empty(output, segment, segment + 1, output_row, offset, left, empty)
         else:
-            write_run(output, segment * output_row + offset, states, count, correction)
+            write_run(output, segment * output_row + offset, left, states, count, correction)
 
     def fold_carries(
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], guard: Ptr[int32], output: Ptr[result],
@@ -140,7 +142,7 @@ def fold_carries(
                     last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
                     if last - entry <= groups:
                         count = combine_span(states, carry_counts, carry_states, entry, last, carry_size, column_offset)
-                        store_result(output, current, output_row, offset, states, count, empty, correction)
+                        store_result(output, current, output_row, offset, columns - column, states, count, empty, correction)
                     elif lane == 0:
                         long_run[0] = entry
             cuda.syncthreads()
@@ -178,7 +180,7 @@ def fold_carries(
                 if group == 0 and column < columns:
                     reset(states)
                     count = combine_partials(states, partial_counts, partial_states, lane, 0, bundles)
-                    store_result(output, carry_ids[first], output_row, offset, states, count, empty, correction)
+                    store_result(output, carry_ids[first], output_row, offset, columns - column, states, count, empty, correction)
             if not counted:
                 return
             block = int32(opaque(block + cuda.gridDim.x))

@@ -12,14 +12,16 @@ from .states import run_states_of
 
 
 @functools.cache
-def edge_functions_of(monoid: str, value: str, vector: int, result: str, lanes: int, store_vector: int = 0) -> tuple[Any, Any, Any]:
+def edge_functions_of(
+    monoid: str, value: str, vector: int, result: str, lanes: int, store_vector: int = 0, apart: int = 0
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """``save_edge``, ``save_last_edge`` and ``combine_edges`` for groups of ``lanes`` lanes with ``vector`` columns each.
 
-    The edges of group g are entries 2 · g and 2 · g + 1.
+    The edges of group g are entries 2 · g and 2 · g + 1. Columns of a lane are neighbours, or ``apart`` columns apart where that is not 0.
     """
-    fold = run_states_of(monoid, value, vector, result, store_vector)
+    fold = run_states_of(monoid, value, vector, result, store_vector, apart)
     reset, combine_right, store_result, save_run, scalars = fold.reset, fold.combine_right, fold.store_result, fold.save_run, fold.scalars
-    edge_size, width = lanes * scalars, scalars // vector
+    edge_size, width, distance = lanes * scalars, scalars // vector, apart or 1
 
     @jit.device
     def save_edge(ids: Any, counts: Any, saved_states: Any, edge: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
@@ -37,7 +39,13 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, lanes: 
 
     @jit.device
     def save_carry(ids: Any, counts: Any, saved_states: Any, carry: Any, column: Any, columns: Any, segment: Any, count: Any, states: Any) -> None:
-        save_run(ids, counts, saved_states, carry, (carry * columns + column) * width, 1, column == 0, segment, count, states)
+        for v in range(vector):
+            if v * distance < columns - column:
+                for w in range(width):
+                    saved_states[(carry * columns + column + v * distance) * width + w] = states[v * width + w]
+        if column == 0:
+            ids[carry] = segment
+            counts[carry] = count
 
     @jit.device
     def combine_edges(
@@ -51,14 +59,14 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, lanes: 
         constant.
         """
         reset(states)
-        current, count, carry = edge_ids[0], int64(0), 2 * row_block
+        current, count, carry, left = edge_ids[0], int64(0), 2 * row_block, columns - column
         for edge in range(edges):
             if edge_ids[edge] != current:
                 if carry == 2 * row_block and row_blocks > 1:
                     save_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
                     carry += 1
                 elif 0 <= current < segments:
-                    store_result(output, current * output_row + output_offset, states, count, correction)
+                    store_result(output, current * output_row + output_offset, left, states, count, correction)
                 current, count = edge_ids[edge], int64(0)
                 reset(states)
             count += edge_counts[edge]
@@ -70,6 +78,6 @@ def edge_functions_of(monoid: str, value: str, vector: int, result: str, lanes: 
                 reset(states)
                 save_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, 0, states)
         elif 0 <= current < segments:
-            store_result(output, current * output_row + output_offset, states, count, correction)
+            store_result(output, current * output_row + output_offset, left, states, count, correction)
 
     return save_edge, save_last_edge, combine_edges

@@ -14,6 +14,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import FoldTiles, fold_items
 from ..tiling import Tiling
+from .columns import columns_loader
 from .common import clamp, ids_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
@@ -23,7 +24,7 @@ from .states import run_states_of
 @jit.kernel
 def fold_tiles(
     *, monoid: str, value: str, result: str, index: str, vector: int, lanes: int, packed: bool, row_index: str, input_positions: bool, fills: bool,
-    guarded: bool, dims: int, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
+    guarded: bool, apart: bool, dims: int, threads_per_block: int = FoldTiles.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order: ``output[s] = finish(⊕ lift(input[r]))`` over the rows r with id s.
 
@@ -38,22 +39,24 @@ def fold_tiles(
     * ``items_per_thread``: 0 stands for the 4 to 16 rows of the tuning policy
     * ``fills``: whether empty segments get ``empty``. The lane that meets a gap of up to ``GAP`` segments fills it; blocks behind the first
       ``row_blocks`` · ``chunks`` fill longer ones
+    * ``apart``: whether the columns of a lane are ``lanes`` columns apart, and single accesses; then columns are contiguous
     * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
     * ``other`` [rows, columns]: the second elements of a monoid of pairs, else any address; ``other_row``: elements from one of its rows to the next;
       ``other_strides`` [dims]: strides of its trailing axes
     """
     element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], row_index != ""
-    fold, properties = run_states_of(monoid, value, vector, result), monoid_of(monoid)
+    distance, width = (lanes, 1) if apart else (0, vector)
+    fold, properties = run_states_of(monoid, value, vector, result, apart=distance), monoid_of(monoid)
     begin_run, append_row, store_result, scalars, state_type = fold.begin_run, fold.append_row, fold.store_result, fold.scalars, fold.state_type
     groups = threads_per_block // lanes
-    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, lanes)
-    fill_short_gap = short_gap_filler(result, vector, fold.store_vector, fills)
-    fill_long_gaps = gap_filler(result, vector, dims, threads_per_block, fold.store_vector)
+    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, lanes, apart=distance)
+    fill_short_gap = short_gap_filler(result, vector, fold.store_vector, distance, fills)
+    fill_long_gaps = gap_filler(result, width, dims, threads_per_block, fold.store_vector)
     offset_of = strided_offset_of(dims)
     last_id, adjoin = ids_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would evict ids from L1
-    load = LOAD_DIRECT[vector] if permuted else LOAD_ONCE[vector]
+    load = columns_loader((LOAD_DIRECT if permuted else LOAD_ONCE)[width], width, vector, distance)
     row_index_type, row_index_vector = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
     load_ids, load_row_indices = LOAD_ONCE[index_vector], LOAD_ONCE[row_index_vector]
     unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties)
@@ -89,7 +92,8 @@ def fold_tiles(
         row_block = rotate_blocks(row_block, row_blocks)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
-        column = (chunk * lanes + lane) * vector
+        column = chunk * (lanes * vector) + lane * width
+        left = columns - column
         input_offset = offset_of(column, shape, input_strides)
         other_offset = offset_of(column, shape, other_strides) if paired else int64(0)
         output_offset = offset_of(column, shape, output_strides)
@@ -103,7 +107,7 @@ def fold_tiles(
             if length > 0:
                 current = ids[first * ids_step]
                 before = clamp(ids[(first - 1) * ids_step], segments) if first > 0 else int64(-1)
-                fill_short_gap(output, before, clamp(current, segments), output_row, output_offset, empty)
+                fill_short_gap(output, before, clamp(current, segments), output_row, output_offset, left, empty)
                 if input_positions:
                     begin_run(states, int64(permutation[first]))
             tile_row = int32(0)
@@ -116,9 +120,9 @@ def fold_tiles(
                             load_row_indices(permutation, first + tile_row + k, row_indices, k)
                     for u in range(unroll):
                         source = int64(row_indices[u]) if permuted else first + tile_row + u
-                        load(input, source * input_row + input_offset, batch, u * vector)
+                        load(input, source * input_row + input_offset, batch, u * vector, left)
                         if paired:
-                            load(other, source * other_row + other_offset, others, u * vector)
+                            load(other, source * other_row + other_offset, others, u * vector, left)
                 else:
                     # behind the end the last row is loaded again, so that no load waits for a branch and no run seems to begin there
                     for u in range(unroll):
@@ -127,9 +131,9 @@ def fold_tiles(
                         if input_positions:
                             row_indices[u] = permutation[row]
                         source = int64(permutation[row]) if permuted else row
-                        load(input, source * input_row + input_offset, batch, u * vector)
+                        load(input, source * input_row + input_offset, batch, u * vector, left)
                         if paired:
-                            load(other, source * other_row + other_offset, others, u * vector)
+                            load(other, source * other_row + other_offset, others, u * vector, left)
                 heads = int32(batch_ids[0] != current)
                 for u in range(1, unroll):
                     if batch_ids[u] != batch_ids[u - 1]:
@@ -157,9 +161,9 @@ def fold_tiles(
                                 save_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
                                 edge = int32(edge + 1)
                             elif 0 <= current <= last:
-                                store_result(output, int64(current) * output_row + output_offset, states, count, correction)
+                                store_result(output, int64(current) * output_row + output_offset, left, states, count, correction)
                             if not adjoin(current, following):
-                                fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, empty)
+                                fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, left, empty)
                             current, begun = following, int32(tile_row + begin)
                             begin_run(states, source if input_positions else first + begun)
                         end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
@@ -173,7 +177,7 @@ def fold_tiles(
                 tile_row = int32(tile_row + unroll)
             segment = clamp(current, segments) if length > 0 else segments
             if length > 0 and first + length == rows:
-                fill_short_gap(output, segment, segments, output_row, output_offset, empty)
+                fill_short_gap(output, segment, segments, output_row, output_offset, left, empty)
             save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, lane, segment, length - begun, states)
         cuda.syncthreads()
         if group == 0 and column < columns:

@@ -13,41 +13,44 @@ from ...device.vector import STORE
 from ...kernels.elements import conversions_of, strided_offset_of
 from ...runtime import jit
 from ..tiling import GAP
+from .columns import columns_storer
 from .common import clamp, first_at_least
 
 
 @functools.cache
-def blank_writer(value: str, vector: int, store_vector: int = 0) -> Any:
-    """``write_empty(output, first, last, row_stride, offset, empty)`` stores ``empty`` in ``vector`` columns of the segments in [first, last)."""
+def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0) -> Any:
+    """``write_empty(output, first, last, row_stride, offset, left, empty)`` stores ``empty`` in ``vector`` columns of the segments in [first, last).
+
+    Rows have ``left`` columns from ``offset`` on. The columns are neighbours, or ``apart`` columns apart where that is not 0.
+    """
     element, width = jit.SCALARS[value], store_vector or vector
-    store, (_, narrow) = STORE[width], conversions_of(value)
+    store, (_, narrow) = columns_storer(STORE[width], width, vector, apart), conversions_of(value)
 
     @jit.device
-    def write_empty(output: Any, first: Any, last: Any, row_stride: Any, offset: Any, empty: Any) -> None:
-        blank = cuda.local.array(width, element)
-        for v in range(width):
+    def write_empty(output: Any, first: Any, last: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
+        blank = cuda.local.array(vector, element)
+        for v in range(vector):
             blank[v] = narrow(empty)
         segment = int64(first)
         while segment < last:
-            for v in range(0, vector, width):
-                store(output, segment * row_stride + offset + v, blank, 0)
+            store(output, segment * row_stride + offset, blank, 0, left)
             segment = opaque(segment + 1)
 
     return write_empty
 
 
 @functools.cache
-def short_gap_filler(value: str, vector: int, store_vector: int = 0, fills: bool = True) -> Any:
-    """``fill_short_gap(output, before, after, row_stride, offset, empty)`` fills the empty segments between two clamped ids, if at most ``GAP``.
+def short_gap_filler(value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True) -> Any:
+    """``fill_short_gap(output, before, after, row_stride, offset, left, empty)`` fills the empty segments between two clamped ids.
 
-    It does nothing unless it ``fills``.
+    Gaps are of at most ``GAP`` segments; it does nothing unless it ``fills``.
     """
-    write_empty = blank_writer(value, vector, store_vector)
+    write_empty = blank_writer(value, vector, store_vector, apart)
 
     @jit.device
-    def fill_short_gap(output: Any, before: Any, after: Any, row_stride: Any, offset: Any, empty: Any) -> None:
+    def fill_short_gap(output: Any, before: Any, after: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
         if fills and 0 < after - before - 1 <= GAP:
-            write_empty(output, before + 1, after, row_stride, offset, empty)
+            write_empty(output, before + 1, after, row_stride, offset, left, empty)
 
     return fill_short_gap
 
@@ -81,7 +84,7 @@ def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: i
             end = cuda.shfl_sync(-1, last, owner)
             column = int64(cuda.laneid * vector)
             while column < columns:
-                write_empty(output, begin, end, row_stride, offset_of(column, shape, strides), empty)
+                write_empty(output, begin, end, row_stride, offset_of(column, shape, strides), columns - column, empty)
                 column = opaque(column + 32 * vector)
 
     return fill_long_gaps

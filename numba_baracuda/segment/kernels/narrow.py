@@ -43,7 +43,8 @@ def fold_narrow(
     begin_run, append_row, combine_left = fold.begin_run, fold.append_row, fold.combine_left
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
-    fill_short_gap, fill_long_gaps = short_gap_filler(result, columns, store_vector, fills), gap_filler(result, store_vector, 1, threads_per_block)
+    fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
+    fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
@@ -96,7 +97,7 @@ def fold_narrow(
             current = ids[first]
             before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
             if lane == 0:
-                fill_short_gap(output, before, clamp(current, segments), output_row, 0, empty)
+                fill_short_gap(output, before, clamp(current, segments), output_row, 0, columns, empty)
         position = int32(0)
         while position < length:
             mine = int32(position + lane * share)
@@ -158,9 +159,9 @@ def fold_narrow(
                     if leads:
                         save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, scratch)
                     elif 0 <= ended <= last:
-                        store_result(output, int64(ended) * output_row, scratch, count, correction)
+                        store_result(output, int64(ended) * output_row, columns, scratch, count, correction)
                     if not adjoin(ended, following):
-                        fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, empty)
+                        fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, columns, empty)
                     begin_run(scratch, row)
                     opened, begin, leads = int32(mine + head), int32(opaque(head)), False
                 edge = int32(leading + 1)
@@ -172,7 +173,7 @@ def fold_narrow(
         if lane == 0:
             segment = clamp(current, segments) if length > 0 else segments
             if length > 0 and first + length == rows:
-                fill_short_gap(output, segment, segments, output_row, 0, empty)
+                fill_short_gap(output, segment, segments, output_row, 0, columns, empty)
             save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, open_states)
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:

@@ -12,7 +12,7 @@ from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
 from ...device.numbers import maximum, minimum
 from ...device.order import load_relaxed, load_relaxed_2
-from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
+from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -47,30 +47,6 @@ def position_of(threads: int, lanes: int, vector: int, rows_a_group: int, cut: b
         return row_block * groups * rows_a_group + (group * rows_a_group if contiguous else group), column if group < groups else columns
 
     return group_position
-
-
-@functools.cache
-def columns_of(vector: int, step: int, load_one: Any, results: int = 1) -> tuple[Any, Any]:
-    """``load(array, at, batch, first, left)`` and ``store``: ``vector`` columns, ``step`` apart, of a row that has ``left`` columns from ``at`` on.
-
-    A column is ``results`` neighbours in memory, each loaded by ``load_one``. Instead of columns behind the row's end, its last one is loaded.
-    """
-    store_one = STORE_STREAM[1]
-
-    @jit.device
-    def load(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
-        for v in range(vector):
-            column = min(int32(v * step), left - int32(1))
-            for k in range(results):
-                load_one(array, at + column * results + k, batch, first + v * results + k)
-
-    @jit.device
-    def store(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
-        for v in range(vector):
-            if v * step < left:
-                store_one(array, at + v * step, batch, first + v)
-
-    return load, store
 
 
 @functools.cache
@@ -235,7 +211,7 @@ def fill_rows(
     ) -> None:  # fmt: skip
         row, column = group_position(columns, chunks)
         if column < columns and row < rows:
-            write_empty(output, low + row, low + row + 1, output_row, offset_of(column, shape, output_strides), fill)
+            write_empty(output, low + row, low + row + 1, output_row, offset_of(column, shape, output_strides), columns - column, fill)
 
     return fill_rows, rows_launch(threads_per_block, vector, 1)
 

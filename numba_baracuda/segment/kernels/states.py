@@ -12,16 +12,17 @@ from ...device.vector import STORE
 from ...kernels.batch import narrow_of, state_accessors, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of, position_code_of
 from ...runtime import jit
+from .columns import columns_storer
 
 
 class RunStates:
-    """Device functions of one monoid on one element type, for ``vector`` columns a lane.
+    """Device functions of one monoid on one element type, for ``vector`` columns a lane, neighbours or ``apart`` columns apart.
 
     A lane has its states in a local array [vector, scalars of a state]. In the arrays of edges and carries the scalars of one lane are ``step``
     elements apart. Results are of type ``result``, contiguous where there are several; a store has ``store_vector`` elements.
     """
 
-    def __init__(self, name: str, value: str, vector: int, store_vector: int, result: str) -> None:
+    def __init__(self, name: str, value: str, vector: int, store_vector: int, result: str, apart: int) -> None:
         monoid, state_type = typed_monoid(name, value), accumulator_type(value)
         width, scalars, results = monoid.width, monoid.width * vector, monoid.results
         lift, combine, finish = jit.device(monoid.lift), jit.device(monoid.combine), jit.device(monoid.finish)
@@ -30,7 +31,7 @@ class RunStates:
         append: Any = jit.device(monoid.append) if monoid.append else None
         (widen, _), narrow = conversions_of(value), narrow_of(name, value, result)
         result_type, position_code, result_elements = jit.SCALARS[result], position_code_of(value), vector * results
-        store = STORE[store_vector]
+        store = columns_storer(STORE[store_vector], store_vector, vector, apart, results)
         self.state_type, self.scalars, self.store_vector = state_type, scalars, store_vector
 
         get, put = state_accessors(width)
@@ -82,8 +83,10 @@ class RunStates:
                 put(states, v * width, 1, combine(get(other_states, v * width, 1), get(states, v * width, 1)))
 
         @jit.device
-        def store_result(output: Any, at: Any, states: Any, count: Any, correction: Any) -> None:
-            """Stores the results of ``count`` rows at column ``at``. A corrected monoid's ``finish`` gets the count less the correction."""
+        def store_result(output: Any, at: Any, left: Any, states: Any, count: Any, correction: Any) -> None:
+            """Stores the results of ``count`` rows at column ``at`` of a row that has ``left`` columns from there on. A corrected monoid's ``finish``
+            gets the count less the correction.
+            """
             result = cuda.local.array(result_elements, result_type)
             corrected_count = state_type(count)
             if corrected:
@@ -95,8 +98,7 @@ class RunStates:
                 else:
                     for w in range(results):
                         result[v * results + w] = narrow(finished[w])
-            for v in range(0, result_elements, store_vector):
-                store(output, at * results + v, result, v)
+            store(output, at * results, result, 0, left)
 
         @jit.device
         def save_run(
@@ -115,7 +117,7 @@ class RunStates:
 
 
 @functools.cache
-def run_states_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0) -> RunStates:
+def run_states_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0, apart: int = 0) -> RunStates:
     """The one :class:`RunStates` for these, so that kernels share its functions. By default stores are as wide as the results of a lane allow."""
-    result_elements = vector * typed_monoid(monoid, value).results
-    return RunStates(monoid, value, vector, store_vector or min(BY_NAME[result].vector, result_elements & -result_elements), result)
+    together = typed_monoid(monoid, value).results * (1 if apart else vector)
+    return RunStates(monoid, value, vector, store_vector or min(BY_NAME[result].vector, together & -together), result, apart)

@@ -10,9 +10,8 @@ from ...algebra.gradients import GRADIENTS, Gradient
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
-from ...core.sizes import plain
 from .. import policy
-from ..tiling import Tiling, columns_apart
+from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .first import atomics_lose, positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_share
@@ -135,11 +134,10 @@ def _broadcast(
         return elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     arguments["ids_step"] = order.step
-    contiguous = rows.vector == 1 and all(strides == (1,) for strides in rows.strides)
-    several = columns_apart(plain(rows.columns), tuned(policy.BroadcastToRows()).columns_apart) if contiguous else 1
-    rows.vector *= several
-    plan = policy.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.vector, rows.dims, gradient.operands, gradient.divides, several > 1)
+    spread = rows.spread(range(tuned(policy.BroadcastToRows()).columns_apart, 1, -1))
+    rows, apart = spread or rows, spread is not None
+    plan = policy.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.vector, rows.dims, gradient.operands, gradient.divides, apart)
     return over_rows(
         "broadcast_to_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
-        row_index=order.row_index, at_once=plan.items_per_thread, apart=several > 1, **common,
+        row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, **common,
     )  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
@@ -11,9 +12,10 @@ from ...core.dtypes import BY_NAME
 from ...core.errors import InvalidProblem
 from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
 from ...core.policy import constants, tuned
+from ...core.sizes import plain
 from ...core.spec import KernelSpec
 from ..policy import BroadcastToRows, Elements, RowWise
-from ..tiling import THREADS, Tiling, elements_launch, fault_launch, vector_for
+from ..tiling import THREADS, Tiling, columns_apart, elements_launch, fault_launch, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -48,6 +50,16 @@ class Rows:
         """Extents and strides of the rows, by the parameters of a kernel that gives the operands these names."""
         steps = {f"{name}_row": step for name, step in zip(names, self.steps, strict=True)}
         return {"shape": self.shape, **steps, **{f"{name}_strides": strides for name, strides in zip(names, self.strides, strict=True)}}
+
+    def spread(self, counts: Iterable[int], threads: int = 1) -> Rows | None:
+        """The same rows with one of ``counts`` columns of a thread that lie apart, at least ``threads`` threads a row; None where that does not fit.
+
+        It is for rows that are contiguous, but no vectors.
+        """
+        fits = self.vector == 1 and all(strides == (1,) for strides in self.strides)
+        rows = copy.copy(self)
+        rows.vector = columns_apart(plain(self.columns), counts, threads) if fits else 1
+        return rows if rows.vector > 1 else None
 
     def within(self, element: str) -> Rows:
         """The same rows, with a vector of at most 16 bytes of another element, too."""

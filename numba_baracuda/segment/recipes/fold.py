@@ -69,10 +69,10 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
     others = (fold.other[1],) if fold.other else ()
     rows = Rows(descriptor, *fold.layouts, *others)
     launch, tiling = _narrow(descriptor, target, rows, share, fold) if share else _tiles(descriptor, target, rows, fold)
-    if tiling.row_blocks == 1:
-        return [launch], []
-    slots = carry_slots(tiling.entries, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator)
-    return [launch, combine_carries(descriptor, rows, fold, tiling.entries, target)], slots
+    most = tiling.entries if share else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
+    slots = carry_slots(most, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator) if most > 2 else []
+    combine = [combine_carries(descriptor, rows, fold, tiling.entries, target)] if tiling.row_blocks > 1 else []
+    return [launch, *combine], slots
 
 
 def carry_arguments(several: bool) -> dict[str, str]:
@@ -120,18 +120,22 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
 def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling]:
     """The launch where lanes share the columns, and its tiling. Halves the vector of ``rows`` where wide loads are slower."""
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
-    if rows.vector > 1 and rows.columns < usual.split_vectors * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes:
+    spread = rows.spread(policy.fold_apart(value, monoid), usual.min_group_apart)
+    rows, apart = spread or rows, spread is not None
+    halved = rows.vector > 1 and rows.columns < usual.split_vectors * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes
+    if halved and not apart:
         rows.vector //= 2
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
     plan = policy.fold_tiles(
-        target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None
+        target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
+        apart=apart,
     )  # fmt: skip
     tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, target.multiprocessors)
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
         packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
-        **constants(plan),
+        apart=apart, **constants(plan),
     )  # fmt: skip
     other, second = (fold.other[0], 2) if fold.other else (NULL, 0)
     arguments = {
