@@ -41,7 +41,7 @@ def test_every_run_gives_the_same_bits_whatever_the_chunk() -> None:
         assert first.loss.tobytes() == other.loss.tobytes() and first.grad_input.tobytes() == other.grad_input.tobytes()
 
 
-@pytest.mark.parametrize("ranks", [1, 8, 64])
+@pytest.mark.parametrize("ranks", [1, 8, pytest.param(64, marks=pytest.mark.full)])
 def test_many_ranks(ranks: int) -> None:
     """Also more ranks than divide the classes evenly, of which some have none."""
     most = -(-70 // ranks)
