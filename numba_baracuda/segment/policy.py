@@ -13,7 +13,7 @@ from ..algebra import KernelMonoid
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple, tuned
-from .residency import NARROW, NARROW_HEAVY, TILES
+from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_HEAVY
 
 #: bytes of a vectorized load or store that a kernel may be compiled for
 VECTOR_BYTES = (2, 4, 8, 16)
@@ -255,13 +255,6 @@ def fold_apart(value: str, monoid: KernelMonoid) -> range:
     return range(policy.heavy_columns_apart if monoid.heavy else policy.columns_apart, 1 if BY_NAME[value].itemsize == 2 else 2, -1)
 
 
-#: registers of a multiprocessor; those that a thread of ``fold_tiles`` has more for columns apart, for a division, and for ids of 8 bytes
-_REGISTERS, _APART, _FINISH, _WIDE_IDS = 65536, 24, 16, 8
-#: registers of a thread besides one for each 4 bytes and each index of a row in flight, those for each 4-byte scalar of its states, and the most
-#: blocks: with states of several scalars, and with one, where architectures beyond sm_90 hold two blocks less
-_HEAVY, _LIGHT = (72, 3, 5), (56, 1, 7)
-
-
 def fold_tiles(
     target: Target, value: str, index: str, vector: int, monoid: KernelMonoid, *, dims: int = 1, permuted: bool = False, paired: bool = False,
     apart: bool = False,
@@ -282,10 +275,10 @@ def fold_tiles(
     elif monoid.heavy or element.itemsize == 2 or apart:
         loaded = vector * max(element.itemsize, 4) if apart else max(load_bytes, 4)
         in_flight = items * loaded // 4 * (2 if paired else 1) + (items if permuted else 0)
-        own, per_scalar, most = _HEAVY if monoid.heavy else _LIGHT
-        more = _APART * apart + (0 if monoid.heavy else _FINISH * monoid.finishes + _WIDE_IDS * (index == "i64"))
-        registers = own + more + in_flight + per_scalar * vector * monoid.width * (2 if wide else 1)
-        blocks = max(1, min(most, _REGISTERS // FoldTiles.threads_per_block // registers) - (0 if monoid.heavy else 2 * _beyond(target)))
+        scalars = vector * monoid.width * (2 if wide else 1)
+        blocks = (TILES_HEAVY if monoid.heavy else TILES_BY_REGISTERS).held(
+            FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
+        )
     elif load_bytes == 16:
         blocks = 4 if monoid.finishes or (wide and permuted) else 5
     else:

@@ -28,6 +28,31 @@ class Residency:
         return max(self.least, self.blocks - int(sum(getattr(self, name) * count for name, count in times.items())))
 
 
+@dataclass(frozen=True)
+class Registers:
+    """Blocks that a multiprocessor holds without a spill, by the registers of a thread.
+
+    It has one for each 4 bytes and each index of a row in flight, ``own`` ones, and those that the other fields name.
+    """
+
+    own: int
+    scalar: int  #: each 4-byte scalar of its states
+    most_blocks: int
+    apart: int = 24  #: columns apart
+    finish: int = 16  #: results that are not the state itself
+    wide_ids: int = 8  #: ids of 8 bytes
+    beyond_sm_90: int = 2  #: blocks fewer on architectures that were not measured for spills
+
+    def held(self, threads: int, in_flight: int, scalars: int, apart: bool, finish: bool, wide_ids: bool, beyond_sm_90: bool) -> int:
+        """Blocks of so many threads, where the flags say which fields count."""
+        registers = self.own + in_flight + self.scalar * scalars + self.apart * apart + self.finish * finish + self.wide_ids * wide_ids
+        return max(1, min(self.most_blocks, _REGISTERS // threads // registers) - self.beyond_sm_90 * beyond_sm_90)
+
+
+#: registers of a multiprocessor
+_REGISTERS = 65536
+#: of ``fold_tiles`` with states of several scalars, and with halves or columns apart
+TILES_HEAVY, TILES_BY_REGISTERS = Registers(72, 3, 5, finish=0, wide_ids=0, beyond_sm_90=0), Registers(56, 1, 7)
 #: of ``fold_tiles`` with vectors of fewer than 16 bytes
 TILES = Residency(8, wide_states=1, permutation=2, lift=1, finish=1, beyond_sm_90=1)
 #: of ``fold_narrow``; and the same with states of several scalars, or of halves

@@ -17,7 +17,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, FindSpecial, RowWise
 from ..tiling import THREADS, Tiling, elements_launch
-from .columns import columns_loader, columns_storer
+from .columns import FAR, columns_loader, columns_storer
 from .rows import ids_loader_of, position_of, rows_launch
 from .vjp import element_vjp_of
 
@@ -89,7 +89,7 @@ def broadcast_to_rows(
         next_ids = cuda.local.array(at_once, index_type)
         next_row_indices = cuda.local.array(at_once, row_index_type)
         first, column = group_position(columns, chunks)
-        left = int32(columns - column)
+        left = int32(min(columns - column, FAR))
         step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * at_once)
         x_offset, output_offset = offset_of(column, shape, x_strides), offset_of(column, shape, output_strides)
         w_offset, g_offset, y_offset = offset_of(column, shape, w_strides), offset_of(column, shape, g_strides), offset_of(column, shape, y_strides)

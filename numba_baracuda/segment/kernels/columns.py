@@ -9,20 +9,24 @@ from numba.cuda.types import int32
 
 from ...runtime import jit
 
+#: more columns than a lane reaches from its first one on; rows may have more than an int32 counts
+FAR = 1 << 30
+
 
 @functools.cache
 def columns_loader(load: Any, width: int, vector: int, apart: int, results: int = 1) -> Any:
     """``load_columns(array, at, batch, first, left)`` loads the ``vector`` columns of a lane to index ``first`` of a batch.
 
     They are neighbours, or ``apart`` columns apart where that is not 0. A column is ``results`` neighbours in memory; ``load`` loads ``width``
-    elements. ``left``: the columns of the row from the lane's first one on; instead of columns behind the row's end, its last one is loaded.
+    elements. ``left``: the columns of the row from the lane's first one on, or ``FAR``; instead of columns behind the row's end, its last one is
+    loaded.
     """
     pieces, together = (vector, results) if apart else (1, vector * results)
 
     @jit.device
     def load_columns(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
         for v in range(pieces):
-            column = min(int32(v * apart), int32(left) - int32(1)) if apart else int32(0)
+            column = min(int32(v * apart), left - int32(1)) if apart else int32(0)
             for k in range(0, together, width):
                 load(array, at + column * results + k, batch, first + v * together + k)
 

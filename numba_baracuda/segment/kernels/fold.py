@@ -14,7 +14,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import FoldTiles, fold_items
 from ..tiling import Tiling
-from .columns import columns_loader
+from .columns import FAR, columns_loader
 from .common import clamp, ids_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
@@ -93,7 +93,7 @@ def fold_tiles(
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
         column = chunk * (lanes * vector) + lane * width
-        left = columns - column
+        left = int32(min(columns - column, FAR))
         input_offset = offset_of(column, shape, input_strides)
         other_offset = offset_of(column, shape, other_strides) if paired else int64(0)
         output_offset = offset_of(column, shape, output_strides)
