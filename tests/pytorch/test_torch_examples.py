@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,20 @@ SIZES = {
 }
 
 
-def test_every_example_has_sizes() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == SIZES.keys()
+#: the example of several processes
+PARALLEL = ROOT / "examples" / "tensor_parallel.py"
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*SIZES, PARALLEL.stem}
+
+
+@pytest.mark.skipif(0 < torch.cuda.device_count() < 2, reason="wants a GPU for each process")
+def test_two_processes_learn_with_a_layer_in_two_parts() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PARALLEL)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+    first, last = map(float, re.search(r"2 ranks, .*: loss ([\d.]+) to ([\d.]+)", printed).groups())  # type: ignore[union-attr]
+    assert last < first / 2
 
 
 @pytest.mark.parametrize("name", SIZES)
