@@ -21,7 +21,7 @@ import pytest
 GB = 10**9
 SHARE = 1.0  #: gigabytes that a test without the mark may take
 KEPT = 0.25  #: gigabytes that a worker's pools may keep from one test to the next
-PATIENCE = 30.0  #: seconds that a test waits for others to free memory
+PATIENCE = 5.0  #: seconds that a test waits for others to free memory
 
 
 def lock_file() -> Path:
