@@ -149,7 +149,7 @@ def test_a_large_workspace_is_allocated(card: Card, monkeypatch: pytest.MonkeyPa
 def test_a_call_that_waits_allocates(card: Card) -> None:
     """It would keep the memory from other threads."""
     op, x, ids = nb.OPS["segment_sum"], np.zeros((20_000, 64), np.float32), np.zeros(20_000, np.int32)
-    layouts = {"input": contiguous(x.shape), "segment_ids": contiguous(ids.shape, "i32"), "output": contiguous((10, 64))}
+    layouts = {"input": contiguous(x.shape), "segment_ids": contiguous(ids.shape), "output": contiguous((10, 64))}
     for check_ids in (False, True):
         descriptor = nb.SegmentDescriptor("segment_sum", 20_000, 64, 10, check_ids=check_ids)
         bound, views = card.bound(op, op.variants[0].recipe(op, descriptor, layouts, CARD), x, ids, np.zeros((10, 64), np.float32))
