@@ -159,6 +159,7 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
     yield problem(1, 1 << 18)
     yield problem(16, index="i64")
     yield problem(1, index="i64")
+    yield problem(16, 40, index="i64")
     for element in op.elements:
         yield problem(1, element=element)
         yield problem(16, element=element)
@@ -180,7 +181,7 @@ def _samples(op: Op) -> Iterator[tuple[SegmentDescriptor, dict[str, Layout]]]:
 _GRID = (
     GridAxis((1, 100, 1 << 16, 250_000, 1 << 20, 8_000_000, 1 << 28), anchors=(100, 1 << 22)),
     GridAxis((1, 2, 3, 4, 5, 6, 8, 16, 32, 64), tuple(range(1, 4097))),
-    GridAxis((1, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 512, 1 << 12, 1 << 15, 1 << 18, 1 << 21, 1 << 26), anchors=(8, 1 << 15)),
+    GridAxis((1, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 512, 1 << 12, 1 << 13, 1 << 15, 1 << 18, 1 << 21, 1 << 26), anchors=(8, 1 << 15)),
 )
 
 

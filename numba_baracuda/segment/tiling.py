@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
-from .policy import BroadcastToRows, FirstFault, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise
+from .policy import BroadcastToRows, CountFewIds, FirstFault, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
@@ -144,6 +144,12 @@ def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tup
 def fault_launch(rows: int, vector: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where threads walk the ids, ``vector`` at a time, until they have found a fault."""
     return min(ceil_div(rows, THREADS * vector), tuned(FirstFault()).max_blocks), THREADS, 0
+
+
+def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiprocessors: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes where blocks that walk the ids count those of few segments, each fewer than 2^31."""
+    most = max(policy.grid_blocks_per_multiprocessor * multiprocessors, ceil_div(rows, policy.max_block_rows))
+    return min(ceil_div(rows, policy.threads_per_block * policy.items_per_thread), most), policy.threads_per_block, 4 * segments
 
 
 def gap_blocks(segments: int, threads: int) -> int:

@@ -158,6 +158,7 @@ def test_kernels_to_compile() -> None:
         "gather_runs",
         "scatter_rows",
         "count_ids",
+        "count_few_ids",
         "first_fault",
     }
     assert len({spec.name for spec in everything}) == len(everything)

@@ -119,6 +119,7 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
         ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_ids", "finish_rows", "gather_rows"]),
+        ("unsorted_segment_mean_backward", 36, 1 << 13, ["count_few_ids", "finish_rows", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_to_rows"]),
     ],
 )

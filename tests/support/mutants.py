@@ -10,6 +10,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
     "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, long runs", "ranges in splits*"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
+    "segment/counts": ("counts*",),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs"),
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
@@ -98,6 +99,9 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/carries": {
         "fold_carries.fold_carries: guard: column < columns in if begin < groups and column < columns:":
             "lanes without a column would save what no lane combines, in slots of their own",
+    },
+    "segment/counts": {
+        "count_few_ids.count_few_ids: guard: counted > 0 in if counted > 0:": "saves an update that adds 0",
     },
     "segment/fold": {
         "fold_tiles.fold_tiles: guard: length > 0 in if length > 0 and first + length == rows:":

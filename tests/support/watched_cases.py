@@ -24,13 +24,14 @@ from user_monoids import LAST
 
 import numba_baracuda as nb
 from numba_baracuda import OPS
+from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import FirstFault, FoldRanges
+from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -154,6 +155,33 @@ for k, stem in enumerate(("sum", "mean", "prod", "max", "min")):
     exact = "_exact" if stem in ("max", "min") else ""
     fold(f"atomic {stem}", f"unsorted_segment_{stem}", f"atomic{exact}", Sample(f"t{k}", 140, (3 + k,), 7, samples.outside))
 fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 20, (4,), 40, samples.outside))
+
+
+def counts(name: str, rows: int, segments: int, ids: samples.Ids, index: str = "i32", step: int = 1) -> None:
+    """Two cases: counts in the shared memory of two blocks, which take several turns, and in global memory alone."""
+
+    def case_of(**policy: int) -> Case:
+        def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+            rng = np.random.default_rng(8)
+            given = rng.permutation(ids(rng, rows, segments)).astype(numpy_dtype(index))
+            x = rng.standard_normal((segments, 1)).astype(np.float32)
+            there = (given >= 0) & (given < segments)
+            wanted = x / np.maximum(np.bincount(given[there], minlength=segments), 1)[:, None]
+            with using(CountFewIds, threads_per_block=64, items_per_thread=2, min_rows_per_segment=1, **policy), kind.schedule(SEED):
+                got = kind.numpy(nb.unsorted_segment_mean_backward(kind.array(x), kind.array(np.repeat(given, step))[::step]))
+            np.testing.assert_allclose(got, np.where(there[:, None], wanted[np.where(there, given, 0)], 0), rtol=1e-5)
+
+        return case
+
+    _add(f"counts of few, {name}", case_of())
+    _add(f"counts, {name}", case_of(shared_bytes_per_block=1))
+
+
+counts("several turns", 700, 150, samples.outside)
+counts("ids far outside", 300, 40, samples.far_outside, "i64")
+counts("all of one segment", 600, 70, samples.all_are(69))
+counts("none of any segment", 300, 70, samples.all_are(-1))
+counts("few rows", 9, 5, samples.outside, step=2)
 
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:

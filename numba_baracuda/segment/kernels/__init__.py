@@ -16,7 +16,8 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
-| :func:`bound_segments`, :func:`expand_offsets`, :func:`first_rows`, :func:`count_ids` | turn ids into offsets, counts or numbers, and back |
+| :func:`bound_segments`, :func:`expand_offsets`, :func:`first_rows` | turn ids into offsets, counts or numbers, and back |
+| :func:`count_ids`, :func:`count_few_ids` | count the rows of each segment, in global memory, or in shared memory where segments are few |
 | :func:`first_fault` | finds the first id that is out of range or out of order |
 
 An element lies at row · row_stride + Σ coordinate · stride, in elements, so any view works. Constants of all kernels:
@@ -58,19 +59,21 @@ from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .bins import fold_bins
 from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special, scatter_to_winners
 from .carries import fold_carries
+from .counts import count_few_ids, count_ids
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
-from .rows import count_ids, fill_rows, finish_rows, scatter_rows
+from .rows import fill_rows, finish_rows, scatter_rows
 
 __all__ = [
     "bound_ranges",
     "bound_segments",
     "broadcast_to_elements",
     "broadcast_to_rows",
+    "count_few_ids",
     "count_ids",
     "expand_offsets",
     "fill_rows",

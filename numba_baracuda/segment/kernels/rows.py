@@ -1,4 +1,4 @@
-"""Kernels that work row by row: scatter, fill and finish; and one that reads ids alone: counts."""
+"""Kernels that work row by row: scatter, fill and finish."""
 
 import functools
 from typing import Any
@@ -16,8 +16,8 @@ from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import PerId, RowWise, scatter_items
-from ..tiling import THREADS, Tiling
+from ..policy import RowWise, scatter_items
+from ..tiling import Tiling
 from .common import ids_of
 from .gaps import blank_writer
 
@@ -257,40 +257,3 @@ def finish_rows(
             store(output, row * output_row + offset_of(column, shape, output_strides), results, 0)
 
     return finish_rows, rows_launch(threads_per_block, vector, 1)
-
-
-@jit.kernel
-def count_ids(*, index: str, count: str) -> Any:
-    """Adds to ``counts[s]`` the number of rows whose id is s. Lanes of a warp that hold the same id share one addition.
-
-    A warp adds only once for the id that most of its first 32 rows have, since additions to one address wait for each other. Counts are integers, so
-    they are exact in any order. Bytes: rows · index read, and one atomic for each distinct id of 32 rows.
-
-    Constants and parameters as :mod:`.` lists them.
-    """
-    index_type, count_type = jit.SCALARS[index], jit.SCALARS[count]
-    rounds = PerId.counted_per_thread
-
-    def count_ids(
-        ids: Ptr[index], counts: Ptr[count],
-        rows: int64, segments: int64, ids_step: int64,
-    ) -> None:  # fmt: skip
-        batch_ids = cuda.local.array(rounds, index_type)
-        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x - cuda.laneid) * rounds + cuda.laneid
-        for u in range(rounds):
-            row = first + u * 32
-            batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-        crowd = int32(cuda.popc(cuda.match_any_sync(-1, batch_ids[0]))) * int32(32) + cuda.laneid
-        for step in (16, 8, 4, 2, 1):
-            crowd = max(crowd, int32(cuda.shfl_xor_sync(-1, crowd, step)))
-        frequent, times = cuda.shfl_sync(-1, batch_ids[0], crowd & 31), int32(0)
-        for u in range(rounds):
-            identifier = batch_ids[u]
-            times += int32(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
-            same = cuda.match_any_sync(-1, identifier)
-            if identifier != frequent and cuda.ffs(same) - 1 == cuda.laneid and 0 <= identifier < segments:
-                red_add(counts, int64(identifier), count_type(cuda.popc(same)))
-        if cuda.laneid == 0 and 0 <= frequent < segments:
-            red_add(counts, int64(frequent), count_type(times))
-
-    return count_ids, lambda rows: Tiling.of_counted(rows).launch

@@ -10,12 +10,12 @@ from ...algebra import KernelMonoid
 from ...core.axes import c_strides, merge_axes
 from ...core.dtypes import BY_NAME
 from ...core.errors import InvalidProblem
-from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Verify
+from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Verify
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ...core.spec import KernelSpec
-from ..policy import BroadcastToRows, Elements, RowWise
-from ..tiling import THREADS, Tiling, columns_apart, elements_launch, fault_launch, vector_for
+from ..policy import BroadcastToRows, CountFewIds, Elements, RowWise
+from ..tiling import THREADS, Tiling, columns_apart, elements_launch, fault_launch, few_counted_launch, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -130,8 +130,11 @@ def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, in
     return Launch(spec, elements_launch(extent, lane_items, threads, policy.items_per_thread), arguments)
 
 
-def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
-    """Makes ``counts`` [segments], the rows of each segment, unless an index brings them."""
+def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> tuple[list[Step], list[Slot]]:
+    """Makes ``counts`` [segments], the rows of each segment, unless an index brings them.
+
+    Ids in any order are counted in shared memory where the counts fit there and a segment has enough rows in the mean.
+    """
     if descriptor.indexed:
         return [], []
     n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
@@ -139,9 +142,14 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> 
     if descriptor.in_order(op):
         slots.append(Slot("offsets", count, segments + 1))
         return [bounds(descriptor, "segment_ids", index, ids_step(layouts))], slots
-    spec = kernel_spec("count_ids", index=index, count=count)
     arguments = {"ids": "segment_ids", "counts": "counts", "rows": n, "segments": segments, "ids_step": ids_step(layouts)}
-    return [Clear("counts"), Launch(spec, Tiling.of_counted(n).launch, arguments)], slots
+    few = tuned(CountFewIds())
+    if 4 * segments <= few.shared_bytes_per_block and n >= few.min_rows_per_segment * segments:
+        spec = kernel_spec("count_few_ids", few.threads_per_block, index=index, count=count, **constants(few))
+        launch = few_counted_launch(few, n, segments, target.multiprocessors)
+    else:
+        spec, launch = kernel_spec("count_ids", index=index, count=count), Tiling.of_counted(n).launch
+    return [Clear("counts"), Launch(spec, launch, arguments)], slots
 
 
 def bounds(descriptor: SegmentDescriptor, ids: str, index: str, step: int) -> Launch:

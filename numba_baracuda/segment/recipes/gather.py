@@ -35,7 +35,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, name, counts = [*check_slots(descriptor)], "d_output", NULL
     if op.traits["monoid"] == "mean" and segments:
-        more, room = count(op, descriptor, layouts)
+        more, room = count(op, descriptor, layouts, target)
         steps += more
         slots += room
         quotient = scratch(descriptor, source)

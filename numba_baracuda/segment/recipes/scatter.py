@@ -97,7 +97,7 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
         slots.append(Slot("accumulated", accumulator, descriptor.num_segments * descriptor.embedding_dim))
     counted = not floats and (op.traits["monoid"] == "mean" or descriptor.counted(op))
     if counted:
-        more, room = count(op, descriptor, layouts)
+        more, room = count(op, descriptor, layouts, target)
         steps += more
         slots += room
     if counted or floats or not in_output:

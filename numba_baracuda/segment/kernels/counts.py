@@ -1,0 +1,116 @@
+"""Kernels that read ids alone and count the rows of each segment: in global memory, or first in the shared memory of each block."""
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...device.atomics import red_add
+from ...device.build import opaque
+from ...runtime import jit
+from ...runtime.parameters import Ptr
+from ..policy import CountFewIds, PerId
+from ..tiling import THREADS, Tiling
+
+
+@jit.device
+def frequent_of_warp(identifier: Any) -> Any:
+    """The id that most lanes of the warp hold."""
+    crowd = int32(cuda.popc(cuda.match_any_sync(-1, identifier))) * int32(32) + cuda.laneid
+    for step in (16, 8, 4, 2, 1):
+        crowd = max(crowd, int32(cuda.shfl_xor_sync(-1, crowd, step)))
+    return cuda.shfl_sync(-1, identifier, crowd & 31)
+
+
+@jit.kernel
+def count_ids(*, index: str, count: str) -> Any:
+    """Adds to ``counts[s]`` the number of rows whose id is s. Lanes of a warp that hold the same id share one addition.
+
+    A warp adds only once for the id that most of its first 32 rows have, since additions to one address wait for each other. Counts are integers, so
+    they are exact in any order. Bytes: rows · index read, and one atomic for each distinct id of 32 rows.
+
+    Constants and parameters as :mod:`.` lists them.
+    """
+    index_type, count_type = jit.SCALARS[index], jit.SCALARS[count]
+    rounds = PerId.counted_per_thread
+
+    def count_ids(
+        ids: Ptr[index], counts: Ptr[count],
+        rows: int64, segments: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
+        batch_ids = cuda.local.array(rounds, index_type)
+        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x - cuda.laneid) * rounds + cuda.laneid
+        for u in range(rounds):
+            row = first + u * 32
+            batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
+        frequent, times = frequent_of_warp(batch_ids[0]), int32(0)
+        for u in range(rounds):
+            identifier = batch_ids[u]
+            times += int32(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
+            same = cuda.match_any_sync(-1, identifier)
+            if identifier != frequent and cuda.ffs(same) - 1 == cuda.laneid and 0 <= identifier < segments:
+                red_add(counts, int64(identifier), count_type(cuda.popc(same)))
+        if cuda.laneid == 0 and 0 <= frequent < segments:
+            red_add(counts, int64(frequent), count_type(times))
+
+    return count_ids, lambda rows: Tiling.of_counted(rows).launch
+
+
+@jit.kernel
+def count_few_ids(
+    *, index: str, count: str,
+    threads_per_block: int = CountFewIds.threads_per_block, items_per_thread: int = CountFewIds.items_per_thread,
+) -> Any:  # fmt: skip
+    """Adds to ``counts[s]`` the number of rows whose id is s, where segments are few: each block counts its rows in shared memory first.
+
+    The grid walks the ids in order. A warp has 32 · ``items_per_thread`` neighbouring ones at a time, and loads all before it counts the first. Lanes
+    that hold the same id share one addition, and each warp keeps the count of one id, which most of its first 32 rows have, in a register. In the end
+    a block adds its counts that are not 0 to those in global memory, ``threads_per_block`` neighbours at a time; blocks begin at segments that lie
+    apart, so that few of them meet. Counts are integers, so they are exact in any order. Grids are so large that a block has fewer than 2^31 rows,
+    which 32 bits can count. Dynamic shared memory: 4 · segments bytes. Bytes: rows · index read, and at most one atomic for each segment and block.
+
+    Constants and parameters as :mod:`.` lists them.
+    """
+    index_type, count_type = jit.SCALARS[index], jit.SCALARS[count]
+    threads, rounds = threads_per_block, items_per_thread
+
+    def count_few_ids(
+        ids: Ptr[index], counts: Ptr[count],
+        rows: int64, segments: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
+        block_counts = cuda.shared.array(0, int32)
+        batch_ids = cuda.local.array(rounds, index_type)
+        lane, thread, few = int32(cuda.laneid), int32(cuda.threadIdx.x), int32(segments)
+        first = (int64(cuda.blockIdx.x) * threads + thread - lane) * rounds
+        identifier = ids[(first + lane) * ids_step] if first + lane < rows else index_type(-1)
+        segment = thread
+        while segment < few:
+            block_counts[segment] = int32(0)
+            segment = int32(opaque(segment + threads))
+        cuda.syncthreads()
+        frequent, times = frequent_of_warp(identifier), int32(0)
+        while first < rows:
+            for u in range(rounds):
+                row = first + u * 32 + lane
+                batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
+            for u in range(rounds):
+                identifier = batch_ids[u]
+                times += int32(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
+                same = cuda.match_any_sync(-1, identifier)
+                if identifier != frequent and cuda.ffs(same) - 1 == lane and 0 <= identifier < segments:
+                    cuda.atomic.add(block_counts, int32(identifier), int32(cuda.popc(same)))
+            first = opaque(first + int64(cuda.gridDim.x) * (threads * rounds))
+        if lane == 0 and 0 <= frequent < segments:
+            cuda.atomic.add(block_counts, int32(frequent), times)
+        cuda.syncthreads()
+        start = int32(uint32(int64(cuda.blockIdx.x) * segments) // uint32(cuda.gridDim.x)) & int32(-32)
+        place = thread
+        while place < few:
+            segment = int32(start + place)
+            segment = int32(segment - few if segment >= few else segment)
+            counted = block_counts[segment]
+            if counted > 0:
+                red_add(counts, int64(segment), count_type(counted))
+            place = int32(opaque(place + threads))
+
+    return count_few_ids
