@@ -225,8 +225,9 @@ def test_replays_of_two_passes(emulator: Kind, name: str, monkeypatch: pytest.Mo
 
 # ---------------------------------------------------------------- what it costs
 
-WIDE = [("segment_sum", {}), ("unsorted_segment_sum", {}), ("segment_softmax", {}), ("segment_max_backward", {}), ("reduce_sum", {"axis": 0}),
-        ("reduce_var_backward", {"axis": 1}), ("cumsum", {"axis": 0}), ("cummax", {"axis": 1, "return_indices": True})]  # fmt: skip
+WIDE = [("segment_sum", {}), ("unsorted_segment_sum", {}), ("segment_softmax", {}), ("segment_max_backward", {}),
+        ("unsorted_segment_mean_backward", {}), ("reduce_sum", {"axis": 0}), ("reduce_var_backward", {"axis": 1}), ("cumsum", {"axis": 0}),
+        ("cummax", {"axis": 1, "return_indices": True})]  # fmt: skip
 
 
 def wide_call(draw: random.Random, name: str, options: dict[str, Any]) -> Call:

@@ -80,6 +80,16 @@ def test_means_against_numpy(index: type, rows: int, segments: int, crowd: float
     np.testing.assert_array_equal(mean[:, 0], np.where(counts > 0, 1, -7))
 
 
+def test_calls_of_many_sizes() -> None:
+    """Sizes on both sides of the choice, most of which a program serves that calls of other sizes have left."""
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        rows, segments = int(rng.integers(1, 900)), int(rng.integers(1, 12))
+        ids, d_output = rng.integers(0, segments, rows), rng.standard_normal((segments, 1)).astype(np.float32)
+        got = nb.unsorted_segment_mean_backward(d_output, ids)
+        np.testing.assert_allclose(got, (d_output / np.maximum(np.bincount(ids, minlength=segments), 1)[:, None])[ids], rtol=1e-6)
+
+
 def test_counts_are_added_exactly() -> None:
     """64-bit counts that are not 0 at first, by blocks that take several turns and begin at segments of their own."""
     kernel = count_few_ids(index="i64", count="i64", threads_per_block=32, items_per_thread=2)
