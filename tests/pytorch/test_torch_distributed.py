@@ -123,41 +123,56 @@ def test_reductions_scans_and_dtensors() -> None:
 
 
 def gradients(rank: int, size: int) -> dict[str, Any]:
-    """The gradient of each op with one, of this rank's part."""
+    """The gradient of each op with one, of this rank's part, by name and options."""
     from numba_baracuda.torch import distributed as sharded
     from numba_baracuda.torch.sharded import DIFFERENTIABLE
 
     found, own, group = {}, slice(PARTS[rank], PARTS[rank + 1]), dist.group.WORLD
     for name in DIFFERENTIABLE:
-        x, dy, ids = graded(name)
-        part = x[own].clone().requires_grad_()
-        if name.startswith("unsorted"):
-            whole = getattr(sharded, name)(part, ids[own].clone(), 4, group=group)
-            shared = getattr(sharded, name)(part, ids[own].clone(), 4, group=group, result="sharded")
-            mine = dy[rank * 2 : rank * 2 + 2]
-            assert torch.allclose(*(torch.autograd.grad(y, part, g)[0] for y, g in ((whole, dy), (shared, mine))))
-            y = getattr(sharded, name)(part, ids[own].clone(), 4, group=group)
-        else:
-            y, dy = getattr(sharded, name)(part, 0, group=group), dy[own] if name == "cumsum" else dy
-        (found[name],) = torch.autograd.grad(y, part, dy)
+        for options in ways(name):
+            x, dy, given = graded(name)
+            part, kind = x[own].clone().requires_grad_(), family(name)
+            mine = [each[own].clone() if isinstance(each, torch.Tensor) else each for each in given]
+            y = getattr(sharded, name)(part, *mine, group=group, **options)
+            (found[name, str(options)],) = torch.autograd.grad(y, part, dy[own] if kind in ("scan", "rows") else dy, retain_graph=True)
+            if kind == "segment":
+                shared = getattr(sharded, name)(part, *mine, group=group, result="sharded")
+                assert same(shared, y[rank * 2 : rank * 2 + 2])
+                assert same(torch.autograd.grad(shared, part, dy[rank * 2 : rank * 2 + 2])[0], found[name, str(options)])
     return found
 
 
-def graded(name: str) -> tuple[Any, Any, Any]:
-    """Input, upstream gradient and ids."""
-    draw = torch.Generator().manual_seed(7)
-    rows = 4 if name.startswith("unsorted") else ROWS if name == "cumsum" else 1
+def family(name: str) -> str:
+    """What an op is to the tests: "reduce", "scan", "segment", or "rows" for one of segments that gives rows."""
+    op = nb.OPS[name]
+    return "rows" if op.family == "segment" and op.operands[-1].axes[0] == "num_inputs" else op.family
+
+
+def ways(name: str) -> list[dict[str, Any]]:
+    """Options that change the gradient."""
+    return [{}, {"reverse": True}, {"exclusive": True}] if family(name) == "scan" else [{}]
+
+
+def graded(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Input, upstream gradient, and what the op is given besides: an axis, or ids, of which some are out of range, and the number of segments."""
+    draw, kind = torch.Generator().manual_seed(7), family(name)
+    ids = torch.tensor([3, 0, -1, 3, 3, 0, 4])
     x = torch.randn(ROWS, 3, generator=draw).round(decimals=1)
-    x[0, 0] = x[6, 0] = 9.0  # a tie between ranks
-    return x, torch.randn(rows, 3, generator=draw), torch.tensor([3, 0, -1, 3, 3, 0, 4])
+    x[0, 0] = x[6, 0] = x[3, 0] = x[4, 0] = 9.0  # ties between ranks and within one
+    x[1, 1] = x[5, 2] = 0.0  # factors of a product
+    rows = {"reduce": 1, "segment": 4}.get(kind, ROWS)
+    return x, torch.randn(rows, 3, generator=draw), (0,) if kind in ("reduce", "scan") else (ids if "unsorted" in name else ids.sort()[0], 4)
 
 
 def test_gradients_are_those_of_one_process() -> None:
+    from numba_baracuda.torch.sharded import DIFFERENTIABLE
+
     made = on_ranks(3, gradients)
-    assert len(made[0]) == 13
-    for name in made[0]:
-        x, dy, ids = graded(name)
-        x.requires_grad_()
-        y = getattr(nbt, name)(x, ids, 4) if name.startswith("unsorted") else getattr(nbt, name)(x, 0)
-        (right,) = torch.autograd.grad(y, x, dy.reshape(y.shape))
-        assert_close(torch.cat([each[name] for each in made]), right, torch.float32)
+    assert {name for name, _ in made[0]} == {*DIFFERENTIABLE} and len(DIFFERENTIABLE) == 8 + 5 + 2 * 11
+    for name in DIFFERENTIABLE:
+        for options in ways(name):
+            x, dy, given = graded(name)
+            x.requires_grad_()
+            y = getattr(nbt, name)(x, *given, **options)
+            (right,) = torch.autograd.grad(y, x, dy.reshape(y.shape))
+            assert_close(torch.cat([each[name, str(options)] for each in made]), right, torch.float32)

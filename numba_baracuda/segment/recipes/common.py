@@ -131,8 +131,8 @@ def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, in
 
 
 def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
-    """Makes ``counts`` [segments], the rows of each segment, unless an index brings them."""
-    if descriptor.indexed:
+    """Makes ``counts`` [segments], the rows of each segment, unless an index or the caller brings them."""
+    if descriptor.indexed or "counts" in layouts:
         return [], []
     n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
     slots = [Slot("counts", count, segments)]
