@@ -62,7 +62,7 @@ class Rows:
 
 
 class Lists(NamedTuple):
-    """What ``ranks`` ranks have of ``segments`` neighbouring segments: states [ranks, ≥ segments · width], counts [ranks, ≥ segments], or one of both.
+    """What ``ranks`` ranks have of ``segments`` neighbours: states [ranks, ≥ segments · width], counts [ranks, ≥ segments], or one of both.
 
     ``pitch`` segments lie between the beginnings of the lists of two ranks.
     """

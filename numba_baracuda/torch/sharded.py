@@ -123,7 +123,7 @@ class _Sharded(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _of_dtensors(run: Callable[..., Any], x: Any, ids: Any, segments: int, **options: Any) -> Any:
-    """An op of segments whose rows are a ``DTensor`` that is placed ``Shard(0)``, as are the ids; a result of rows is, too, others as ``result`` says."""
+    """An op of segments whose rows are a ``DTensor`` placed ``Shard(0)``, as are the ids; a result of rows is, too, others as ``result`` says."""
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
     for given in (x, ids):
