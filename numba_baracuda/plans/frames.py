@@ -66,7 +66,7 @@ class Frame:
         self.steps: list[Any] = []
         self.acts: list[_Act] = []
         self.restored = 0  #: slots, the first of all, that the steps leave as zeros if they find zeros
-        self.alone = -1  #: the index of the launch that is the only step where these slots are zeros
+        self.queues = False  #: whether all steps are queued on the stream, for a device, without waiting for it
 
     def take(self, recipe: Recipe) -> tuple[tuple[Any, ...], ...]:
         """Takes over the steps of a recipe; returns the sizes of each."""
@@ -78,10 +78,8 @@ class Frame:
         self.steps = [step for step, _ in apart]
         if not self.target.emulated:
             self.acts = [self._act(step, sizes) for step, sizes in apart]
-            left = [k for k, step in enumerate(self.steps) if not (isinstance(step, Clear) and step.restored)]
-            self.restored = len(self.steps) - len(left)
-            if len(left) == 1 and isinstance(self.steps[left[0]], Kernel):
-                self.alone = left[0]
+            self.restored = sum(isinstance(step, Clear) and step.restored for step in self.steps)
+            self.queues = all(isinstance(step, (Kernel, Clear, Sort)) for step in self.steps)
         return tuple(sizes for _, sizes in apart)
 
     def _idle(self, step: Any) -> bool:
@@ -232,25 +230,27 @@ class Bound:
 
     def run(self, stream: int, pointers: list[int], views: Sequence[View], workspace: View | None, made: Sequence[Any] = ()) -> None:
         """Runs the steps behind the producers of the operands: the views, and the arrays ``made`` for outputs. Appends slots to ``pointers``."""
-        frame, kept = self.frame, None
-        if workspace is None and self.workspace:
-            if frame.alone >= 0:
-                kept = stream_scratch.slots(frame.device, stream, self.offsets, frame.restored, self.workspace)
-            if kept is None:
-                workspace = allocation.scratch(views[0], self.workspace, stream)
+        frame, room = self.frame, self.workspace if workspace is None else 0
         if frame.device < 0:
-            self._emulate([*[view.owner for view in views], *made], workspace)
+            self._emulate([*[view.owner for view in views], *made], allocation.scratch(views[0], room, stream) if room else workspace)
             return
         if frame.naming:
             streams.follow(views, stream, frame.device)
-        if kept is not None:
-            pointers += *kept, 0
+        claimed = stream_scratch.claim(frame.device, stream, self.offsets, frame.restored, room) if room and frame.queues else None
+        if claimed is not None:
+            lock, slots = claimed
             try:
-                frame.acts[frame.alone](stream, pointers, self.sizes[frame.alone])
+                pointers += *slots, 0
+                for act, sizes in zip(frame.acts[frame.restored :], self.sizes[frame.restored :], strict=True):
+                    act(stream, pointers, sizes)
             except BaseException:
                 stream_scratch.drop(frame.device, stream)
                 raise
+            finally:
+                lock.release()
             return
+        if room:
+            workspace = allocation.scratch(views[0], room, stream)
         self.add_slots(pointers, workspace)
         try:
             for act, sizes in zip(frame.acts, self.sizes, strict=True):

@@ -233,9 +233,15 @@ def stream_number(stream: int, device: int = 0) -> int:
     return int(_ask("cuStreamGetId", device, stream))
 
 
+@functools.cache
+def _default_per_thread() -> bool:
+    """Whether the bindings were told so when they were imported."""
+    return os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") != "0"
+
+
 def per_thread(stream: int) -> bool:
     """Whether every thread has a stream of its own under this handle: 2, and 0 where the bindings are told so."""
-    return stream == 2 or (stream == 0 and os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") != "0")
+    return stream == 2 or (stream == 0 and _default_per_thread())
 
 
 _of_contexts: list[Any] = []
@@ -288,5 +294,5 @@ def reset() -> None:
     global _bindings
     _bindings = None
     _forget()
-    for cached in (device_count, handle, _attribute, compute_capability, driver_version, device_name, _primary, idle_stream):
+    for cached in (device_count, handle, _attribute, compute_capability, driver_version, device_name, _primary, idle_stream, _default_per_thread):
         cached.cache_clear()

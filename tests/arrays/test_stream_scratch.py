@@ -1,10 +1,11 @@
-"""The memory that a stream keeps for calls of one launch: which streams have it, and when it is left alone."""
+"""The memory that a stream keeps for small calls: which streams have it, and when it is left alone."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -40,9 +41,20 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     monkeypatch.setattr(stream_scratch, "_addresses", {})
-    monkeypatch.setattr(stream_scratch, "_made", [])
+    monkeypatch.setattr(stream_scratch, "_locks", {})
     monkeypatch.delenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", raising=False)
-    return Memory(monkeypatch)
+    driver._default_per_thread.cache_clear()
+    yield Memory(monkeypatch)
+    driver._default_per_thread.cache_clear()
+
+
+def slots(*arguments: Any) -> list[int] | None:
+    """The addresses of a claim, which ends at once."""
+    claimed = stream_scratch.claim(*arguments)
+    if claimed is None:
+        return None
+    claimed[0].release()
+    return claimed[1]
 
 
 def test_a_stream_of_a_device_gets_its_memory_once(memory: Memory) -> None:
@@ -54,21 +66,29 @@ def test_a_stream_of_a_device_gets_its_memory_once(memory: Memory) -> None:
 
 def test_slots_that_are_restored_lie_in_the_zeros_and_others_behind_them(memory: Memory) -> None:
     base = stream_scratch.address(0, 7)
-    assert stream_scratch.slots(0, 7, (0, 16, 48), 1, 64) == [base, base + ZEROED_BYTES + 16, base + ZEROED_BYTES + 48]
-    assert stream_scratch.slots(0, 7, (0, 16), 2, 64) == [base, base + 16]
-    assert stream_scratch.slots(0, 7, (0,), 0, NBYTES - ZEROED_BYTES) == [base + ZEROED_BYTES]
+    assert slots(0, 7, (0, 16, 48), 1, 64) == [base, base + ZEROED_BYTES + 16, base + ZEROED_BYTES + 48]
+    assert slots(0, 7, (0, 16), 2, 64) == [base, base + 16]
+    assert slots(0, 7, (0,), 0, NBYTES - ZEROED_BYTES) == [base + ZEROED_BYTES]
 
 
 def test_what_does_not_fit_allocates(memory: Memory) -> None:
-    assert stream_scratch.slots(0, 7, (0, ZEROED_BYTES + 16), 1, ZEROED_BYTES + 32) is None
-    assert stream_scratch.slots(0, 7, (0,), 1, ZEROED_BYTES + 16) is None
-    assert stream_scratch.slots(0, 7, (0, 16), 1, NBYTES - ZEROED_BYTES + 16) is None
-    assert stream_scratch.slots(0, 7, (0, ZEROED_BYTES), 1, NBYTES - ZEROED_BYTES) is not None
+    assert slots(0, 7, (0, ZEROED_BYTES + 16), 1, ZEROED_BYTES + 32) is None
+    assert slots(0, 7, (0,), 1, ZEROED_BYTES + 16) is None
+    assert slots(0, 7, (0, 16), 1, NBYTES - ZEROED_BYTES + 16) is None
+    assert slots(0, 7, (0, ZEROED_BYTES), 1, NBYTES - ZEROED_BYTES) is not None
+
+
+def test_one_call_at_a_time_has_the_memory(memory: Memory) -> None:
+    claimed = stream_scratch.claim(0, 7, (0,), 0, 16)
+    assert claimed is not None and stream_scratch.claim(0, 7, (0,), 0, 16) is None
+    assert slots(0, 8, (0,), 0, 16) is not None
+    claimed[0].release()
+    assert slots(0, 7, (0,), 0, 16) == claimed[1]
 
 
 def test_a_captured_stream_has_none_until_its_capture_ends(memory: Memory) -> None:
     memory.captured = {7}
-    assert stream_scratch.slots(0, 7, (0, 16), 1, 32) is None and not memory.taken
+    assert slots(0, 7, (0, 16), 1, 32) is None and not memory.taken
     memory.captured = set()
     base = stream_scratch.address(0, 7)
     assert base
@@ -81,8 +101,10 @@ def test_a_captured_stream_has_none_until_its_capture_ends(memory: Memory) -> No
 def test_a_handle_that_is_another_stream_in_every_thread_has_none(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream_scratch.address(0, 2) == 0 and stream_scratch.address(0, 1)
     monkeypatch.setenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "1")
+    driver._default_per_thread.cache_clear()
     assert stream_scratch.address(0, 0) == 0
     monkeypatch.setenv("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0")
+    driver._default_per_thread.cache_clear()
     assert stream_scratch.address(1, 0)
     assert [stream for _, stream, _ in memory.taken] == [1, 0]
 
@@ -143,6 +165,6 @@ def test_threads_share_the_memory_of_a_stream(memory: Memory) -> None:
 
 def test_memory_of_contexts_that_are_gone_is_forgotten() -> None:
     stream_scratch._addresses[9, 9] = 1 << 20
-    stream_scratch._made.append(1 << 20)
+    stream_scratch._locks[1 << 20] = threading.Lock()
     driver.reset()
-    assert not stream_scratch._addresses and not stream_scratch._made
+    assert not stream_scratch._addresses and not stream_scratch._locks

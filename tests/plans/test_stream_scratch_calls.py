@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,9 @@ class Card:
         monkeypatch.setattr(frames.Frame, "_parameters", lambda frame, spec: jit.resolve(spec).parameters)
         monkeypatch.setattr(frames.Frame, "_act", lambda frame, step, sizes: self._act(step))
         monkeypatch.setattr(frames.Frame, "ready", lambda frame, k, sizes, pointers: frame.acts[k])
+        self.lock = threading.Lock()
         monkeypatch.setattr(stream_scratch, "address", lambda device, stream: self.base)
+        monkeypatch.setattr(stream_scratch, "_locks", {BASE: self.lock})
         monkeypatch.setattr(stream_scratch, "drop", lambda *what: self.dropped.append(what))
         monkeypatch.setattr(allocation, "scratch", self._scratch)
 
@@ -71,6 +74,14 @@ def test_a_call_of_one_launch_works_in_the_memory_of_its_stream(card: Card) -> N
     bound.run(9, [*pointers], views, None)
     arrivals, partials = BASE, BASE + stream_scratch.ZEROED_BYTES + 16
     assert card.queued == [("Kernel", 9, [*pointers, arrivals, partials, 0])] and card.taken == 0 and not card.dropped
+    assert not card.lock.locked()
+
+
+def test_while_another_thread_queues_launches_a_call_allocates(card: Card) -> None:
+    bound, views, pointers = small_sum(card)
+    with card.lock:
+        bound.run(9, [*pointers], views, None)
+    assert [kind for kind, *_ in card.queued] == ["Clear", "Kernel"] and card.taken == bound.workspace
 
 
 def test_without_such_memory_the_counters_are_cleared(card: Card) -> None:
@@ -100,7 +111,7 @@ def test_memory_of_a_failed_launch_is_dropped(card: Card, error: BaseException) 
     card.failing = error
     with pytest.raises(type(error)):
         bound.run(9, [*pointers], views, None)
-    assert card.dropped == [(0, 9)]
+    assert card.dropped == [(0, 9)] and not card.lock.locked()
 
 
 @pytest.mark.parametrize("op", [op for op in nb.OPS.values() if op.family in ("reduce", "segment", "scan")], ids=name_of)
@@ -115,10 +126,32 @@ def test_slots_that_are_restored_come_first(op: Op) -> None:
                 assert [slot.name for slot in recipe.slots[: len(restored)]] == [step.slot for step in restored]
 
 
-def test_recipes_of_several_launches_allocate(card: Card) -> None:
-    op, shape = nb.OPS["reduce_sum"], (200_000, 64)
-    recipe = op.variants[0].recipe(op, nb.ReduceDescriptor("sum", shape, 0), {"x": contiguous(shape), "y": contiguous((1, 64))}, CARD)
+def large_sum(card: Card, rows: int, columns: int) -> tuple[frames.Bound, list[Any]]:
+    op, shape = nb.OPS["reduce_sum"], (rows, columns)
+    recipe = op.variants[0].recipe(op, nb.ReduceDescriptor("sum", shape, 0), {"x": contiguous(shape), "y": contiguous((1, columns))}, CARD)
     assert sum(isinstance(step, Launch) for step in recipe.steps) == 2
-    bound, views = card.bound(op, recipe, np.zeros(shape, np.float32), np.zeros((1, 64), np.float32))
+    return card.bound(op, recipe, np.zeros(shape, np.float32), np.zeros((1, columns), np.float32))
+
+
+def test_several_launches_share_the_memory(card: Card) -> None:
+    bound, views = large_sum(card, 200_000, 64)
+    bound.run(9, [view.ptr for view in views], views, None)
+    assert [(kind, pointers[2]) for kind, _, pointers in card.queued] == [("Kernel", BASE + stream_scratch.ZEROED_BYTES)] * 2 and card.taken == 0
+
+
+def test_a_large_workspace_is_allocated(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound, views = large_sum(card, 200_000, 64)
+    monkeypatch.setattr(stream_scratch, "NBYTES", stream_scratch.ZEROED_BYTES + bound.workspace - 1)
     bound.run(9, [view.ptr for view in views], views, None)
     assert len(card.queued) == 2 and card.taken == bound.workspace
+
+
+def test_a_call_that_waits_allocates(card: Card) -> None:
+    """It would keep the memory from other threads."""
+    op, x, ids = nb.OPS["segment_sum"], np.zeros((20_000, 64), np.float32), np.zeros(20_000, np.int32)
+    layouts = {"input": contiguous(x.shape), "segment_ids": contiguous(ids.shape), "output": contiguous((10, 64))}
+    for check_ids in (False, True):
+        descriptor = nb.SegmentDescriptor("segment_sum", 20_000, 64, 10, check_ids=check_ids)
+        bound, views = card.bound(op, op.variants[0].recipe(op, descriptor, layouts, CARD), x, ids, np.zeros((10, 64), np.float32))
+        bound.run(9, [view.ptr for view in views], views, None)
+        assert card.taken == (bound.workspace if check_ids else 0)

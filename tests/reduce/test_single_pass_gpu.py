@@ -128,7 +128,7 @@ def test_more_streams_than_get_memory() -> None:
 
 def test_a_stream_with_the_handle_of_one_that_is_gone(delay: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The work of the other may still run beside its own, in memory of its own. Beyond the limit, CuPy's pool would give both the same memory."""
-    monkeypatch.setattr(stream_scratch, "MOST_STREAMS", len(stream_scratch._made) + 60)
+    monkeypatch.setattr(stream_scratch, "MOST_STREAMS", len(stream_scratch._locks) + 60)
     x, axis, wanted = problem(3, 5)
     outs = [cupy.full(wanted.shape, 99, np.float32) for _ in range(60)]
     cupy.cuda.Device().synchronize()
@@ -162,4 +162,25 @@ def test_threads(which: str) -> None:
         np.testing.assert_array_equal(cupy.asnumpy(out), wanted)
 
     failures = failures_of(work, 6)
+    assert not failures, failures
+
+
+def test_threads_share_the_memory_of_a_stream_for_calls_of_several_launches() -> None:
+    """Every thread's launches stay together in the order of the stream."""
+    shared = cupy.cuda.Stream(non_blocking=True)
+    rng = np.random.default_rng(7)
+    rows = [rng.integers(-8, 9, (60_000, 64)).astype(np.float32) for _ in range(4)]
+    ids = np.sort(rng.integers(0, 500, 60_000)).astype(np.int32)
+
+    def work(me: int) -> None:
+        x, segment_ids, out = cupy.asarray(rows[me]), cupy.asarray(ids), cupy.empty((500, 64), np.float32)
+        wanted = np.zeros((500, 64))
+        np.add.at(wanted, ids, rows[me])
+        cupy.cuda.Device().synchronize()
+        for turn in range(100):
+            got = (nb.segment_sum if turn % 2 else nb.unsorted_segment_sum)(x, segment_ids, 500, out=out, stream=shared)
+            cupy.cuda.Device().synchronize()
+            np.testing.assert_array_equal(cupy.asnumpy(got), wanted)
+
+    failures = failures_of(work, 4)
     assert not failures, failures
