@@ -105,6 +105,11 @@ def in_host(owner: Any) -> Any:
     return plain.numpy()
 
 
+def as_element(made: Any, element: str) -> Any:
+    """The memory of an array that :func:`empty` made, as elements of another type; the last axis becomes longer where these are smaller."""
+    return made.view(_torch_dtype(element) if hasattr(made, "detach") else dtypes.numpy_dtype(element))
+
+
 class _Block:
     """Memory of the driver's stream-ordered pool, freed in the order of the stream it was made for."""
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from ..algebra import monoid_of
 from ..arrays import allocation, arrays, spans, streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME, FLOATS
-from ..core.errors import InvalidProblem, Unsupported
+from ..core.errors import Unsupported
 from ..core.op import Layout, Op, Recipe, contiguous
 from ..core.options import flag
 from ..core.registry import OPS
 from ..plans import plan
-from ..plans.signatures import guarded
+from ..plans.signatures import NEEDED, bound, dressed, guarded, signature_of
+from ..reduce.calls import DEFAULTS
 from ..reduce.descriptor import ReduceDescriptor
 from ..reduce.shards import States, leave, merge
 from ..scan.descriptor import ScanDescriptor
@@ -24,9 +27,7 @@ from .communicator import Communicator, Pending, communicator
 
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
-#: reductions whose states are merged; those of argmax and argmin hold positions in a part
-_STEMS = ("sum", "mean", "max", "min", "prod", "norm2", "logsumexp", "var", "std", "any", "all", "count_nonzero")
-REDUCTIONS = tuple(f"reduce_{each}" for each in _STEMS)
+REDUCTIONS = tuple(name for name, op in OPS.items() if op.family == "reduce" and not op.traits["backward"])
 #: scan -> the reduction of the elements before a part
 SCANS = {"cumsum": "reduce_sum", "cumprod": "reduce_prod", "cummax": "reduce_max", "cummin": "reduce_min", "logcumsumexp": "reduce_logsumexp"}
 
@@ -36,10 +37,22 @@ def layout_of(view: View) -> Layout:
     return Layout(tuple(view.shape), tuple(view.strides), view.ptr & 15, view.element)
 
 
-def _described(op: Op, view: View, axis: Any, correction: float) -> ReduceDescriptor:
-    descriptor = ReduceDescriptor(op.kind, tuple(view.shape), axis, view.element, correction=correction)
-    descriptor.check(op)
-    return descriptor
+def place(made: Any, monoid: str, element: str, before: int, width: int = 2) -> None:
+    """Adds to the positions in states, or in results of this ``width``, as many elements as lie ``before``; to nothing where there are none."""
+    if monoid_of(monoid).uses_positions and before:
+        positions = allocation.as_element(made, f"i{8 * BY_NAME[element].itemsize}").reshape(-1, width)[:, -1]
+        positions += before
+
+
+def _check_all(op: Op, descriptor: ReduceDescriptor, extents: Sequence[int]) -> None:
+    """Raises for a reduction of as many elements as all ranks have, or 1 to look at the rest alone."""
+    first = descriptor.axes[0] if descriptor.axes else -1
+    shape = tuple(sum(extents) if k == first else 1 if k in descriptor.axes else extent for k, extent in enumerate(descriptor.input_shape))
+    whole = replace(descriptor, input_shape=shape)
+    whole.check(op)
+    reason = op.variants[0].refuses(op, whole)
+    if reason:
+        raise Unsupported(f"{op.name}: {reason}")
 
 
 def _said(name: str, view: View, axes: tuple[int, ...], **options: Any) -> Call:
@@ -49,8 +62,10 @@ def _said(name: str, view: View, axes: tuple[int, ...], **options: Any) -> Call:
     return Call(same, math.prod(view.shape[k] for k in axes))
 
 
-def _gathered(name: str, comm: Communicator, x: Any, view: View, descriptor: ReduceDescriptor, states: States, stream: int) -> Pending:
-    """The states of all ranks, [ranks, scalars]."""
+def _gathered(
+    name: str, comm: Communicator, x: Any, view: View, descriptor: ReduceDescriptor, states: States, stream: int, before: int = 0
+) -> Pending:  # fmt: skip
+    """The states of all ranks, [ranks, scalars]; ``before``: elements of a row that the ranks before this one have."""
     made = allocation.empty(view, (states.count,), states.element, stream)
     outputs = [arrays.view(made[: states.scalars], name, "states")]
     inputs = [arrays.read(x, (name, "x", ""))]
@@ -62,28 +77,36 @@ def _gathered(name: str, comm: Communicator, x: Any, view: View, descriptor: Red
         outputs.append(arrays.view(made[states.scalars :], name, "origins"))
     layouts = {each.name: layout_of(each) for each in inputs}
     plan.queue(name, leave(states, descriptor, layouts, plan.target_of(view.device)), [*inputs, *outputs], stream, len(inputs))
+    if descriptor.extent:
+        place(made, states.monoid, states.element, before)
     return comm.all_gather(made, stream)
 
 
 def _reduction(op: Op) -> Callable[..., Any]:
     """The function of a reduction."""
-    monoid, corrected = op.traits["monoid"], "correction" in op.traits["keywords"]
+    monoid, keywords = op.traits["monoid"], {name: DEFAULTS[name] for name in op.traits["keywords"]}
+    signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, {"group": NEEDED} | keywords)
 
-    def run(x: Any, axis: Any, keepdims: bool = True, *, group: Any, **options: Any) -> Any:
-        correction = options.pop("correction", 1)
-        if options or (correction != 1 and not corrected):
-            raise InvalidProblem(f"{op.name}: got unknown options {', '.join(options) or 'correction'}")
-        view, comm = arrays.read(x, (op.name, "x", "")), communicator(op.name, group)
+    def run(*given: Any, **named: Any) -> Any:
+        (x, axis, keepdims), options = bound(op.name, signature, given, named)
+        view, comm, correction = arrays.read(x, (op.name, "x", "")), communicator(op.name, options.pop("group")), options.get("correction", 1)
+
+        def described() -> ReduceDescriptor:
+            shape = tuple(view.shape)
+            return ReduceDescriptor(op.kind, shape, axis, view.element, correction=correction, result=options.get("dtype") or "")
 
         def describe() -> Call:
             flag(op.name, "keepdims", keepdims)
-            return _said(op.name, view, _described(op, view, axis, correction).axes, correction=correction)
+            made = described()
+            _check_all(op, made, (1,))
+            return _said(op.name, view, made.axes, **{name: str(each) for name, each in options.items()})
 
-        extents = agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, correction))), describe)
-        descriptor, handle = _described(op, view, axis, correction), streams.stream_handle(None, view, op.name)
+        extents = agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, options))), describe)
+        descriptor, handle = described(), streams.stream_handle(None, view, op.name)
+        _check_all(op, descriptor, extents)
         value, rows = _BYTES.get(view.element, view.element), math.prod(descriptor.output_shape)
         states = States.of_rows(op.traits["narrow"].get(view.element, monoid), value, rows)
-        gathered = _gathered(op.name, comm, x, view, descriptor, states, handle).wait()
+        gathered = _gathered(op.name, comm, x, view, descriptor, states, handle, sum(extents[: comm.rank])).wait()
         result, shape = descriptor.result or view.element, descriptor.output_shape
         if not keepdims:
             shape = tuple(extent for k, extent in enumerate(view.shape) if k not in descriptor.axes)
@@ -94,9 +117,9 @@ def _reduction(op: Op) -> Callable[..., Any]:
         plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(gathered, op.name, "gathered"), arrays.view(y, op.name, "y")], handle)
         return y
 
-    run.__name__ = run.__qualname__ = op.name
-    run.__doc__ = _REDUCE.format(formula=op.formula, name=op.name, more=", ``correction`` as there" if corrected else "")
-    return guarded(run)
+    made = dressed(run, op, signature, _REDUCE.format(formula=op.formula, name=op.name, more=_PLACED if monoid_of(monoid).uses_positions else ""))
+    made.__module__ = __name__
+    return made
 
 
 def _scan(op: Op) -> Callable[..., Any]:
@@ -117,7 +140,8 @@ def _scan(op: Op) -> Callable[..., Any]:
 
         agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, reverse, exclusive))), describe)
         scanned = ScanDescriptor(op.kind, tuple(view.shape), axis, reverse, view.element, exclusive)
-        descriptor, handle = _described(fold, view, scanned.scan_axis, 1), streams.stream_handle(None, view, op.name)
+        descriptor = ReduceDescriptor(fold.kind, tuple(view.shape), scanned.scan_axis, view.element)
+        handle = streams.stream_handle(None, view, op.name)
         states = States.of_rows(fold.traits["monoid"], view.element, math.prod(descriptor.output_shape))
         gathered = _gathered(op.name, comm, x, view, descriptor, states, handle).wait()
         before = gathered[comm.rank + 1 :] if scanned.reverse else gathered[: comm.rank]
@@ -138,11 +162,13 @@ def _scan(op: Op) -> Callable[..., Any]:
 _REDUCE = """{formula}
 
 over the elements of all ranks of ``group`` along ``axis``: :func:`numba_baracuda.{name}` of the ranks' ``x``, one behind the other along a reduced
-axis. Ranks may have any numbers of elements, and none; the other extents are the same. Every rank gets the result{more}. States of rows, in the
-accumulator's type, are gathered and merged in the order of ranks, so that every rank has the same bits in every run.
+axis. Ranks may have any numbers of elements, and none; the other extents are the same. Every rank gets the result; options, ties, NaN and what no
+elements give are as there.{more} States of rows, in the accumulator's type, are gathered and merged in the order of ranks, so that every rank has the
+same bits in every run.
 
 Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, axes or other extents.
 """
+_PLACED = " Indices count along all ranks, whose parts follow one another along the first of the reduced axes."
 _SCAN = """{formula}
 
 over the elements of all ranks of ``group`` along ``axis``: :func:`numba_baracuda.{name}` of the ranks' ``x``, contiguous floats, one after another. A

@@ -10,7 +10,10 @@ from ..arrays.views import View
 from .communicator import Pending
 
 #: element -> the name of NCCL's type of it, and its number
-_TYPES = {"f32": ("FLOAT32", 7), "f64": ("FLOAT64", 8), "f16": ("FLOAT16", 6), "bf16": ("BFLOAT16", 9), "i32": ("INT32", 2), "i64": ("INT64", 4)}
+_TYPES = {
+    "f32": ("FLOAT32", 7), "f64": ("FLOAT64", 8), "f16": ("FLOAT16", 6), "bf16": ("BFLOAT16", 9), "i32": ("INT32", 2), "i64": ("INT64", 4),
+    "u8": ("UINT8", 1),
+}  # fmt: skip
 
 
 class NcclCommunicator:

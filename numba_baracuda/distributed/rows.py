@@ -1,114 +1,122 @@
-"""Reductions of segments whose rows are divided among ranks: states of each segment, added up or merged in the order of ranks."""
+"""Reductions, softmax and gradients of segments whose rows are divided among ranks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from ..arrays import allocation, arrays, streams
+from ..arrays import arrays, streams
+from ..arrays.views import View
 from ..core.dtypes import BY_NAME
-from ..core.errors import InvalidProblem
-from ..core.op import Op, Recipe, contiguous
+from ..core.errors import InvalidProblem, Unsupported
+from ..core.op import Op
 from ..core.options import choice
-from ..core.registry import OPS, function
-from ..plans import plan
-from ..plans.signatures import guarded
-from ..reduce.shards import States, merge
+from ..core.registry import OPS
+from ..plans import signatures
+from ..segment.calls import DEFAULTS
 from ..segment.descriptor import SegmentDescriptor
-from ..segment.shards import leave
+from ..segment.shards import Fold
 from .agreement import Call, agree
-from .axis import layout_of
-from .communicator import communicator, part
+from .communicator import communicator
+from .seams import joined, shared
+from .segments import Rows, exchanged, finished, spread
 
-_STEMS = ("sum", "mean", "max", "min", "prod", "logsumexp", "norm2", "var", "std")
-#: monoids whose states of several ranks are added up
-_ADDED = ("sum", "mean")
 _RESULTS = ("replicated", "sharded")
 
 
-def _sums_or_states(op: Op, problem: SegmentDescriptor, input: Any, segment_ids: Any, states: States, padded: int, stream: int) -> Any:
-    """The states of this rank's rows; where they are sums of the input's own dtype, by the fastest op for these."""
-    if states.monoid in _ADDED and states.element == problem.element:
-        return function("unsorted_segment_sum")(input, segment_ids, padded).reshape(-1)
-    x, ids = (arrays.read(each, (op.name, name, "")) for name, each in (("input", input), ("segment_ids", segment_ids)))
-    made = allocation.empty(x, (states.scalars,), states.element, stream)
-    made[...] = 0
-    recipe = leave(op, problem, {each.name: layout_of(each) for each in (x, ids)}, plan.target_of(x.device))
-    plan.queue(op.name, recipe, [x, ids, arrays.view(made, op.name, "states")], stream, 2, updated=True)
-    return made
+def _described(op: Op, views: dict[str, View], segments: Any, options: dict[str, Any]) -> SegmentDescriptor:
+    """The problem of this rank's rows; raises where operands contradict each other."""
+    *values, _ = op.operands[:-1]
+    ids, first = views["segment_ids"], views[values[0].name]
+    rows, trailing = next(views[each.name].shape[:1] for each in (*values, op.operands[-2]) if each.axes[0] == "num_inputs"), first.shape[1:]
+    if tuple(ids.shape) != tuple(rows):
+        raise InvalidProblem(f"{op.name}: segment_ids has shape {list(ids.shape)}, wants {list(rows)}, an id for each row of input")
+    known = {"empty": options.get("empty"), "correction": options.get("correction", 1), "ties": options.get("ties", "first")}
+    problem = SegmentDescriptor(
+        op.name, ids.shape[0], math.prod(trailing), segments, first.element, ids.element, result=options.get("dtype") or "", **known
+    )  # fmt: skip
+    problem.check(op)
+    for operand in values:
+        wants, view = [getattr(problem, operand.axes[0]), *trailing], views[operand.name]
+        if (list(view.shape), view.element) != (wants, first.element):
+            raise InvalidProblem(f"{op.name}: {operand.name} is {view.element}{list(view.shape)}, wants {first.element}{wants}")
+    return problem
 
 
-def _segments(op: Op) -> Callable[..., Any]:
-    """The function of a reduction of segments."""
-    corrected = "correction" in op.traits["keywords"]
+def _check_all(op: Op, problem: SegmentDescriptor, every: list[int], to_rows: bool) -> None:
+    """Raises where the rows of all ranks are too many."""
+    whole = replace(problem, num_inputs=sum(every))
+    whole.check(op)
+    reason = op.variants[0].refuses(op, whole) if to_rows else None
+    if reason:
+        raise Unsupported(f"{op.name}: {reason}")
 
-    def run(
-        input: Any, segment_ids: Any, num_segments: int, *, group: Any, result: str = "replicated", empty: Any = None, **options: Any,
-    ) -> Any:  # fmt: skip
-        correction = options.pop("correction", 1)
-        if options or (correction != 1 and not corrected):
-            raise InvalidProblem(f"{op.name}: got unknown options {', '.join(options) or 'correction'}")
-        x, ids = (arrays.read(each, (op.name, name, "")) for name, each in (("input", input), ("segment_ids", segment_ids)))
-        comm, trailing = communicator(op.name, group), tuple(x.shape[1:])
 
-        def described() -> SegmentDescriptor:
-            choice(op.name, "result", result, _RESULTS)
-            if tuple(ids.shape) != tuple(x.shape[:1]):
-                raise InvalidProblem(f"{op.name}: segment_ids has shape {list(ids.shape)}, wants {list(x.shape[:1])}, an id for each row of input")
-            made = SegmentDescriptor(op.name, x.shape[0], math.prod(trailing), num_segments, x.element, ids.element, empty, correction=correction)
-            made.check(op)
-            return made
+def _function(op: Op) -> Callable[..., Any]:
+    """The function of an op of segments: a rank's operands in order, then the number of segments unless an operand has it."""
+    *inputs, output = op.operands
+    from_input = any(operand.axes[0] == "num_segments" for operand in inputs)
+    to_rows = output.axes[0] == "num_inputs"
+    positional = dict.fromkeys([*(each.name for each in inputs), *([] if from_input else ["num_segments"])], signatures.NEEDED)
+    keywords = {"group": signatures.NEEDED} | ({} if to_rows else {"result": "replicated", "empty": None})
+    signature = signatures.signature_of(positional, keywords | {name: DEFAULTS[name] for name in op.traits["keywords"]})
+
+    def run(*given: Any, **named: Any) -> Any:
+        given, options = signatures.bound(op.name, signature, given, named)
+        operands = dict(zip([each.name for each in inputs], given, strict=False))
+        views = {name: arrays.read(each, (op.name, name, "")) for name, each in operands.items()}
+        comm, sharded = communicator(op.name, options.pop("group")), options.get("result") == "sharded"
+        segments = views[inputs[0].name].shape[0] if from_input else given[-1]
 
         def describe() -> Call:
-            made = described()
-            same = {"dtype": BY_NAME[x.element].numpy_name, "trailing axes": list(trailing), "num_segments": made.num_segments}
-            return Call(same | {"result": result, "empty": str(empty), "correction": correction})
+            choice(op.name, "result", options.get("result", _RESULTS[0]), _RESULTS)
+            made = _described(op, views, segments, options)
+            same = {"dtype": BY_NAME[made.element].numpy_name, "trailing axes": list(views[inputs[0].name].shape[1:])}
+            return Call(same | {"num_segments": made.num_segments} | {name: str(each) for name, each in options.items()}, made.num_inputs)
 
-        agree(op.name, comm, (tuple(x.shape), x.element, ids.element, num_segments, result, repr((empty, correction))), describe)
-        problem, handle = described(), streams.stream_handle(None, x, op.name)
-        sharded, first, end, padded = result == "sharded", 0, num_segments, num_segments
-        if sharded:
-            (first, end), padded = part(op.name, comm, num_segments), -(-num_segments // comm.size) * comm.size
-        states = States(problem.monoid(op).name, x.element, padded * problem.embedding_dim)
-        added, value = states.monoid in _ADDED, problem.empty_value(op)
-        columns = 0 if states.monoid == "sum" and value == 0 else problem.embedding_dim  # 0: nobody asks for counts
-        left = [_sums_or_states(op, problem, input, segment_ids, states, padded, handle)]
-        if columns:
-            ones = allocation.empty(x, (x.shape[0],), "i64", handle)
-            ones[...] = 1
-            left.append(function("unsorted_segment_sum")(ones, segment_ids, padded))
-        ranks, width = comm.size, states.scalars // max(states.rows, 1) * problem.embedding_dim
-        if added and sharded:
-            pending = [comm.reduce_scatter(each.reshape(comm.size, -1), handle) for each in left]
-            ranks, padded, first, end = 1, padded // comm.size, 0, end - first
-        elif added:
-            pending, ranks = [comm.all_reduce(each, handle) for each in left], 1
-        else:
-            pending = [comm.all_gather(each, handle) for each in left]
-        gathered = [each.wait().reshape(ranks, -1) for each in pending]
-        shape = end - first, *trailing
-        y = allocation.empty(x, shape, x.element, handle)
-        local = States(states.monoid, x.element, math.prod(shape))
-        known = {"correction": correction, "columns": columns, "empty": value, "rank_stride": padded * width, "count_stride": padded}
-        steps = merge(local, shape, contiguous(shape), x.element, ranks, **known)
-        inputs = [arrays.view(gathered[0][:, first * width :], op.name, "gathered")]
-        inputs += [arrays.view(each[:, first:], op.name, "counts") for each in gathered[1:]]
-        plan.queue(op.name, Recipe(tuple(steps)), [*inputs, arrays.view(y, op.name, "y")], handle, len(inputs))
-        return y
+        forms = tuple((view.shape, view.element) for view in views.values())
+        every = agree(op.name, comm, (forms, segments, repr(options)), describe)
+        problem = _described(op, views, segments, options)
+        _check_all(op, problem, every, to_rows)
+        stream = streams.stream_handle(None, views["segment_ids"], op.name)
+        rows = Rows(op, problem, Fold.of(op, problem), comm, operands, every, stream)
+        anything = problem.num_segments * problem.embedding_dim
+        if to_rows:
+            folds = anything and (rows.fold.monoid or rows.fold.counted)
+            lists = None if not folds else joined(rows)[0] if op.traits["ordered"] else exchanged(rows, False)
+            return spread(rows, lists)
+        value, element = problem.empty_value(op), problem.result_of(op)
+        if not (op.traits["ordered"] and anything):
+            return finished(rows, exchanged(rows, sharded), element, value)
+        lists, owned = joined(rows)
+        return shared(rows, finished(rows, lists, element, value), owned, sharded)
 
-    run.__name__ = run.__qualname__ = op.name
-    run.__doc__ = _DOC.format(formula=op.formula, name=op.name, more=", ``correction``" if corrected else "")
-    return guarded(run)
+    doc = (_DOC if not to_rows else _TO_ROWS).format(formula=op.formula, name=op.name, more=_ORDERED if op.traits["ordered"] else _ANY)
+    dressed = signatures.dressed(run, op, signature, doc)
+    dressed.__module__ = __name__
+    return dressed
 
 
+_ORDERED = """Ids ascend along the rows of all ranks, one rank after another. A rank folds its own rows; states and counts of its first and last
+segment alone are gathered and merged in the order of ranks."""
+_ANY = """Ids are in any order. States of segments, in the accumulator's type, are added up by ``all_reduce`` or ``reduce_scatter`` where a state is a
+sum; others are gathered and merged in the order of ranks."""
 _DOC = """{formula}
 
 over the rows of all ranks of ``group``: :func:`numba_baracuda.{name}` of the ranks' ``input`` [N, …] and ``segment_ids`` [N], one after another. N
 may differ, and be 0. ``result``: "replicated", every rank gets [``num_segments``, …]; or "sharded", the ``rank``-th ⌈num_segments / size⌉ segments.
-``empty``{more} are as there. States of segments, in the accumulator's type, are added up by ``all_reduce`` or ``reduce_scatter`` for sums and means;
-others are gathered and merged in the order of ranks.
+Other options, ties, NaN and what empty segments get are as there; rows are numbered along all ranks. {more}
 
 Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, trailing axes, num_segments or options.
 """
-FUNCTIONS = {f"unsorted_segment_{stem}": _segments(OPS[f"unsorted_segment_{stem}"]) for stem in _STEMS}
+_TO_ROWS = """{formula}
+
+over the rows of all ranks of ``group``: :func:`numba_baracuda.{name}` of the ranks' rows, one after another. A rank gives operands of N rows, and
+gets those of the result; N may differ, and be 0. Operands of a row for each segment are the same on all ranks. Options, ties and NaN are as there.
+{more}
+
+Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, trailing axes, num_segments or options.
+"""
+FUNCTIONS = {name: _function(op) for name, op in OPS.items() if op.family == "segment"}

@@ -18,7 +18,8 @@ from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, sign
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
 _FIELDS = {"dtype": "result"}  #: keyword -> field of the descriptor
-_DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
+#: defaults of the keywords that only some ops have
+DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 _PREFERENCE = PlanPreference()
 
 
@@ -39,7 +40,7 @@ def _without(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescriptor) -> Callable[..., Any]:
     """``f(x, axis, keepdims=True)`` of a reduction; ``made`` makes its descriptors."""
     x_label = op.name, "x", ""
-    defaults = {name: _DEFAULTS[name] for name in op.traits["keywords"]}
+    defaults = {name: DEFAULTS[name] for name in op.traits["keywords"]}
     usual = key_of(*defaults.values())
     signature = signature_of({"x": NEEDED, "axis": NEEDED, "keepdims": True}, defaults | CALL)
 
@@ -126,7 +127,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
             refuse(inputs, whole, options)
         return calls(inputs, whole, chosen, options, None if out is None else (out,), options["stream"], options["workspace"])[0]
 
-    keywords = {"axis": NEEDED, "input_shape": None} | {name: _DEFAULTS[name] for name in op.traits["keywords"]}
+    keywords = {"axis": NEEDED, "input_shape": None} | {name: DEFAULTS[name] for name in op.traits["keywords"]}
     return function_of(op, call, {"dy": NEEDED, "x": None, "y": None}, keywords | CALL, _doc(op, _BACKWARD))
 
 

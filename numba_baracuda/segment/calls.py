@@ -18,7 +18,8 @@ from .descriptor import OrderedIds, SegmentDescriptor, needs_segments, part_name
 
 #: keyword -> field of the descriptor
 _FIELDS = {"empty": "empty", "correction": "correction", "ties": "ties", "dtype": "result"}
-_DEFAULTS = {"correction": 1, "ties": "first", "dtype": None}
+#: defaults of the keywords that only some ops have
+DEFAULTS = {"correction": 1, "ties": "first", "dtype": None}
 
 
 def _rows(view: View, op: Op) -> tuple[int, int]:
@@ -75,7 +76,7 @@ def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[...,
     positional = dict.fromkeys((operand.name for operand in inputs), signatures.NEEDED) | ({} if from_input else {"num_segments": None})
     keywords: dict[str, Any] = {"empty": None} if output.axes[0] == "num_segments" else {}
     keywords |= {"check_ids": False, "deterministic": True}
-    keywords |= {name: _DEFAULTS[name] for name in op.traits["keywords"]}
+    keywords |= {name: DEFAULTS[name] for name in op.traits["keywords"]}
 
     def problem(views: list[View], sizes: tuple[int, ...], context: tuple[str, dict[str, Any]]) -> Problem:
         form, options = context

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from ..core.errors import InvalidProblem, Unsupported
 from ..core.registry import function
 from ..distributed import fused_linear_cross_entropy as _fused
 from .sharded import FUNCTIONS
+
+with contextlib.suppress(ImportError):  # torch has these rules from 2.5 on
+    from . import placements as placements
 
 globals().update(FUNCTIONS)
 __all__ = sorted([*FUNCTIONS, "linear_cross_entropy"])

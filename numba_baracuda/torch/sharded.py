@@ -1,10 +1,11 @@
-"""Gradients of reductions, sums along an axis and reductions of segments whose operands are divided among processes.
+"""Gradients of reductions, scans and ops of segments whose operands are divided among processes.
 
 Every rank has the same result, so every rank has the same gradient of it, and computes that of its own part.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,15 @@ import torch
 
 from .. import distributed
 from ..core.errors import Unsupported
-from ..core.registry import function
+from ..core.op import Op
+from ..core.registry import OPS, function
 from ..distributed import communicator
 from ..distributed.axis import FUNCTIONS as AXIS
+from ..distributed.axis import SCANS
 from ..distributed.rows import FUNCTIONS as ROWS
+from ..plans.signatures import bound, dressed
+from .sharded_scans import gathered
+from .sharded_scans import gradient as scanned
 
 
 def _call(name: str, *given: Any, **options: Any) -> Any:
@@ -78,15 +84,13 @@ _OF_AXES: dict[str, Callable[[_Axis], Any]] = {
 }
 
 
-def _of_segments(name: str, x: Any, ids: Any, y: Any, dy: Any, group: Any) -> Any:
-    """The gradient of a reduction of segments, of which every row needs only its own input, the result and the count of its segment."""
-    if name.endswith(("_sum", "_mean")):
-        if name.endswith("_mean"):
-            ones = torch.ones(ids.shape, dtype=torch.float32, device=x.device)
-            counts = _call("unsorted_segment_sum", ones, ids, dy.shape[0], group=group).clamp(min=1)
-            dy = (dy / counts.reshape(-1, *[1] * (dy.dim() - 1))).to(dy.dtype)
-        return function("unsorted_segment_sum_backward")(dy.contiguous(), ids)
-    return function(f"{name}_backward")(dy.contiguous(), x, y, ids)
+def _of_segments(op: Op, x: Any, y: Any, dy: Any, options: dict[str, Any], ids: Any, segments: int) -> Any:
+    """The gradient of an op of segments; results of which ranks have parts are gathered where it reads them."""
+    back, given, sharded = OPS[op.backward or ""], {"input": x, "output": y, "d_output": dy, "segment_ids": ids}, options.get("result") == "sharded"
+    by_segment = {operand.name for operand in back.operands if operand.axes[0] == "num_segments"}
+    wholes = [_whole(given[each.name], segments, options["group"], sharded and each.name in by_segment) for each in back.operands[:-1]]
+    chosen = {name: options[name] for name in ("group", *back.traits["keywords"]) if name in options}
+    return _call(back.name, *[each.contiguous() for each in wholes], *([] if by_segment else [segments]), **chosen)
 
 
 def _whole(part: Any, segments: int, group: Any, sharded: bool) -> Any:
@@ -97,8 +101,7 @@ def _whole(part: Any, segments: int, group: Any, sharded: bool) -> Any:
     most = -(-segments // comm.size)
     padded = part.new_zeros(most, *part.shape[1:])
     padded[: part.shape[0]] = part
-    stream = torch.cuda.current_stream(part.device).cuda_stream if part.is_cuda else 0
-    return comm.all_gather(padded, stream).wait().reshape(comm.size * most, *part.shape[1:])[:segments]
+    return gathered(comm, padded).reshape(comm.size * most, *part.shape[1:])[:segments]
 
 
 class _Sharded(torch.autograd.Function):  # type: ignore[misc]
@@ -119,47 +122,48 @@ class _Sharded(torch.autograd.Function):  # type: ignore[misc]
             return ctx.gradient(*ctx.saved_tensors, dy), None, None
 
 
-def _of_dtensors(run: Callable[..., Any], x: Any, ids: Any, segments: int, result: str = "replicated", **options: Any) -> Any:
-    """A reduction of segments whose rows are a ``DTensor`` that is placed ``Shard(0)``, as are the ids; the result is placed as ``result`` says."""
+def _of_dtensors(run: Callable[..., Any], x: Any, ids: Any, segments: int, **options: Any) -> Any:
+    """An op of segments whose rows are a ``DTensor`` placed ``Shard(0)``, as are the ids; a result of rows is, too, others as ``result`` says."""
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
     for given in (x, ids):
         if type(given).__name__ != "DTensor" or tuple(given.placements) != (Shard(0),) or given.device_mesh != x.device_mesh:
             raise Unsupported(f"{run.__name__}: input and segment_ids are not both DTensors of one mesh that are placed Shard(0), which it wants")
     mesh = x.device_mesh
-    made = run(x.to_local(grad_placements=[Shard(0)]), ids.to_local(), segments, group=mesh, result=result, **options)
-    shape = torch.Size((segments, *made.shape[1:]))
+    made = run(x.to_local(grad_placements=[Shard(0)]), ids.to_local(), segments, **options | {"group": mesh})
+    shape = torch.Size((segments if "result" in options else x.shape[0], *made.shape[1:]))
     stride = tuple(torch.empty(shape, device="meta").stride())
-    placement = Shard(0) if result == "sharded" else Replicate()
+    placement = Replicate() if options.get("result") == "replicated" else Shard(0)
     return DTensor.from_local(made, mesh, [placement], run_check=False, shape=shape, stride=stride)
 
 
 def _function(name: str) -> Callable[..., Any]:
     """The differentiable function of an op of :mod:`numba_baracuda.distributed`."""
-    plain = getattr(distributed, name)
+    plain, op = getattr(distributed, name), OPS[name]
+    signature = inspect.signature(plain)
 
-    def gradient(x: Any, y: Any, dy: Any, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        group = options["group"]
+    def gradient(x: Any, y: Any, dy: Any, given: list[Any], options: dict[str, Any]) -> Any:
         if name in _OF_AXES:
-            return _OF_AXES[name](_Axis(x, y, dy, given[0], group, options.get("correction", 1)))
-        if name == "cumsum":
-            return plain(dy.contiguous(), *given, **options | {"reverse": not options.get("reverse", False)})
-        sharded, segments = options.get("result") == "sharded", given[1]
-        return _of_segments(name, x, given[0], _whole(y, segments, group, sharded), _whole(dy, segments, group, sharded), group)
+            return _OF_AXES[name](_Axis(x, y, dy, given[0], options["group"], options.get("correction", 1)))
+        return scanned(name, x, dy, *given, **options) if name in SCANS else _of_segments(op, x, y, dy, options, *given)
 
-    def run(x: Any, *given: Any, **options: Any) -> Any:
-        if name in ROWS and type(x).__name__ == "DTensor":
-            return _of_dtensors(run, x, *given, **options)
-        if not (torch.is_grad_enabled() and x.requires_grad):
-            return plain(x, *given, **options)
+    def run(*given: Any, **options: Any) -> Any:
+        sharded = name in ROWS and type(given[0] if given else options.get("input")).__name__ == "DTensor"
+        (x, *others), options = bound(name, signature, given, {"group": None} | options if sharded else options)
+        if sharded:
+            return _of_dtensors(run, x, *others, **options)
+        if not (torch.is_grad_enabled() and x.requires_grad and op.backward):
+            return plain(x.detach(), *others, **options)
         if name not in DIFFERENTIABLE:
             raise Unsupported(f"distributed.{name} has no gradient; wants a tensor that requires none, or one of {', '.join(DIFFERENTIABLE)}")
-        return _Sharded.apply(x, lambda x: plain(x, *given, **options), lambda x, y, dy: gradient(x, y, dy, given, options))
+        return _Sharded.apply(x, lambda x: plain(x, *others, **options), lambda x, y, dy: gradient(x, y, dy, others, options))
 
-    run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"{plain.__doc__}\nDifferentiable once.\n" if name in DIFFERENTIABLE else plain.__doc__
-    return run
+    doc = f"{plain.__doc__}\nDifferentiable once.\n" if name in DIFFERENTIABLE else plain.__doc__
+    made = dressed(run, op, signature, doc)
+    made.__module__ = __name__
+    return made
 
 
-DIFFERENTIABLE = (*_OF_AXES, "cumsum", *(f"unsorted_segment_{stem}" for stem in ("sum", "mean", "logsumexp", "norm2")))
-FUNCTIONS = {name: _function(name) for name in (*AXIS, *ROWS)}
+_FORWARD = [name for name in ROWS if not OPS[name].traits["backward"]]
+DIFFERENTIABLE = (*_OF_AXES, *SCANS, *(name for name in _FORWARD if OPS[name].backward))
+FUNCTIONS = {name: _function(name) for name in (*AXIS, *_FORWARD)}

@@ -78,6 +78,30 @@ def test_numbers_that_are_none_reach_every_rank() -> None:
     assert np.isnan(made[0]) and made[1] == np.inf
 
 
+@pytest.mark.parametrize("name", ["reduce_argmax", "reduce_argmin"])
+@pytest.mark.parametrize("value", ["f16", "f64", "i32", "i64", "u8"])
+def test_indices_count_along_all_ranks(name: str, value: str) -> None:
+    """The first of equal elements, or the first NaN, whichever rank has it; of several axes in C order."""
+    x = np.random.default_rng(3).integers(1, 4, (2, 23, 4)).astype(numpy_dtype(value))
+    if value[0] == "f":
+        x[1, 12, 2] = x[1, 20, 2] = np.nan
+    for ends in ([0, 23], PARTS, [0, 0, 2, 2, 5, 11, 12, 22, 23]):
+        for axis, dtype in ((1, None), ((1, 2), "int32")):
+            right = getattr(nb, name)(x, axis, dtype=dtype)
+            for each in on_ranks(name, x, 1, axis, ends, dtype=dtype):
+                assert each.dtype == right.dtype and np.array_equal(each, right)
+
+
+def test_an_index_of_no_elements_is_an_error() -> None:
+    for failure in InProcessCommunicator.run(2, lambda comm: distributed.reduce_argmax(np.zeros((2, 0)), 1, group=comm)):  # type: ignore[attr-defined]
+        assert isinstance(failure, nb.InvalidProblem) and "wants at least one element along the reduced axes" in str(failure)
+
+
+def test_unknown_options() -> None:
+    for failure in InProcessCommunicator.run(2, lambda comm: distributed.reduce_sum(np.zeros((2, 1)), 1, group=comm, correction=0)):  # type: ignore[attr-defined]
+        assert isinstance(failure, nb.InvalidProblem) and "correction" in str(failure)
+
+
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize("value", ["f32", "bf16"])
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"exclusive": True}], ids=str)

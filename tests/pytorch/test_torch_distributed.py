@@ -9,12 +9,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
+from rank_gradients import assert_close, check_gradients, graded, gradients
 from torch_ranks import on_ranks, same
 
 import numba_baracuda as nb
 import numba_baracuda.torch as nbt
 from numba_baracuda import distributed
-from numba_baracuda.core.dtypes import element
+
+if dist.is_available():
+    from numba_baracuda.torch import distributed as sharded_ops
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch has no distributed")
 ROWS, WIDTH, CLASSES = 7, 4, 40
@@ -49,12 +52,6 @@ def losses(rank: int, size: int) -> dict[str, Any]:
                 assert all(same(a, b) for a, b in zip(*both, strict=True)), "two runs have not the same bits"
                 found[f"{dtype} {rows} {reduction}"] = both[0]
     return found
-
-
-def assert_close(mine: Any, wanted: Any, dtype: Any) -> None:
-    """Within the tolerance of sums of 40 terms of elements of this dtype, scaled by the greatest of what is wanted."""
-    allowed = element({torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]).tolerance(CLASSES) * max(float(wanted.abs().max()), 1.0)
-    assert mine.shape == wanted.shape and float((mine.double() - wanted.double()).abs().max()) <= 4 * allowed
 
 
 def test_three_processes_equal_one() -> None:
@@ -122,42 +119,47 @@ def test_reductions_scans_and_dtensors() -> None:
         assert message == "reduce_sum: other extents is [3] on rank 1, wants [2], as on rank 0"
 
 
-def gradients(rank: int, size: int) -> dict[str, Any]:
-    """The gradient of each op with one, of this rank's part."""
-    from numba_baracuda.torch import distributed as sharded
-    from numba_baracuda.torch.sharded import DIFFERENTIABLE
-
-    found, own, group = {}, slice(PARTS[rank], PARTS[rank + 1]), dist.group.WORLD
-    for name in DIFFERENTIABLE:
-        x, dy, ids = graded(name)
-        part = x[own].clone().requires_grad_()
-        if name.startswith("unsorted"):
-            whole = getattr(sharded, name)(part, ids[own].clone(), 4, group=group)
-            shared = getattr(sharded, name)(part, ids[own].clone(), 4, group=group, result="sharded")
-            mine = dy[rank * 2 : rank * 2 + 2]
-            assert torch.allclose(*(torch.autograd.grad(y, part, g)[0] for y, g in ((whole, dy), (shared, mine))))
-            y = getattr(sharded, name)(part, ids[own].clone(), 4, group=group)
-        else:
-            y, dy = getattr(sharded, name)(part, 0, group=group), dy[own] if name == "cumsum" else dy
-        (found[name],) = torch.autograd.grad(y, part, dy)
-    return found
+#: ops whose gradients processes compute; threads those of all
+FEW = ("reduce_var", "cumprod", "segment_max", "unsorted_segment_mean")
 
 
-def graded(name: str) -> tuple[Any, Any, Any]:
-    """Input, upstream gradient and ids."""
-    draw = torch.Generator().manual_seed(7)
-    rows = 4 if name.startswith("unsorted") else ROWS if name == "cumsum" else 1
-    x = torch.randn(ROWS, 3, generator=draw).round(decimals=1)
-    x[0, 0] = x[6, 0] = 9.0  # a tie between ranks
-    return x, torch.randn(rows, 3, generator=draw), torch.tensor([3, 0, -1, 3, 3, 0, 4])
+def few(rank: int, size: int) -> dict[str, Any]:
+    return gradients(FEW, dist.group.WORLD, rank, size)
 
 
-def test_gradients_are_those_of_one_process() -> None:
-    made = on_ranks(3, gradients)
-    assert len(made[0]) == 13
-    for name in made[0]:
-        x, dy, ids = graded(name)
-        x.requires_grad_()
-        y = getattr(nbt, name)(x, ids, 4) if name.startswith("unsorted") else getattr(nbt, name)(x, 0)
-        (right,) = torch.autograd.grad(y, x, dy.reshape(y.shape))
-        assert_close(torch.cat([each[name] for each in made]), right, torch.float32)
+def test_gradients_of_three_processes() -> None:
+    check_gradients(FEW, on_ranks(3, few))
+
+
+def placed(rank: int, size: int) -> None:
+    """Ops of :mod:`numba_baracuda.torch` on DTensors."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+
+    mesh, x, ids = init_device_mesh("cpu", (size,)), graded("unsorted_segment_sum")[0], graded("unsorted_segment_sum")[2][0]
+    rows, by_row = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_(), distribute_tensor(ids, mesh, [Shard(0)])
+    columns, everywhere = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_(), distribute_tensor(ids, mesh, [Replicate()])
+    for segments in (4, 5):  # rules know the number of segments
+        one = x.clone().requires_grad_()
+        right = nbt.unsorted_segment_sum(one, ids, segments)
+        (slope,) = torch.autograd.grad((right * right).sum(), one)
+        for given, index, wants in ((rows, by_row, Partial()), (columns, everywhere, Shard(1))):
+            sums = nbt.unsorted_segment_sum(given, index, segments)
+            assert sums.placements == (wants,) and torch.allclose(sums.full_tensor(), right, atol=1e-5)
+            if segments == 5:
+                continue
+            (made,) = torch.autograd.grad((sums * sums).sum(), given)
+            assert made.placements == given.placements and torch.allclose(made.full_tensor(), slope, atol=1e-4)
+    extremes = nbt.unsorted_segment_max(rows, by_row, 4)  # it has no rule for rows, which are gathered
+    assert extremes.placements == (Replicate(),) and torch.equal(extremes.full_tensor(), nbt.unsorted_segment_max(x, ids, 4))
+    extremes = nbt.unsorted_segment_max(columns, everywhere, 4)
+    assert extremes.placements == (Shard(1),) and torch.equal(extremes.full_tensor(), nbt.unsorted_segment_max(x, ids, 4))
+    filled = nbt.unsorted_segment_sum(rows, by_row, 5, empty=3.0)  # partial sums would add up what empty segments get
+    assert torch.allclose(filled.full_tensor(), nbt.unsorted_segment_sum(x, ids, 5, empty=3.0), atol=1e-5)
+    ordered = distribute_tensor(ids.sort()[0], mesh, [Shard(0)])
+    shares = sharded_ops.segment_softmax(rows, ordered, 4)
+    assert shares.placements == (Shard(0),) and torch.allclose(shares.full_tensor(), nbt.segment_softmax(x, ids.sort()[0], 4), atol=1e-6)
+
+
+def test_placements() -> None:
+    on_ranks(3, placed)

@@ -70,21 +70,26 @@ def _counted() -> None:
     ranks("counted losses", work, lambda: nb.fused_linear_cross_entropy(x, w, target, grad_input=True).grad_input)
 
 
-def _segments_of_ranks() -> None:
+def _segments(name: str, op: str, **options: Any) -> None:
+    """An op of segments of whose rows the second of three ranks has none."""
     rng = np.random.default_rng(SEED)
     x, ids = rng.uniform(0.5, 1.5, (20, 3)).astype(np.float32), rng.integers(-1, 8, 20)
+    ids = ids if op.startswith("unsorted") else np.sort(ids)
 
     def work(comm: InProcessCommunicator) -> Any:
         own = slice(0, 5) if comm.rank == 0 else slice(5, 20 if comm.rank == 2 else 5)
-        return distributed.unsorted_segment_max(x[own].copy(), ids[own].copy(), 7, group=comm, result="sharded")  # type: ignore[attr-defined]
+        return getattr(distributed, op)(x[own].copy(), ids[own].copy(), 7, group=comm, **options)
 
-    ranks("segments", work, lambda: nb.unsorted_segment_max(x, ids, 7))
+    ranks(name, work, lambda: getattr(nb, op)(x, ids, 7))
 
 
 _shares("losses", 11, 70, label_smoothing=0.1, return_accuracy=True)
 _shares("losses of odd rows", 6, 37, softcap=2.0, lse_square_scale=0.03)
 _counted()
-_segments_of_ranks()
+_segments("segments", "unsorted_segment_max", result="sharded")
+_segments("segments in order", "segment_var", result="sharded")
+_segments("positions", "segment_argmax", result="sharded")
+_segments("rows of segments", "unsorted_segment_log_softmax")
 _parts("variances", "reduce_var", (3, 20), 1, -1)
 _parts("scanned rows", "cumsum", (3, 40), 1, 1)
 _parts("scanned long rows", "cumsum", (1, 9000), 1, 1)

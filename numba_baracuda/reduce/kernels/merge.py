@@ -6,8 +6,8 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int64
 
-from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
-from ...kernels.elements import strided_offset_of
+from ...kernels.batch import state_accessors, state_functions, state_kind, typed_monoid
+from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
@@ -24,9 +24,10 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
     ``states`` [ranks, ``rank_stride``]: of each row one state, then one origin; ``ranks``: how many; ``correction``: what the count that ``finish``
     gets is less.
     """
-    kind, width, functions = jit.SCALARS[state_kind(monoid, value)], typed_monoid(monoid, value).width, state_functions(monoid, value)
+    kind, typed, functions = jit.SCALARS[state_kind(monoid, value)], typed_monoid(monoid, value), state_functions(monoid, value)
+    width, results = typed.width, typed.results
     identity, combine, (get, _), row_offset = functions.identity, functions.combine, state_accessors(width), strided_offset_of(kept)
-    (store_result, _), infinity, narrow = result_stores(monoid, value, result), math.inf, narrow_of(monoid, value, result)
+    (store_result, _), infinity, (_, narrow) = result_stores(monoid, value, result), math.inf, conversions_of(result)
 
     @jit.device
     def origin_at(states: Any, at: Any) -> Any:
@@ -36,7 +37,7 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
     def merge_states(
         states: Ptr[state_kind(monoid, value)], counts: Ptr[int64], y: Ptr[result],
         rows: int64, columns: int64, ranks: int64, rank_stride: int64, count_stride: int64, base_rank: int64, count: int64,
-        correction: Scalar[state_kind(monoid, value)], empty: Scalar[state_kind(monoid, value)],
+        correction: Scalar[state_kind(monoid, value)], empty: Scalar[accumulator_type(result)],
         kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
         row = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
@@ -56,7 +57,8 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
                     total += present
             at = row_offset(row, kept_shape, y_kept_strides)
             if counted and total == 0:
-                y[at] = narrow(empty)
+                for w in range(results):
+                    y[at * results + w] = narrow(empty)
             else:
                 store_result(y, at, merged, kind(kind(total if counted else count) - correction))
 

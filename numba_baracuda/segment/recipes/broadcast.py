@@ -38,11 +38,15 @@ def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
 
 
 def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """The fold that a gradient needs, over ids in order or by atomics; then a launch that broadcasts its results to the rows."""
+    """The fold that a gradient needs, over ids in order or by atomics; then a launch that broadcasts its results to the rows.
+
+    A caller may bring the results as the operand ``folded``.
+    """
     output, gradient, value = op.operands[-1].name, gradient_of(op, descriptor), BY_NAME[descriptor.element]
     if not descriptor.num_inputs * descriptor.embedding_dim:
         return only_checks(op, descriptor, layouts)
-    folds, scatters = bool(gradient.fold and descriptor.num_segments), False
+    brought = "folded" in layouts
+    folds, scatters = bool(gradient.fold and descriptor.num_segments and not brought), False
     by_atomics = folds and gradient.uses_positions and not (unfit_for_atomics(op, descriptor) or atomics_lose(op, descriptor))
     ordered = not by_atomics and (folds or descriptor.indexed)
     order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
@@ -56,7 +60,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output)
     else:
         more, room = [], []
-    folded = "folded" if folds else NULL
+    folded = "folded" if folds or brought else NULL
     final = (
         _scatter_to_winners(descriptor, layouts, folded, output)
         if scatters

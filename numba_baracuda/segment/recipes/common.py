@@ -131,11 +131,11 @@ def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, in
 
 
 def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> tuple[list[Step], list[Slot]]:
-    """Makes ``counts`` [segments], the rows of each segment, unless an index brings them.
+    """Makes ``counts`` [segments], the rows of each segment, unless an index or the caller brings them.
 
     Ids in any order are counted in shared memory where the counts fit there and a segment has enough rows in the mean.
     """
-    if descriptor.indexed:
+    if descriptor.indexed or "counts" in layouts:
         return [], []
     n, segments, index, count = descriptor.num_inputs, descriptor.num_segments, descriptor.index, descriptor.count_type
     slots = [Slot("counts", count, segments)]

@@ -1,0 +1,156 @@
+"""The states of segments whose rows are divided among ranks: what a rank leaves, what ranks exchange, and the results of all of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..algebra import SUM, monoid_of
+from ..arrays import allocation, arrays
+from ..arrays.views import View
+from ..core.dtypes import BY_NAME
+from ..core.op import Op, Recipe, contiguous
+from ..core.registry import function
+from ..plans import plan
+from ..reduce.shards import States, merge
+from ..segment.descriptor import SegmentDescriptor
+from ..segment.shards import Fold, leave
+from .axis import layout_of, place
+from .communicator import Communicator, part
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of this rank and the call that they are given to; ``every`` has the number of rows of each rank."""
+
+    op: Op
+    problem: SegmentDescriptor
+    fold: Fold
+    comm: Communicator
+    given: dict[str, Any]
+    every: list[int]
+    stream: int
+
+    @property
+    def before(self) -> int:
+        """Rows of the ranks before this one."""
+        return sum(self.every[: self.comm.rank])
+
+    @property
+    def trailing(self) -> tuple[int, ...]:
+        """The trailing axes."""
+        return tuple(self.given[self.op.operands[0].name].shape[1:])
+
+    @property
+    def width(self) -> int:
+        """Scalars that a segment has of states."""
+        return self.problem.embedding_dim * monoid_of(self.fold.monoid).width
+
+    def view(self, name: str) -> View:
+        """An operand as recipes take it."""
+        return arrays.read(self.given[name], (self.op.name, name, ""))
+
+    def empty(self, shape: tuple[int, ...], element: str) -> Any:
+        """A new array of the kind of the operands."""
+        return allocation.empty(self.view("segment_ids"), shape, element, self.stream)
+
+    def sum(self, input: Any, segments: int) -> Any:
+        """The sums of this rank's segments, in the dtype of ``input``."""
+        prefix = "" if self.op.traits["ordered"] else "unsorted_"
+        return function(f"{prefix}segment_sum")(input, self.given["segment_ids"], segments)
+
+
+class Lists(NamedTuple):
+    """What ``ranks`` ranks have of ``segments`` neighbours: states [ranks, ≥ segments · width], counts [ranks, ≥ segments], or one of both.
+
+    ``pitch`` segments lie between the beginnings of the lists of two ranks.
+    """
+
+    states: Any
+    counts: Any
+    ranks: int
+    segments: int
+    pitch: int
+
+
+def adds(fold: Fold) -> bool:
+    """Whether states of several ranks are added up."""
+    return not fold.monoid or monoid_of(fold.monoid).combine is SUM.combine
+
+
+def left(rows: Rows, segments: int, counted: bool) -> tuple[Any, Any]:
+    """The states [segments · width] that this rank's rows leave, 0 where a segment has none, and counts [segments]; None for what is not asked."""
+    fold, problem, counts, states = rows.fold, rows.problem, None, None
+    if counted:
+        ones = rows.empty((problem.num_inputs,), "i64")
+        ones[...] = 1
+        counts = rows.sum(ones, segments)
+    if fold.monoid:
+        made = States(fold.monoid, problem.element, segments * problem.embedding_dim)
+        if adds(fold) and not monoid_of(fold.monoid).lifts and made.element == problem.element:
+            return rows.sum(rows.given[fold.over[0]], segments).reshape(-1), counts
+        states = rows.empty((made.scalars,), made.element)
+        states[...] = 0
+        inputs = [rows.view(name) for name in dict.fromkeys((*fold.over, "segment_ids"))]
+        recipe = leave(rows.op, problem, fold, {each.name: layout_of(each) for each in inputs}, plan.target_of(inputs[0].device))
+        outputs = [arrays.view(states, rows.op.name, "states")]
+        plan.queue(rows.op.name, recipe, [*inputs, *outputs], rows.stream, len(inputs), updated=True)
+        place(states, fold.monoid, made.element, rows.before)
+    return states, counts
+
+
+def exchanged(rows: Rows, sharded: bool) -> Lists:
+    """What all ranks have of the segments, or of this rank's part of them."""
+    comm, segments, added = rows.comm, rows.problem.num_segments, adds(rows.fold)
+    first, end = part(rows.op.name, comm, segments) if sharded else (0, segments)
+    padded = -(-segments // comm.size) * comm.size if sharded else segments
+    made = left(rows, padded, rows.fold.counted or not added)
+    ranks, pitch = (1, padded // comm.size if sharded else padded) if added else (comm.size, padded)
+
+    def collected(each: Any) -> Any:
+        if added and sharded:
+            return comm.reduce_scatter(each.reshape(comm.size, -1), rows.stream)
+        return (comm.all_reduce if added else comm.all_gather)(each, rows.stream)
+
+    pending = [None if each is None else collected(each) for each in made]
+    states, counts = (None if each is None else each.wait().reshape(ranks, -1) for each in pending)
+    skip = 0 if added else first
+    states, counts = states if states is None else states[:, skip * rows.width :], counts if counts is None else counts[:, skip:]
+    return Lists(states, counts, ranks, end - first, pitch)
+
+
+def finished(rows: Rows, lists: Lists, result: str, empty: float = 0) -> Any:
+    """The results of the fold for the segments of the lists, merged in the order of ranks: [segments, …], and an axis more if there are several."""
+    shape, results, columns = (lists.segments, *rows.trailing), monoid_of(rows.fold.monoid).results, rows.problem.embedding_dim
+    y = rows.empty(shape if results == 1 else (*shape, results), result)
+    states = States(rows.fold.monoid, rows.problem.element, math.prod(shape))
+    inputs = [arrays.view(lists.states, rows.op.name, "gathered")]
+    if lists.counts is not None:
+        inputs.append(arrays.view(lists.counts, rows.op.name, "counts"))
+    steps = merge(
+        states, shape, contiguous(shape), result, lists.ranks, correction=rows.problem.correction, columns=columns * (len(inputs) > 1), empty=empty,
+        rank_stride=lists.pitch * rows.width, count_stride=lists.pitch,
+    )  # fmt: skip
+    plan.queue(rows.op.name, Recipe(tuple(steps)), [*inputs, arrays.view(y, rows.op.name, "y")], rows.stream, len(inputs))
+    return y
+
+
+def spread(rows: Rows, lists: Lists | None) -> Any:
+    """The results for this rank's rows, of the fold's results for the segments, or of their counts alone."""
+    op, problem, output = rows.op, rows.problem, rows.op.operands[-1].name
+    inputs = [rows.view(operand.name) for operand in op.operands[:-1]]
+    if lists is not None and rows.fold.monoid:
+        wide = BY_NAME[problem.element].accumulator
+        folded = finished(rows, lists, wide)
+        place(folded, rows.fold.monoid, wide, -rows.before, 1)
+        inputs.append(arrays.view(folded, op.name, "folded"))
+    elif lists is not None:
+        counts = rows.empty((lists.segments,), problem.count_type)
+        counts[...] = lists.counts[0, : lists.segments]
+        inputs.append(arrays.view(counts, op.name, "counts"))
+    made = rows.empty((problem.num_inputs, *rows.trailing), problem.element)
+    views = [*inputs, arrays.view(made, op.name, output)]
+    recipe = op.variants[0].recipe(op, problem, {each.name: layout_of(each) for each in views}, plan.target_of(views[0].device))
+    plan.queue(op.name, recipe, views, rows.stream, len(inputs))
+    return made
