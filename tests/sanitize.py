@@ -33,6 +33,7 @@ from samples import OPS, Sample, represents
 from user_monoids import LAST, SIDE
 
 import numba_baracuda as nb
+from numba_baracuda.arrays import stream_scratch
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.core.op import Gemm, Matrix
 from numba_baracuda.reduce.descriptor import reduced_axes
@@ -131,6 +132,7 @@ def plain_product(step: Gemm, *_: object) -> Callable[..., None]:
 
 def main(share: str = "1/1", products: str = "cublas") -> None:
     cp.cuda.set_allocator(None)  # every array is an allocation of its own, so that the sanitizer knows its bounds
+    stream_scratch.MOST_STREAMS = 0  # and every workspace
     if products == "plain":
         cublas.product = plain_product
     which, shares = map(int, share.split("/"))
