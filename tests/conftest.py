@@ -55,7 +55,7 @@ CROSSED = (
     "test_sharded_rows", "test_single_pass", "test_torch_sharded", "test_vocab_options", "test_vocab_parallel",
 )  # fmt: skip
 #: without --full the emulator runs one of so many cases of a test of these modules, and all of one that has no more cases
-SHARE = 7
+SHARE = 11
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:

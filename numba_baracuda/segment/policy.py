@@ -31,8 +31,8 @@ class PerId(Policy):
 class CountFewIds(Policy):
     """``count_few_ids``: a block counts the rows of every segment in shared memory, and adds to global memory in the end.
 
-    Computed, not timed, from the 300 us that ``count_ids`` takes for 2.7 million ids of 721 segments: atomics on the 8 counts of a sector take 10 ns
-    each, so 80 ns for each row of a mean segment. With 64 rows a segment that is about what a launch takes whose blocks clear and add their counts.
+    On an H200 it took from 0.06 to 0.9 of the time of ``count_ids``, in the gradient of a mean of 100 to 8192 segments with 64 rows and more each. Fewer
+    rows were not timed.
     """
 
     threads_per_block: int = compiled(256, THREADS)

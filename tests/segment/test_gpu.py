@@ -415,7 +415,7 @@ def test_kernels_can_be_launched_by_hand_on_arrays() -> None:
     strides = (columns,), (1,), (1,)
     fold = kernels.fold_tiles(
         monoid="sum", value="f32", result="f32", index="i32", vector=4, lanes=shape.lanes, packed=True, row_index="", input_positions=False,
-        fills=True, guarded=False, dims=1,
+        fills=True, guarded=False, apart=False, dims=1,
     )  # fmt: skip
     flat = x.ravel()
     fold[fold.launch_config(rows, columns, segments, tile)[:2]](
