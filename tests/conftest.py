@@ -54,12 +54,13 @@ CROSSED = (
     "test_scan", "test_scan_integers", "test_scan_segments", "test_scan_tiling", "test_semantics", "test_sharded_axis",
     "test_sharded_rows", "test_single_pass", "test_torch_sharded", "test_vocab_options", "test_vocab_parallel",
 )  # fmt: skip
-#: without --full the emulator runs one of so many cases of a test of these modules, and all of one that has no more cases
-SHARE = 11
+#: without --full the emulator runs one of so many cases of a test of these modules; of one that has no more cases, one of the second number
+SHARE, FEW = 7, 3
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """The items that only --full runs: of the cases of a crossed test every ``SHARE``-th runs, from a first one that differs from test to test.
+    """The items that only --full runs: of the cases of a crossed test every ``SHARE``-th or ``FEW``-th runs, from a first one that differs from test to
+    test.
 
     Ops have two, four or six elements: a share that divides none of these numbers meets neighbouring ops in different ones.
     """
@@ -69,9 +70,10 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left: set[pytest.Item] = set()
     for name, group in cases.items():
-        if len(group) > SHARE:
-            first = zlib.crc32(name.encode()) % SHARE
-            left.update(case for k, case in enumerate(group) if k % SHARE != first)
+        share = SHARE if len(group) > SHARE else FEW
+        if len(group) > share:
+            first = zlib.crc32(name.encode()) % share
+            left.update(case for k, case in enumerate(group) if k % share != first)
     return left
 
 
