@@ -59,8 +59,9 @@ SHARE, FEW = 7, 3
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """The items that only --full runs: of the cases of a crossed test every ``SHARE``-th or ``FEW``-th runs, from a first one that differs from test to
-    test.
+    """The items that only --full runs.
+
+    Of the cases of a crossed test every ``SHARE``-th or ``FEW``-th runs, from a first one that differs from test to test.
 
     Ops have two, four or six elements: a share that divides none of these numbers meets neighbouring ops in different ones.
     """
