@@ -102,17 +102,20 @@ def test_a_segment_on_many_ranks(name: str) -> None:
         assert each.tobytes() == getattr(nb, name)(*nothing.values(), SEGMENTS).tobytes()
 
 
-def test_integers_and_options() -> None:
-    for name in ("unsorted_segment_sum", "unsorted_segment_max", "unsorted_segment_prod", "segment_sum", "segment_min", "segment_argmax"):
-        check(name, "i32", operands(name, "i32", ids_of(name), ()), WAYS[1])
-    for name in ("unsorted_segment_min", "segment_min", "segment_sum"):
-        check(name, "f32", operands(name, "f32", ids_of(name)), WAYS[1], empty=-3)
-    for name in ("unsorted_segment_var", "segment_var", "segment_std_backward"):
-        check(name, "f32", operands(name, "f32", ids_of(name)), WAYS[1], correction=0)
-    for name in ("unsorted_segment_max_backward", "segment_min_backward"):
-        for ties in ("all", "even"):
-            check(name, "f32", operands(name, "f32", ids_of(name)), WAYS[2], ties=ties)
-    check("segment_argmin", "f32", operands("segment_argmin", "f32", ids_of("segment")), WAYS[1], dtype="int32", empty=-7)
+#: ops with an element and options that the tables above do not cross them with
+OPTIONS: list[tuple[str, str, dict[str, Any]]] = [
+    *((name, "i32", {}) for name in ("unsorted_segment_sum", "unsorted_segment_max", "unsorted_segment_prod", "segment_sum", "segment_min")),
+    *((name, "f32", {"empty": -3}) for name in ("unsorted_segment_min", "segment_min", "segment_sum")),
+    *((name, "f32", {"correction": 0}) for name in ("unsorted_segment_var", "segment_var", "segment_std_backward")),
+    *((name, "f32", {"ties": ties}) for name in ("unsorted_segment_max_backward", "segment_min_backward") for ties in ("all", "even")),
+    *(("segment_argmax", "i32", {}), ("segment_argmin", "f32", {"dtype": "int32", "empty": -7})),
+]
+
+
+@pytest.mark.parametrize("name, element, options", OPTIONS)
+def test_integers_and_options(name: str, element: str, options: dict[str, Any]) -> None:
+    columns = () if element == "i32" else (3,)
+    check(name, element, operands(name, element, ids_of(name), columns), WAYS[2 if "ties" in options else 1], **options)
 
 
 @pytest.mark.parametrize("name", [f"{prefix}segment_{each}" for prefix in ("", "unsorted_") for each in ("max", "min", "logsumexp", *POSITIONS)])

@@ -272,8 +272,8 @@ def test_memory_stays_as_it_is(emulator: Kind, monkeypatch: pytest.MonkeyPatch) 
         gc.collect()
         return sys.getallocatedblocks()
 
-    before = several(5000)
-    assert several(10_000) - before < 10 * 10_000
+    before = several(2000)
+    assert several(4000) - before < 10 * 4000
 
 
 @pytest.mark.parametrize("card", CARDS)
