@@ -30,14 +30,17 @@ def torch_peers(torch: Any) -> Iterator[Peer]:
 
 
 def _autograd(torch: Any, op: str, forward: Callable[[Any, Any], Any], fits: Callable[[Case], bool] = always) -> Peer:
-    """Autograd's gradient of ``forward(x, dy)``, which uses only the shape of dy; the graph exists before the clock starts."""
+    """Autograd's gradient of ``forward(x, dy)``, which uses only the shape of dy; the graph exists before the clock starts.
+
+    A gradient that is a view, as a sum's is of dy, is written out: ours is an array, too.
+    """
 
     def graph(t: Given) -> tuple[Any, ...]:
         leaf = (t.x if "x" in t else t.dx).detach().requires_grad_()
         return forward(leaf, t.dy), leaf, t.dy
 
     def gradient(y: Any, x: Any, dy: Any) -> Any:
-        return torch.autograd.grad(y, x, dy, retain_graph=True)[0]
+        return torch.autograd.grad(y, x, dy, retain_graph=True)[0].contiguous()
 
     return Peer("autograd", f"{op}_backward", graph, gradient, fits)
 
