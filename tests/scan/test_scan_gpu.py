@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from kinds import KINDS, Kind, Numba
 from on_device import check_graph, check_only_the_result_is_written
+from references import Truth
 from samples import name_of
 from scan_cases import EVERY, EVERY_INTEGER, OPS, check, check_integers, numbers, operands_of, run, truth, values
 from scan_reference import REFERENCES, rounded_last
@@ -130,6 +131,20 @@ def test_a_long_sum_is_no_worse_than_others() -> None:
     torch = pytest.importorskip("torch")
     peer = cupy.from_dlpack(torch.cumsum(torch.from_dlpack(x), 0))
     assert ours <= max(theirs, float(abs(peer - exact).max()))
+
+
+def test_a_long_gradient_of_exponentials_drifts_nowhere() -> None:
+    """Millions of shares near 1 are multiplied: an error to one side of a tenth of an ulp in each would be one of percents."""
+    count = 1 << 22
+    dy, x = np.random.default_rng(0).random(count, np.float32), np.zeros(count, np.float32)
+    y = np.log(np.arange(1, count + 1)).astype(np.float32)
+    terms = dy * np.exp(-y.astype(np.float64))
+    right = np.cumsum(terms[::-1])[::-1]
+    for columns in (1, 3):
+        each = [cupy.asarray(np.repeat(array[:, None], columns, axis=1)) for array in (dy, x, y)]
+        got = cupy.asnumpy(nb.logcumsumexp_backward(*each, 0))
+        for k in range(columns):
+            assert_close(got[:, k], Truth(right, right, np.arange(count, 0, -1)), "f32", "logcumsumexp_backward")
 
 
 @pytest.mark.memory(3 * (1 << 30) * (2 + 2 + 4 + 1) / 1e9)  # x, values, places, and a comparison

@@ -395,39 +395,3 @@ def test_the_emulator_computes_the_same_bits(tmp_path: Path) -> None:
         np.testing.assert_array_equal(computed, emulated[name], err_msg=name)
         same = computed.view(f"i{computed.itemsize}") == emulated[name].view(f"i{computed.itemsize}")
         assert same.all(), f"{name}: {np.count_nonzero(~same)} elements differ in their bits, {computed[~same][:3]} and {emulated[name][~same][:3]}"
-
-
-# ---------------------------------------------------------------- raw kernels
-
-
-def test_kernels_can_be_launched_by_hand_on_arrays() -> None:
-    """A gather and a fold through numba's own dispatcher, CuPy arrays as arguments."""
-    from numba_baracuda.segment import kernels
-    from numba_baracuda.segment.tiling import Tiling
-
-    rows, columns, segments, tile = 1000, 8, 20, 192
-    rng = np.random.default_rng(0)
-    ids = cupy.asarray(np.sort(rng.integers(0, segments, rows, np.int32)))
-    x, y = cupy.asarray(rng.random((rows, columns), np.float32)), cupy.full((segments, columns), np.nan, np.float32)
-    none = {name: cupy.empty(1, dtype) for name, dtype in (("i64", np.int64), ("f32", np.float32), ("i32", np.int32))}
-    shape = Tiling(rows, columns, 4, tile, 128)
-    assert shape.row_blocks == 1
-    strides = (columns,), (1,), (1,)
-    fold = kernels.fold_tiles(
-        monoid="sum", value="f32", result="f32", index="i32", vector=4, lanes=shape.lanes, packed=True, row_index="", input_positions=False,
-        fills=True, guarded=False, apart=False, dims=1,
-    )  # fmt: skip
-    flat = x.ravel()
-    fold[fold.launch_config(rows, columns, segments, tile)[:2]](
-        flat, flat, ids, none["i64"], none["i32"], y.ravel(), none["i64"], none["i64"], none["f32"],
-        rows, columns, segments, tile, shape.row_blocks, shape.chunks, 0.0, 1, columns, columns, columns, *strides, (1,),
-    )  # fmt: skip
-    wanted = cupy.stack([cupy.bincount(ids, weights=x[:, k].astype(np.float64), minlength=segments) for k in range(columns)], axis=1)
-    assert bool((abs(y - wanted) <= 1e-5 * wanted).all())
-
-    back = cupy.empty_like(x)
-    gather = kernels.gather_rows(value="f32", index="i32", count="", vector=4, lanes=shape.lanes, cut=False, dims=1)
-    gather[gather.launch_config(rows, columns)[:2]](
-        y.ravel(), ids, none["i32"], back.ravel(), rows, columns, 1, segments, 1, columns, columns, *strides
-    )
-    assert bool((back == y[ids]).all())

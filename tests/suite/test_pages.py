@@ -13,7 +13,9 @@ WITHOUT_TORCH = [page for page in pages.PAGES if page not in pages.TORCH]
 
 @pytest.mark.parametrize("page", WITHOUT_TORCH)
 def test_the_code_runs(page: str, kind: Kind) -> None:
-    assert pages.run(page, kind) >= 1
+    if not pages.run(page, kind):
+        assert not kind.emulated
+        pytest.skip("every block of the page is for the emulator")
 
 
 @pytest.mark.parametrize("page", pages.TEXTS)

@@ -1,0 +1,50 @@
+"""Kernels that a user launches: through numba's own dispatcher with arrays as arguments, and in the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from kinds import Kind
+
+from numba_baracuda import device
+from numba_baracuda.segment import kernels
+from numba_baracuda.segment.tiling import Tiling
+
+ROWS, COLUMNS, SEGMENTS, TILE = 1000, 8, 20, 192
+
+
+def launch(kind: Kind, kernel: Any, sizes: tuple[int, ...], **arguments: Any) -> None:
+    grid, block, shared = kernel.launch_config(*sizes)
+    runnable = device.emulate(kernel) if kind.emulated else kernel
+    runnable[grid, block, 0, shared](*kernel.ordered(**arguments))
+
+
+def test_a_fold_and_a_gather(kind: Kind) -> None:
+    rng = np.random.default_rng(0)
+    ids, x = np.sort(rng.integers(0, SEGMENTS, ROWS, np.int32)), rng.random((ROWS, COLUMNS), np.float32)
+    given, rows, sums = kind.array(ids), kind.array(x.ravel()), kind.array(np.full(SEGMENTS * COLUMNS, np.nan, np.float32))
+    none = {name: kind.array(np.zeros(1, dtype)) for name, dtype in (("i64", np.int64), ("f32", np.float32), ("i32", np.int32))}
+    shape = Tiling(ROWS, COLUMNS, 4, TILE, 128)
+    assert shape.row_blocks == 1  # no carries
+    fold = kernels.fold_tiles(
+        monoid="sum", value="f32", result="f32", index="i32", vector=4, lanes=shape.lanes, packed=True, row_index="", input_positions=False,
+        fills=True, guarded=False, apart=False, dims=1,
+    )  # fmt: skip
+    launch(
+        kind, fold, (ROWS, COLUMNS, SEGMENTS, TILE), input=rows, other=rows, ids=given, permutation=none["i64"], guard=none["i32"], output=sums,
+        carry_ids=none["i64"], carry_counts=none["i64"], carry_states=none["f32"], rows=ROWS, columns=COLUMNS, segments=SEGMENTS, tile=TILE,
+        row_blocks=shape.row_blocks, chunks=shape.chunks, empty=0.0, correction=1.0, ids_step=1, input_row=COLUMNS, other_row=COLUMNS,
+        output_row=COLUMNS, shape=(COLUMNS,), input_strides=(1,), other_strides=(1,), output_strides=(1,),
+    )  # fmt: skip
+    wanted = np.stack([np.bincount(ids, x[:, k].astype(np.float64), SEGMENTS) for k in range(COLUMNS)], axis=1)
+    found = kind.numpy(sums).reshape(SEGMENTS, COLUMNS)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+    back = kind.array(np.full(ROWS * COLUMNS, np.nan, np.float32))
+    gather = kernels.gather_rows(value="f32", index="i32", count="", vector=4, lanes=shape.lanes, cut=False, dims=1)
+    launch(
+        kind, gather, (ROWS, COLUMNS), source=sums, ids=given, counts=none["i32"], output=back, rows=ROWS, columns=COLUMNS, chunks=1,
+        segments=SEGMENTS, ids_step=1, source_row=COLUMNS, output_row=COLUMNS, shape=(COLUMNS,), source_strides=(1,), output_strides=(1,),
+    )  # fmt: skip
+    np.testing.assert_array_equal(kind.numpy(back).reshape(ROWS, COLUMNS), found[ids])
