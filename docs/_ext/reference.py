@@ -158,7 +158,11 @@ CHANGES = {
     r"\]\(\.\./CONTRIBUTING\.md": "](contributing.md",
     r"\]\(\.\./README\.md": "](index.md",
     rf"^!\[(.*)\]\({_PLOT}-light\.svg\)$": "\n".join(
-        f"```{{image}} \\2-{theme}.svg\n:alt: \\1\n:class: only-{theme} dark-light\n```" for theme in ("light", "dark")
+        [
+            "````{container} plot",
+            *(f"```{{image}} \\2-{theme}.svg\n:alt: \\1\n:class: only-{theme} dark-light\n```" for theme in ("light", "dark")),
+            "````",
+        ]
     ),
 }
 
