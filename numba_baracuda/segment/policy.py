@@ -2,18 +2,14 @@
 
 All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors, 50 MB of level 2 cache). Tiles, thresholds and vectors are the same on every
 architecture, since no other was measured. ``min_blocks_per_multiprocessor`` is the most that compiles for sm_90 without a spill; other architectures
-get fewer blocks where a function below says so, and thereby more registers.
+get fewer blocks where a function of ``policy_of.py`` says so, and thereby more registers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..algebra import KernelMonoid
-from ..core.dtypes import BY_NAME
-from ..core.op import Target
-from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple, tuned
-from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_HEAVY
+from ..core.policy import THREADS, Policy, chosen, compiled, fixed, multiple
 
 #: bytes of a vectorized load or store that a kernel may be compiled for
 VECTOR_BYTES = (2, 4, 8, 16)
@@ -228,117 +224,3 @@ class SortCosts(Policy):
     permuted_per_row: float = 33e-6  #: of the same, at least
     sort: float = 60.0
     sort_per_id: float = 27e-6
-
-
-def narrow_items(row_bytes: int, rows: int, segments: int) -> int:
-    """Neighbouring rows of ``row_bytes`` that a thread of ``fold_narrow`` takes: more of single elements in long segments; 0 where rows are wider."""
-    policy = tuned(FoldNarrow())
-    if row_bytes > policy.max_row_bytes:
-        return 0
-    long = row_bytes <= policy.long_row_bytes and rows >= policy.long_segment_rows * segments
-    return tuned(FoldNarrow(items_per_thread=16 if long else 8)).items_per_thread
-
-
-def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: KernelMonoid, items: int) -> FoldNarrow:
-    """The policy for rows of so many columns, of which a thread takes ``items``."""
-    itemsize = BY_NAME[value].itemsize
-    row_bytes, common = columns * itemsize, {"wide_items": items == 16, "wide_ids": index == "i64"}
-    if monoid.foreign:
-        blocks = 0
-    elif monoid.width > 1 or itemsize == 2:
-        blocks = NARROW_HEAVY.left(**common, widening=1, scalars=columns * monoid.width, wide_states=value == "f64")
-    else:
-        rows = {"long_row": row_bytes > 8, "longest_row": row_bytes > 12}
-        blocks = NARROW.left(**common, **rows, finish=monoid.finishes, beyond_sm_90=_beyond(target))
-    return tuned(FoldNarrow(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
-
-
-def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMonoid) -> int:
-    """Rows that a thread of a fold has in flight, each by a load of ``load_bytes``: more where loads of rows and ids are short.
-
-    Fewer where states are more than an element, unless the ``vector`` states of a thread have few scalars: the compiler unrolls no more code. A
-    division counts as one more scalar of each state.
-    """
-    usual = FoldTiles.items_per_thread
-    if monoid.heavy:
-        return usual if load_bytes == 16 and vector * (monoid.width + monoid.divides) <= usual else usual // 2
-    return 2 * usual if load_bytes <= 4 and index_bytes == 4 else usual
-
-
-def fold_apart(value: str, monoid: KernelMonoid) -> range:
-    """How many columns of a thread of ``fold_tiles`` may lie apart, the best number first. Two would have too few bytes in flight, but for halves."""
-    policy = tuned(FoldTiles())
-    return range(policy.heavy_columns_apart if monoid.heavy else policy.columns_apart, 1 if BY_NAME[value].itemsize == 2 else 2, -1)
-
-
-def fold_tiles(
-    target: Target, value: str, index: str, vector: int, monoid: KernelMonoid, *, dims: int = 1, permuted: bool = False, paired: bool = False,
-    apart: bool = False,
-) -> FoldTiles:  # fmt: skip
-    """The policy for rows of ``dims`` axes, of which a thread takes ``vector`` columns, as a vector or ``apart``. Rows are ``permuted`` or not;
-    ``paired`` rows are of two operands.
-
-    With 16-byte vectors 5 blocks are resident, or 4 where the result is more than the state or wide rows are permuted. With states of several
-    scalars, with halves and with columns apart, registers set the number; with several axes it is 4. For a user's monoid the compiler decides.
-    """
-    element = BY_NAME[value]
-    wide, load_bytes = element.accumulator in ("f64", "i64"), vector * element.itemsize
-    items = fold_items(load_bytes, BY_NAME[index].itemsize, vector, monoid)
-    if monoid.foreign:
-        blocks = 0
-    elif dims > 1:
-        blocks = 4
-    elif monoid.heavy or element.itemsize == 2 or apart:
-        loaded = vector * max(element.itemsize, 4) if apart else max(load_bytes, 4)
-        in_flight = items * loaded // 4 * (2 if paired else 1) + (items if permuted else 0)
-        scalars = vector * monoid.width * (2 if wide else 1)
-        blocks = (TILES_HEAVY if monoid.heavy else TILES_BY_REGISTERS).held(
-            FoldTiles.threads_per_block, in_flight, scalars, apart, monoid.finishes, index == "i64", _beyond(target)
-        )
-    elif load_bytes == 16:
-        blocks = 4 if monoid.finishes or (wide and permuted) else 5
-    else:
-        blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
-    return tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
-
-
-def _beyond(target: Target) -> bool:
-    """Whether the architecture was not measured for spills: all but sm_90."""
-    return target.capability[0] != 9
-
-
-def fold_carries(heavy: bool) -> FoldCarries:
-    """The policy; ``heavy`` states need more registers, so a block has fewer threads with fewer carries in flight."""
-    return tuned(FoldCarries(threads_per_block=256, items_per_thread=4, vector_bytes=8) if heavy else FoldCarries())
-
-
-def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:
-    """The policy for states with scalars of ``state_bytes``, in rows that so many threads share."""
-    return tuned(FoldRanges(min_blocks_per_multiprocessor=3 if group_threads > 1 and state_bytes == 4 else 2))
-
-
-def scatter_items(update: str) -> int:
-    """Rows that a thread has in flight: more for max and min, of whose rows of one segment only one is an update."""
-    return ScatterRows.items_per_thread * (2 if update in ("max", "min") else 1)
-
-
-def scatter_rows(update: str) -> ScatterRows:
-    return tuned(ScatterRows(items_per_thread=scatter_items(update)))
-
-
-def broadcast_to_rows(
-    target: Target, itemsize: int, vector: int, dims: int, operands: int, divides: bool, apart: bool
-) -> BroadcastToRows:  # fmt: skip
-    """The policy for a gradient of so many ``operands`` in ``vector`` columns a thread, ``apart`` or not, of rows of ``dims`` axes.
-
-    A thread that takes single columns has two rows; so has one of vectors with few operands, or that ``divides`` and waits for that. Blocks are as
-    many as fit without a spill on sm_90; on other architectures, and for rows of several axes, the compiler decides.
-    """
-    items, blocks = 2 if vector * itemsize <= 4 else 1, {2: 4, 4: 5, 8: 3}[itemsize] - (operands > 4)
-    if apart:
-        items, blocks = 1, min(blocks, 4) if divides else blocks
-    elif operands <= 2:
-        items, blocks = 2, {2: 4, 4: 6, 8: 5}[itemsize]
-    elif divides and operands == 3 and itemsize > 2:
-        items, blocks = 2, {4: 4, 8: 3}[itemsize]
-    return tuned(BroadcastToRows(items_per_thread=items, min_blocks_per_multiprocessor=0 if dims > 1 or _beyond(target) else blocks))

@@ -19,7 +19,8 @@ from numba_baracuda.core.op import EMULATED
 from numba_baracuda.core.registry import FAMILIES
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.policy import Block
-from numba_baracuda.segment.policy import FoldTiles, fold_tiles
+from numba_baracuda.segment.policy import FoldTiles
+from numba_baracuda.segment.policy_of import fold_tiles
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of a source distribution")

@@ -12,7 +12,7 @@ from numba_baracuda import PlanPreference, SegmentDescriptor, select
 from numba_baracuda.algebra import monoid_of
 from numba_baracuda.core.axes import ceil_div
 from numba_baracuda.core.op import Launch, Layout, Target
-from numba_baracuda.segment import policy
+from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.ops import contiguous
 from numba_baracuda.segment.tiling import Tiling, flat_tile, lanes_for
 
@@ -59,7 +59,7 @@ def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
 )  # fmt: skip
 def test_rows_in_flight(monoid: str, itemsize: int, vector: int, rows: int) -> None:
     """Fewer where the states of a lane are large, or have a division each."""
-    assert policy.fold_items(itemsize * vector, 4, vector, monoid_of(monoid)) == rows
+    assert policy_of.fold_items(itemsize * vector, 4, vector, monoid_of(monoid)) == rows
 
 
 @pytest.mark.parametrize("vector", [2, 4, 8])

@@ -23,7 +23,8 @@ from numba_baracuda.arrays import arrays
 from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.plans import plan
-from numba_baracuda.segment.policy import FoldNarrow, FoldTiles, narrow_items
+from numba_baracuda.segment.policy import FoldNarrow, FoldTiles
+from numba_baracuda.segment.policy_of import narrow_items
 from numba_baracuda.segment.tiling import GAP, Tiling
 
 Ids = Callable[[np.random.Generator, int, int], Array]

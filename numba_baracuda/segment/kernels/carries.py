@@ -15,7 +15,7 @@ from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import FoldCarries
-from ..policy import fold_carries as policy_of
+from ..policy_of import fold_carries as policy_of
 from ..tiling import Tiling
 from .common import first_at_least
 from .gaps import blank_writer

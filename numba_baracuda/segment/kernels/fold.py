@@ -12,7 +12,8 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import FoldTiles, fold_items
+from ..policy import FoldTiles
+from ..policy_of import fold_items
 from ..tiling import Tiling
 from .columns import FAR, columns_loader
 from .common import clamp, ids_of, rotate_blocks

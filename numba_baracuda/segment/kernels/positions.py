@@ -13,7 +13,8 @@ from ...device.vector import LOAD, LOAD_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import RowWise, scatter_items
+from ..policy import RowWise
+from ..policy_of import scatter_items
 from .rows import position_of, rows_launch
 
 

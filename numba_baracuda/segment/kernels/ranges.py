@@ -13,7 +13,7 @@ from ...device.vector import LOAD_DIRECT, LOAD_ONCE
 from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import fold_items
+from ..policy_of import fold_items
 from ..tiling import GROUP_HEADS, ORDERED_KEYS, ORDERED_ROWS, RANGE, RANGE_BITS, RANGE_ROUNDS, RANGE_TILE, RANGE_WORDS, SEGMENT_COUNTS, THREADS
 from .common import first_at_least
 from .gaps import blank_writer

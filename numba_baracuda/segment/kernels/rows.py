@@ -16,7 +16,8 @@ from ...device.vector import LOAD, LOAD_STREAM, STORE
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import RowWise, scatter_items
+from ..policy import RowWise
+from ..policy_of import scatter_items
 from ..tiling import Tiling
 from .common import ids_of
 from .gaps import blank_writer

@@ -10,7 +10,7 @@ from ...algebra.gradients import GRADIENTS, Gradient
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
-from .. import policy
+from .. import policy, policy_of
 from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .first import atomics_lose, positions, unfit_for_atomics
@@ -140,7 +140,7 @@ def _broadcast(
     arguments["ids_step"] = order.step
     spread = rows.spread(range(tuned(policy.BroadcastToRows()).columns_apart, 1, -1))
     rows, apart = spread or rows, spread is not None
-    plan = policy.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.vector, rows.dims, gradient.operands, gradient.divides, apart)
+    plan = policy_of.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.vector, rows.dims, gradient.operands, gradient.divides, apart)
     return over_rows(
         "broadcast_to_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
         row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, **common,

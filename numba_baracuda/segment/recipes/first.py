@@ -8,7 +8,8 @@ from ...core.dtypes import BY_NAME
 from ...core.op import Clear, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..policy import SortCosts, scatter_rows
+from ..policy import SortCosts
+from ..policy_of import scatter_rows
 from ..tiling import RANGE
 from .common import Rows, check_slots, checks, ids_step, only_checks, over_rows, scratch
 from .scatter import updates

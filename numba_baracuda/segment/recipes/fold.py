@@ -10,7 +10,7 @@ from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
-from .. import policy
+from .. import policy, policy_of
 from ..tiling import Tiling, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, key_slots, keys, order_of, scratch_slot, sort
@@ -52,7 +52,7 @@ class SegmentFold:
 
 
 def _share(descriptor: SegmentDescriptor) -> int:
-    return policy.narrow_items(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
+    return policy_of.narrow_items(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
 
 
 def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
@@ -94,7 +94,7 @@ def combine_carries(
     """
     value, columns = descriptor.element, descriptor.embedding_dim
     state = fold.monoid.kind or BY_NAME[value].accumulator
-    rows, plan = copy.copy(rows), policy.fold_carries(fold.monoid.hungry)
+    rows, plan = copy.copy(rows), policy_of.fold_carries(fold.monoid.hungry)
     while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > plan.vector_bytes:
         rows.vector //= 2
     tiling = Tiling.of_carries(plan, entries, columns, rows.vector)
@@ -120,14 +120,14 @@ def _launch(tiling: Tiling, descriptor: SegmentDescriptor, fold: SegmentFold) ->
 def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: SegmentFold) -> tuple[Launch, Tiling]:
     """The launch where lanes share the columns, and its tiling. Halves the vector of ``rows`` where wide loads are slower."""
     value, order, monoid, usual = descriptor.element, fold.order, fold.monoid, tuned(policy.FoldTiles())
-    spread = rows.spread(policy.fold_apart(value, monoid), usual.min_group_apart)
+    spread = rows.spread(policy_of.fold_apart(value, monoid), usual.min_group_apart)
     rows, apart = spread or rows, spread is not None
     halved = rows.vector > 1 and rows.columns < usual.split_vectors * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes
     if halved and not apart:
         rows.vector //= 2
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
-    plan = policy.fold_tiles(
+    plan = policy_of.fold_tiles(
         target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
         apart=apart,
     )  # fmt: skip
@@ -151,7 +151,7 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
 def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: SegmentFold) -> tuple[Launch, Tiling]:
     """The launch where lanes share the rows, ``share`` at a time, and its tiling."""
     value, index, columns = descriptor.element, fold.order.index, rows.columns
-    plan = policy.fold_narrow(target, value, index, columns, fold.monoid, share)
+    plan = policy_of.fold_narrow(target, value, index, columns, fold.monoid, share)
     tiling, results = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), fold.monoid.results
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
     spec = kernel_spec(

@@ -9,7 +9,7 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ...core.policy import tuned
-from .. import policy
+from .. import policy, policy_of
 from ..tiling import RANGE, RANGE_BITS, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
 from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
 from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries, ragged, unpairable
@@ -129,7 +129,7 @@ def _fold(
     size = BY_NAME[state].itemsize
     shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=tuned(policy.FoldRanges()).max_group_threads)
     spec = rows.spec(
-        "fold_ranges", shape, policy.fold_ranges(size, shape.lanes).min_blocks_per_multiprocessor,
+        "fold_ranges", shape, policy_of.fold_ranges(size, shape.lanes).min_blocks_per_multiprocessor,
         monoid=monoid.name, value=value, result=fold.result, index=order.index, permuted=order.row_index != "", single=range_splits["begins"] == NULL,
     )  # fmt: skip
     shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size

@@ -10,7 +10,8 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..policy import ScatterRows, SortCosts, scatter_rows
+from ..policy import ScatterRows, SortCosts
+from ..policy_of import scatter_rows
 from ..tiling import RANGE
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
