@@ -250,7 +250,7 @@ def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradien
         "elements": dense.elements, "head": dense.head, "vectors": items, "inverse_extent": 1 / descriptor.extent, "shape": dense.shape,
         "step": dense.step(THREADS * vector), "dy_strides": dy, "y_strides": y, "folded_strides": folded_strides, "origin_strides": origin,
     }  # fmt: skip
-    return Launch(spec, (ceil_div(dense.elements - dense.head, THREADS * vector * items), THREADS, 0), arguments)
+    return Launch(spec, (max(1, ceil_div(dense.elements - dense.head, THREADS * vector * items)), THREADS, 0), arguments)
 
 
 def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:

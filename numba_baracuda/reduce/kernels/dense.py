@@ -180,9 +180,8 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
             store(dx, position, batch, 0)
             advance(found, shape, step, found)
             position = opaque(int32(position + stride))
-        if position < end:  # the elements behind the last whole vector
-            for each in range(position, end):
-                store_one(each, x, dy, y, folded, dx, inverse_extent, terms, found, shape, strides)
+        for each in range(position, end):  # the elements behind the last whole vector
+            store_one(each, x, dy, y, folded, dx, inverse_extent, terms, found, shape, strides)
         if cuda.blockIdx.x == 0 and cuda.threadIdx.x < head:
             store_one(cuda.threadIdx.x, x, dy, y, folded, dx, inverse_extent, terms, found, shape, strides)
 
