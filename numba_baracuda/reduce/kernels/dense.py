@@ -61,26 +61,6 @@ def coordinates_along(axes: int) -> tuple[Any, Any, Any]:
     return locate, advance, offsets
 
 
-@functools.cache
-def next_element_along(axes: int) -> Any:
-    """``advance(found, shape, places, strides)``: makes coordinates, and the offsets ``places`` [OPERANDS], those of the next element."""
-
-    @jit.device
-    def advance(found: Any, shape: Any, places: Any, strides: Any) -> None:
-        for j in range(OPERANDS):
-            places[j] = int32(places[j] + int32(strides[j][axes - 1]))
-        wraps = True
-        for back in range(axes - 1):
-            k = axes - 1 - back
-            moved = int32(found[k] + int32(wraps))
-            wraps = moved == int32(shape[k])
-            found[k] = int32(0) if wraps else moved
-            for j in range(OPERANDS):
-                places[j] = int32(places[j] + (int32(strides[j][k - 1] - shape[k] * strides[j][k]) if wraps else int32(0)))
-
-    return advance
-
-
 @jit.kernel
 def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool) -> Any:
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
@@ -96,7 +76,7 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
     """
     element, row_vjp, wide, terms_size = jit.SCALARS[value], vjp_of(gradient, value), accumulator_type(value), 2 * ROW_TERMS
     load, store, stride = LOAD_STREAM[vector], STORE_STREAM[vector], THREADS * vector
-    (locate, advance, offsets), advance_by_one = coordinates_along(axes), next_element_along(axes)
+    locate, advance, offsets = coordinates_along(axes)
     load_folded, load_row_terms, element_vjp, has_x = row_vjp.load_folded, row_vjp.load_row_terms, row_vjp.element_vjp, row_vjp.has_x
     inner, one = axes - 1, (0,) * (axes - 1) + (1,)
 
@@ -146,12 +126,10 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
             if short:
                 for k in range(axes):
                     behind[k] = found[k]
-                for j in range(OPERANDS):
-                    places[j] = here[j]
                 for v in range(vector):
-                    own = load_terms(terms, 0, x, dy, y, folded, (places[0], places[1], places[2], places[3]))
+                    own = load_terms(terms, 0, x, dy, y, folded, offsets(behind, strides))
                     batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own)
-                    advance_by_one(behind, shape, places, strides)
+                    advance(behind, shape, one, behind)
             else:
                 left = int32(int32(shape[inner]) - found[inner])
                 for k in range(inner):
