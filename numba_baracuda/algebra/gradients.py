@@ -96,7 +96,8 @@ def _shared_by_ties(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -
 
 def _exponential(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
     """exp(x − y) is the element's share of the sum. Where the logarithm is −∞, the sum is 0 and so is the gradient."""
-    return g * math.exp(x - y) if y > -math.inf or y != y else zero
+    gradient = g * math.exp(x - y)
+    return gradient if y != -math.inf else zero
 
 
 def _reciprocal(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:

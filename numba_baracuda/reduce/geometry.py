@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..core.axes import ceil_div
+from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import BroadcastColumns, BroadcastRows, FoldColumns, FoldRows, SinglePass
+from .policy import BroadcastColumns, BroadcastRows, FoldAndBroadcastRows, FoldColumns, FoldRows, SinglePass
 from .problem import Problem
 from .tiling import THREADS, column_lanes, column_steps, few_rows, row_lanes, short_row, splits_for, steps_of
 
@@ -29,7 +29,7 @@ class Geometry:
 
         Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
         """
-        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))
         if not problem.row_contiguous:
             return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
         if lanes == THREADS:
@@ -55,10 +55,21 @@ class Geometry:
             return None
         few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
         splits, chunk = splits_for(
-            few, self.blocks, problem.extent, _block_shape(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)[2], multiprocessors
+            few, self.blocks, problem.extent, _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))[2], multiprocessors
         )
         made = replace(self, splits=splits, chunk=chunk)
         return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
+
+    @classmethod
+    def of_fused(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
+        """For a gradient that folds its rows itself: fewer lanes share a row, since they exchange states that are wide."""
+        own, policy = cls.of(problem, multiprocessors, value), tuned(FoldAndBroadcastRows())
+        few = problem.rows * problem.extent * BY_NAME[value].itemsize < policy.min_bytes
+        if few or own.lanes == THREADS or not problem.row_contiguous:
+            return own
+        wanted = power_of_two(ceil_div(ceil_div(problem.extent, problem.vector), policy.items_per_thread))
+        lanes = min(own.lanes, max(policy.min_group_threads, wanted))
+        return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes))
 
     def states(self, problem: Problem) -> int:
         """States that a block of a split fold has in the end."""
@@ -67,7 +78,7 @@ class Geometry:
     @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap."""
-        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()).max_idle_percent)
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
         policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
         chunk = step * policy.batches_per_thread
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
@@ -77,13 +88,13 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _block_shape(problem: Problem, multiprocessors: int, value: str, max_idle_percent: int) -> tuple[int, int, int, int]:
+def _block_shape(problem: Problem, multiprocessors: int, value: str, across: FoldColumns | BroadcastColumns) -> tuple[int, int, int, int]:
     """(lanes, blocks for all rows, elements of a row that a block takes at a time, vectors that a lane does)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector, steps
-    lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, max_idle_percent)
+    lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, across)
     policy = tuned(FoldColumns())
     many = policy.grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
     if problem.extent <= policy.short_extent and problem.adjacent_vectors >= THREADS and problem.rows >= many:

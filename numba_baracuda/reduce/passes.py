@@ -60,7 +60,7 @@ class FirstPass:
     y_kept: Strides
 
 
-def _memory_order(full: Sequence[Layout]) -> list[int] | None:
+def memory_order(full: Sequence[Layout]) -> list[int] | None:
     """The axes of dense operands in the order of memory, without those of extent 1; None for others."""
     first = full[0]
     order = sorted((axis for axis in range(len(first.shape)) if first.shape[axis] > 1), key=lambda axis: -first.strides[axis])
@@ -81,7 +81,7 @@ def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
 
 def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int) -> View | None:
     """The walk along the outermost reduced axes; None where it would have few positions."""
-    order, policy = _memory_order(full), tuned(Passes())
+    order, policy = memory_order(full), tuned(Passes())
     if order is None:
         return None
     first = full[0]
@@ -109,7 +109,7 @@ def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes
 
 def _along(axes: Sequence[int], x: Layout) -> View | None:
     """The walk along the innermost reduced axes, whose elements are contiguous."""
-    order = _memory_order([x])
+    order = memory_order([x])
     if order is None or order[-1] not in axes:
         return None
     begin = next((k + 1 for k in reversed(range(len(order))) if order[k] not in axes), 0)
@@ -141,7 +141,7 @@ def first_pass(
         return None
     rest = [k for k, source in enumerate(view.sources) if source is None and k != view.walked]
     places, states = c_strides(tuple(view.shape[k] for k in rest)), math.prod(view.shape[k] for k in rest)
-    reduced = [axis for axis in _memory_order([x]) or () if axis in axes]
+    reduced = [axis for axis in memory_order([x]) or () if axis in axes]
     if states == 1 or (ordered and reduced != sorted(reduced)):
         return None
     kept = [k for k, source in enumerate(view.sources) if source is not None]

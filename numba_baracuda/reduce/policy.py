@@ -110,8 +110,29 @@ class BroadcastRows(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcastRows(Policy):
+    """``fold_and_broadcast_rows``: gradients of rows that a group folds itself, whose lanes exchange states."""
+
+    items_per_thread: int = 8  #: vectors of a row that a lane should have
+    min_bytes: int = 64 << 20  #: of elements; less was not timed
+    min_group_threads: int = 2  #: of rows of several vectors
+
+
+@dataclass(frozen=True)
+class BroadcastDense(Policy):
+    """``broadcast_dense``: gradients of dense operands in the order of memory."""
+
+    items_per_thread: int = 8  #: vectors that a thread stores in all
+    min_bytes: int = 64 << 20  #: of elements; less was not timed
+    min_item_bytes: int = 4  #: of an element; smaller ones are more in a vector, and have instructions each
+    max_line_bytes: int = 8 << 20  #: of kept elements that lie together; of more, caches lose the terms before they are used again
+    max_row_bytes: int = 2 << 10  #: longer rows of small elements go by rows where vectors are whole
+
+
+@dataclass(frozen=True)
 class BroadcastColumns(Policy):
     """``broadcast_columns``: gradients across rows."""
 
+    contiguous_bytes: int = 4096  #: of a row, which a block stores together
     max_idle_percent: int = 100  #: as of ``FoldColumns``: narrower blocks store more slowly
     batches_per_thread: int = 4  #: batches that a thread writes in all

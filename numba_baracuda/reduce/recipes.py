@@ -12,10 +12,11 @@ from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
+from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastStagedRows, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -195,14 +196,17 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     ordered, staged_below = gradient.uses_positions, tuned(BroadcastStagedRows()).max_vector_bytes
     operands = descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value
     full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below)
+    walk = None if full.staged or gradient.uses_positions else walk_of_gradient(*operands, full)
+    dense = dense_of(gradient, walk or full, *operands)
+    if dense and not gradient.fold:
+        return Recipe((_broadcast_dense(descriptor, dense, gradient, NULL),))
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
-    walk = None if gradient.uses_positions else walk_of_gradient(*operands, full)
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if not gradient.fold:
         return Recipe((_broadcast(descriptor, full, backward_geometry, gradient, NULL),))
-    geometry = Geometry.of(full, target.multiprocessors, value)
+    geometry = Geometry.of_fused(full, target.multiprocessors, value)
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
@@ -212,7 +216,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special_results(descriptor, layouts["y"])]
     fold_launches, fold_slots = fold_of(descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered)
-    return Recipe((*steps, *fold_launches, _broadcast(descriptor, full, backward_geometry, gradient, "folded")), (*slots, *fold_slots))
+    spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
+    return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
 
 
 def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient) -> Launch:
@@ -230,6 +235,22 @@ def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gr
     shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
     spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
+
+
+def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient: Gradient, folded: str) -> Launch:
+    """The launch that stores dense dx, given the results of a fold in the slot ``folded``."""
+    vector, items = dense.vector, tuned(BroadcastDense()).items_per_thread
+    dy, y, folded_strides, origin = dense.kept_strides
+    spec = _spec(
+        "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
+        short=dense.shape[-1] < vector,
+    )  # fmt: skip
+    arguments = {
+        "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
+        "elements": dense.elements, "head": dense.head, "vectors": items, "inverse_extent": 1 / descriptor.extent, "shape": dense.shape,
+        "step": dense.step(THREADS * vector), "dy_strides": dy, "y_strides": y, "folded_strides": folded_strides, "origin_strides": origin,
+    }  # fmt: skip
+    return Launch(spec, (max(1, ceil_div(dense.elements - dense.head, THREADS * vector * items)), THREADS, 0), arguments)
 
 
 def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import Block, CombinePartials, FoldColumns, FoldRows, FoldStagedRows, SinglePass
+from .policy import Block, BroadcastColumns, CombinePartials, FoldColumns, FoldRows, FoldStagedRows, SinglePass
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = Block.threads_per_block
@@ -72,14 +72,14 @@ def splits_in_flight(scalars: int) -> int:
     return max(1, SinglePass.items_per_thread // scalars)
 
 
-def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, max_idle_percent: int) -> int:
+def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, policy: FoldColumns | BroadcastColumns) -> int:
     """Adjacent lanes for rows of ``vectors`` contiguous vectors of ``nbytes``, and columns of ``extent`` elements.
 
-    They cover the policy's ``contiguous_bytes``, or fewer where more than ``max_idle_percent`` of all lanes would have no column. They are so many
-    that each lane has ``steps`` elements of a column.
+    They cover the policy's ``contiguous_bytes``, or fewer where more than its ``max_idle_percent`` of all lanes would have no column. They are so
+    many that each lane has ``steps`` elements of a column.
     """
-    lanes = min(max(32, tuned(FoldColumns()).contiguous_bytes // nbytes), power_of_two(vectors), THREADS)
-    lanes = busy_lanes(vectors, lanes, 32, max_idle_percent)
+    lanes = min(max(32, policy.contiguous_bytes // nbytes), power_of_two(vectors), THREADS)
+    lanes = busy_lanes(vectors, lanes, 32, policy.max_idle_percent)
     while lanes < THREADS and THREADS // lanes * steps > extent:
         lanes *= 2
     return lanes

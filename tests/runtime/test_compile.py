@@ -88,6 +88,7 @@ def test_the_registry_names_kernels() -> None:
         "fold_columns",
         "combine_partials",
         "broadcast_columns",
+        "broadcast_dense",
         "find_special_results",
         "scan_rows",
         "scan_long_rows",

@@ -27,7 +27,7 @@ LOADS_WIDE = (
 )  # fmt: skip
 STORES_WIDE = (
     "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "gather_runs", "mask_rows", "finish_rows", "fill_rows",
-    "number_rows", "sort_keys", "planted",
+    "number_rows", "sort_keys", "broadcast_dense", "planted",
 )  # fmt: skip
 
 

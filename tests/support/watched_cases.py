@@ -28,7 +28,7 @@ from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
-from numba_baracuda.reduce.policy import FoldColumns, FoldRows, SinglePass
+from numba_baracuda.reduce.policy import BroadcastDense, FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges
@@ -321,11 +321,12 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    batches: int = 4, single_pass: bool = False, **options: Any,
+    batches: int = 4, single_pass: bool = False, dense: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows begin after a multiple of 16 bytes.
 
-    Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch.
+    ``dense`` operands go in the order of memory. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines
+    them, else a second launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -348,6 +349,7 @@ def reduce(
         with (
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
+            using(BroadcastDense, items_per_thread=2, **({"min_bytes": 1} if dense else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
@@ -400,6 +402,10 @@ reduce("zeros of products back to rows in splits", "prod_backward", (1, 9101), 1
 for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
     reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
     reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)
+for op in ("mean", "max", "logsumexp"):
+    for said, shape, axis in (("rows", (83, 37), 1), ("short rows", (1100, 3), 1), ("columns", (37, 83), 0), ("short columns", (1100, 3), 0)):
+        reduce(f"{op} back to dense {said}", f"{op}_backward", shape, axis, dense=True)
+reduce("var back to dense rows apart", "var_backward", (3, 60, 2, 9), (0, 2, 3), dense=True)
 reduce("the first of equals back to rows", "max_backward", (20, 300), 1, ties="first")
 
 

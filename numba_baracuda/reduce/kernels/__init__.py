@@ -15,6 +15,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
+| :func:`broadcast_dense` | stores the gradient of each element, in the order of memory | any |
 | :func:`find_special_results` | tells whether a guarded gradient needs its fold | any |
 
 Strides and extents count elements, and an element lies at Σ coordinate · stride, so any view works. Constants of all kernels:
@@ -53,6 +54,7 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
 from .columns import fold_columns
+from .dense import broadcast_dense
 from .merge import merge_states
 from .results import combine_partials
 from .rows import fold_rows
@@ -61,6 +63,7 @@ from .staged import broadcast_staged_rows, fold_staged_rows
 
 __all__ = [
     "broadcast_columns",
+    "broadcast_dense",
     "broadcast_rows",
     "broadcast_staged_rows",
     "combine_partials",

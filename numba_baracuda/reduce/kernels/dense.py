@@ -1,0 +1,166 @@
+"""Gradients of dense operands in the order of memory: aligned vectors, which need not begin or end with a row or a line of columns."""
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32
+
+from ...device.build import opaque
+from ...device.vector import LOAD_STREAM, STORE_STREAM
+from ...kernels.elements import accumulator_type
+from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
+from ..tiling import THREADS
+from .vjp import ROW_TERMS, terms_at, vjp_of
+
+#: operands of rows: dy, y, the folded results, and x at the first element of the row
+OPERANDS = 4
+
+
+@functools.cache
+def coordinates_along(axes: int) -> tuple[Any, Any, Any]:
+    """(``locate``, ``advance``, ``offsets``) of coordinates along axes of extents ``shape``, in C order; all numbers are of 32 bits.
+
+    ``locate(index, shape, found)`` stores those of the element number ``index`` to ``found``. ``advance(found, shape, step, new)`` stores to ``new``
+    those of an element further on, by coordinates ``step`` inside the shape. ``offsets(found, strides)`` is a tuple of the offsets in all operands.
+    """
+
+    @jit.device
+    def locate(index: Any, shape: Any, found: Any) -> None:
+        rest = uint32(index)
+        for back in range(axes - 1):
+            k = axes - 1 - back
+            outer = uint32(rest // uint32(shape[k]))
+            found[k] = int32(rest - outer * uint32(shape[k]))
+            rest = outer
+        found[0] = int32(rest)
+
+    @jit.device
+    def advance(found: Any, shape: Any, step: Any, new: Any) -> None:
+        carry = int32(0)
+        for back in range(axes - 1):
+            k = axes - 1 - back
+            moved = int32(found[k] + int32(step[k]) + carry)
+            wraps = moved >= int32(shape[k])
+            new[k] = int32(moved - int32(shape[k])) if wraps else moved
+            carry = int32(wraps)
+        new[0] = int32(found[0] + int32(step[0]) + carry)
+
+    @jit.device
+    def offset(found: Any, strides: Any) -> Any:
+        total = int32(0)
+        for k in range(axes):
+            total = int32(total + found[k] * int32(strides[k]))
+        return total
+
+    @jit.device
+    def offsets(found: Any, strides: Any) -> Any:
+        return offset(found, strides[0]), offset(found, strides[1]), offset(found, strides[2]), offset(found, strides[3])
+
+    return locate, advance, offsets
+
+
+@jit.kernel
+def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool) -> Any:
+    """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
+
+    A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. The elements of a
+    vector belong to one line along the innermost axis and to the next one, or to several where lines are ``short``. Bytes: elements · value written,
+    and as many read where the gradient uses x; what belongs to rows comes from the caches.
+
+    Constants and parameters as :mod:`.` lists them, and: ``axes``: the number of all axes, in the order of memory; ``kept_line``: whether the
+    innermost one is kept; ``short``: whether its extent is less than a vector. ``elements``: their number, of 31 bits; ``head``: those before the
+    first aligned vector; ``vectors``: those that a thread stores; ``shape`` [axes]: the extents; ``step`` [axes]: coordinates of the element number
+    ``THREADS · vector``; strides [axes]: those of the operands of rows, 0 along reduced axes.
+    """
+    element, row_vjp, wide, terms_size = jit.SCALARS[value], vjp_of(gradient, value), accumulator_type(value), 2 * ROW_TERMS
+    load, store, stride = LOAD_STREAM[vector], STORE_STREAM[vector], THREADS * vector
+    locate, advance, offsets = coordinates_along(axes)
+    load_folded, load_row_terms, element_vjp, has_x = row_vjp.load_folded, row_vjp.load_row_terms, row_vjp.element_vjp, row_vjp.has_x
+    inner, one = axes - 1, (0,) * (axes - 1) + (1,)
+
+    @jit.device
+    def load_terms(terms: Any, at: Any, x: Any, dy: Any, y: Any, folded: Any, places: Any) -> Any:
+        """The terms of a row."""
+        load_row_terms(terms, at, x, dy, y, places[3], places[0], places[1], load_folded(folded, places[2], y, places[1]))
+        return terms_at(terms, at)
+
+    @jit.device
+    def one_of(first: Any, a: Any, b: Any) -> Any:
+        """The terms ``a`` or ``b``, without a branch."""
+        return a[0] if first else b[0], a[1] if first else b[1], a[2] if first else b[2], a[3] if first else b[3], a[4] if first else b[4]
+
+    @jit.device
+    def place(first: Any, here: Any, behind: Any, left: Any, v: Any, stride: Any) -> Any:
+        """The offset of element v of a vector: on the line that begins at ``here`` − its position, or on the next one."""
+        return int32((here if first else int32(behind - left * int32(stride))) + v * int32(stride))
+
+    @jit.device
+    def store_one(
+        position: Any, x: Any, dy: Any, y: Any, folded: Any, dx: Any, inverse_extent: Any, terms: Any, found: Any, shape: Any, strides: Any
+    ) -> None:
+        locate(position, shape, found)
+        own = load_terms(terms, 0, x, dy, y, folded, offsets(found, strides))
+        dx[position] = element_vjp(x[position] if has_x else element(0), int64(0), inverse_extent, own)
+
+    def broadcast_dense(
+        x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
+        elements: int64, head: int64, vectors: int64, inverse_extent: Scalar[wide],
+        shape: Extents[axes], step: Extents[axes], dy_strides: Extents[axes], y_strides: Extents[axes], folded_strides: Extents[axes],
+        origin_strides: Extents[axes],
+    ) -> None:  # fmt: skip
+        terms, batch = cuda.local.array(terms_size, wide), cuda.local.array(vector, element)
+        found, behind, places = cuda.local.array(axes, int32), cuda.local.array(axes, int32), cuda.local.array(OPERANDS, int32)
+        strides = dy_strides, y_strides, folded_strides, origin_strides
+        begin = head + int64(cuda.blockIdx.x) * vectors * stride
+        position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))
+        locate(position, shape, found)
+        if not has_x:
+            for v in range(vector):
+                batch[v] = element(0)
+        while position <= int32(end - vector):
+            if has_x:
+                load(x, position, batch, 0)
+            here = offsets(found, strides)
+            if short:
+                for k in range(axes):
+                    behind[k] = found[k]
+                for v in range(vector):
+                    own = load_terms(terms, 0, x, dy, y, folded, offsets(behind, strides))
+                    batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own)
+                    advance(behind, shape, one, behind)
+            else:
+                left = int32(int32(shape[inner]) - found[inner])
+                for k in range(inner):
+                    behind[k] = found[k]
+                behind[inner] = int32(int32(shape[inner]) - 1)
+                advance(behind, shape, one, behind)
+                after = offsets(behind, strides)
+                if left >= vector:
+                    after = here
+                if kept_line:
+                    for v in range(vector):
+                        for j in range(OPERANDS):
+                            places[j] = place(v < left, here[j], after[j], left, v, strides[j][inner])
+                        own = load_terms(terms, 0, x, dy, y, folded, (places[0], places[1], places[2], places[3]))
+                        batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own)
+                else:
+                    own, next_own = load_terms(terms, 0, x, dy, y, folded, here), load_terms(terms, ROW_TERMS, x, dy, y, folded, after)
+                    if has_x:
+                        for v in range(vector):
+                            batch[v] = element_vjp(batch[v], int64(0), inverse_extent, one_of(v < left, own, next_own))
+                    else:
+                        first = element_vjp(element(0), int64(0), inverse_extent, own)
+                        second = element_vjp(element(0), int64(0), inverse_extent, next_own)
+                        for v in range(vector):
+                            batch[v] = first if v < left else second
+            store(dx, position, batch, 0)
+            advance(found, shape, step, found)
+            position = opaque(int32(position + stride))
+        for each in range(position, end):  # the elements behind the last whole vector
+            store_one(each, x, dy, y, folded, dx, inverse_extent, terms, found, shape, strides)
+        if cuda.blockIdx.x == 0 and cuda.threadIdx.x < head:
+            store_one(cuda.threadIdx.x, x, dy, y, folded, dx, inverse_extent, terms, found, shape, strides)
+
+    return broadcast_dense, lambda elements: (-(-elements // stride), THREADS, 0)

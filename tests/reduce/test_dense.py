@@ -1,0 +1,137 @@
+"""Gradients of dense operands in the order of memory: lines that vectors cross, heads and tails, and which problems go so."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import reduce_cases
+from kinds import Kind
+from reduce_cases import BACKWARD, check
+from samples import name_of
+
+import numba_baracuda as nb
+from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
+from numba_baracuda.plans.tuning import using
+from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastRows, FoldRows, Passes
+
+CARD = Target((9, 0), 132)
+#: lines that are kept and reduced, longer than a vector and shorter, along one axis to five; several vectors a thread; a tail
+SHAPES = [
+    ((40, 37), 1), ((37, 40), 0), ((400, 3), 1), ((3, 400, 3), 1), ((5, 3, 41), (0, 2)), ((7, 3, 2, 5), (1, 3)), ((4, 3, 5, 2, 9), (0, 2, 4)),
+    ((2500,), 0), ((3, 5000), 0), ((1, 301, 1), 1),
+]  # fmt: skip
+FREE = [op for op in BACKWARD if op.name not in ("reduce_prod_backward",)]
+
+
+@contextlib.contextmanager
+def dense() -> Iterator[None]:
+    """Small problems go as large ones do; folds of a gradient have a launch of their own."""
+    with (
+        using(BroadcastDense, min_bytes=1, min_item_bytes=1, items_per_thread=2), using(FoldAndBroadcastRows, min_bytes=1),
+        using(Passes, min_bytes=1),
+    ):  # fmt: skip
+        yield
+
+
+def launches(name: str, shape: tuple[int, ...], axis: Any, element: str = "f32", address: int = 0) -> list[Launch]:
+    """What serves contiguous operands on a GPU, of which dx and x begin at ``address``."""
+    op = nb.OPS[name]
+    descriptor = nb.ReduceBackwardDescriptor(op.kind, shape, axis, element)
+    layouts = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands}
+    layouts |= {each: Layout(shape, contiguous(shape).strides, address) for each in ("x", "dx") if each in layouts}
+    return [step for step in op.variants[0].recipe(op, descriptor, layouts, CARD).steps if isinstance(step, Launch)]
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("op", FREE, ids=name_of)
+def test_shapes(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
+    with dense():
+        check(kind, op, shape, axis)
+
+
+@pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
+@pytest.mark.parametrize("op", FREE, ids=name_of)
+def test_elements(kind: Kind, op: Op, element: str) -> None:
+    for shape, axis in (((67, 3, 5), (0, 2)), ((41, 3, 5), 1)):
+        with dense():
+            check(kind, op, shape, axis, element)
+
+
+@pytest.mark.parametrize("late", [1, 3])
+@pytest.mark.parametrize("op", [op for op in FREE if op.name in ("reduce_sum_backward", "reduce_max_backward")], ids=name_of)
+def test_operands_that_begin_inside_a_vector(kind: Kind, op: Op, late: int) -> None:
+    """Only elements before the first aligned vector of x and dx, which lie alike, and behind the last are stored one by one."""
+    shape, axes = (13, 7, 23), (1,)
+    given = reduce_cases.operands(op, shape, axes, "f32")
+    arrays, room = {name: kind.array(each) for name, each in given.items()}, 13 * 7 * 23
+
+    def shifted(values: Any) -> Any:
+        flat = np.full(room + 8, np.nan, np.float32)
+        flat[late : late + room] = values.reshape(-1)
+        return kind.array(flat)
+
+    wide = shifted(np.zeros(shape, np.float32))
+    out = wide[late : late + room].reshape(shape)
+    if "x" in arrays:
+        arrays["x"] = shifted(given["x"])[late : late + room].reshape(shape)
+    with dense():
+        got = kind.numpy(reduce_cases.run(op, arrays, shape, axes, out=out))
+    more = {"ties": "all"} if "ties" in op.traits["keywords"] else {}
+    reduce_cases.assert_close(got, reduce_cases.truth(op, given, shape, axes, **more), "f32", op.name)
+    around = np.delete(kind.numpy(wide), np.arange(late, late + room))
+    assert np.isnan(around).all()
+
+
+@pytest.mark.parametrize("op", [op for op in FREE if op.name in ("reduce_max_backward", "reduce_var_backward")], ids=name_of)
+def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
+    shape, results = (30, 3, 7), []
+    given = reduce_cases.operands(op, shape, (0, 2), "f32")
+    for seed in (None, 1, 2):
+        with emulator.schedule(seed), dense():
+            results.append(emulator.numpy(reduce_cases.run(op, {name: emulator.array(each) for name, each in given.items()}, shape, (0, 2))))
+    assert all(np.array_equal(results[0], other) for other in results)
+
+
+# ---------------------------------------------------------------- recipes
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "axis", "element", "kernel"),
+    [
+        ("sum", (15673, 2, 289, 5), 2, "bf16", "broadcast_dense"),
+        ("sum", (10880514, 10), 0, "f32", "broadcast_dense"),
+        ("logsumexp", (469348, 321), 1, "bf16", "broadcast_dense"),
+        ("min", (138295, 428), 1, "f32", "broadcast_dense"),
+        ("var", (216, 455, 2, 1259), (0, 2, 3), "f32", "broadcast_dense"),
+        ("max", (9992625, 4, 2), (0, 1), "bf16", "broadcast_dense"),
+        ("sum", (100, 100), 1, "f32", "broadcast_rows"),  # little
+        ("std", (94, 140, 3908), 0, "f32", "broadcast_columns"),  # many terms for each element
+        ("norm2", (294, 2, 94760), (0, 1), "bf16", "broadcast_columns"),
+        ("var", (36, 21040, 13, 4), (0, 3), "bf16", "broadcast_columns"),
+        ("sum", (1 << 14, 1 << 13), 0, "bf16", "broadcast_columns"),  # many instructions for each vector
+        ("logsumexp", (1 << 14, 1 << 13), 1, "bf16", "broadcast_rows"),
+        ("min", (3, 9, 2, 2086926), 1, "f32", "broadcast_columns"),  # more terms than caches hold
+        ("max", (1 << 16, 1 << 16), 0, "f32", "broadcast_columns"),  # more elements than 31 bits count
+    ],
+)
+def test_kernel_of_a_gradient(kind: str, shape: tuple[int, ...], axis: Any, element: str, kernel: str) -> None:
+    assert launches(f"reduce_{kind}_backward", shape, axis, element)[-1].spec.kernel == kernel
+
+
+def test_vectors_of_operands_that_lie_alike() -> None:
+    for address, head in ((0, 0), (4, 3), (8, 2), (12, 1)):
+        (launch,) = launches("reduce_max_backward", (138295, 428), 1, "f32", address)
+        assert dict(launch.spec.constants)["vector"] == 4 and launch.arguments["head"] == head
+
+
+def test_lanes_of_rows_that_are_folded_and_stored() -> None:
+    for shape, lanes in (((200000, 256), 8), ((300001, 100), 4), ((3000000, 28), 2), ((30000000, 4), 1), ((1000, 256), 32)):
+        (launch,) = launches("reduce_var_backward", shape, 1)
+        assert launch.spec.kernel == "fold_and_broadcast_rows" and dict(launch.spec.constants)["lanes"] == lanes
+    with using(FoldRows, max_warp_vectors=1, warp_rows_per_multiprocessor=10**6):
+        (launch,) = launches("reduce_var_backward", (200000, 1024), 1)
+        assert dict(launch.spec.constants)["lanes"] == 256
