@@ -36,7 +36,7 @@ def walk_of(dims: int, stride: int) -> tuple[Any, Any]:
     """(``start``, ``advance``): the offsets of the positions of a row that are ``stride`` apart.
 
     ``start(position, shape, strides)`` is a walk, and ``advance(walk, shape, strides)`` the walk ``stride`` positions further on. ``walk[0]`` is the
-    offset in elements. Along two axes only the start divides by an extent.
+    offset in elements. Along two axes only the start divides by an extent, and a walk holds what each step adds.
     """
     offset_of = strided_offset_of(dims)
     if dims != 2:
@@ -55,15 +55,17 @@ def walk_of(dims: int, stride: int) -> tuple[Any, Any]:
     def start_of_two(position: Any, shape: Any, strides: Any) -> Any:
         outer = quotient(position, shape[1])
         inner = position - outer * shape[1]
-        return outer * strides[0] + inner * strides[1], inner
+        whole = int64(uint32(stride) // uint32(min(shape[1], int64(_MOST))))
+        rest = stride - whole * shape[1]
+        return outer * strides[0] + inner * strides[1], inner, rest, whole * strides[0] + rest * strides[1]
 
     @jit.device
     def advance_of_two(walk: Any, shape: Any, strides: Any) -> Any:
-        outer = int64(uint32(stride) // uint32(min(shape[1], int64(_MOST))))
-        inner = walk[1] + (stride - outer * shape[1])
-        offset = walk[0] + (outer * strides[0] + (stride - outer * shape[1]) * strides[1])
+        offset, inner, rest, step = walk
+        inner += rest
         wraps = inner >= shape[1]
-        return offset + (strides[0] - shape[1] * strides[1] if wraps else int64(0)), inner - (shape[1] if wraps else int64(0))
+        offset += step + (strides[0] - shape[1] * strides[1] if wraps else int64(0))
+        return offset, inner - (shape[1] if wraps else int64(0)), rest, step
 
     return start_of_two, advance_of_two
 
@@ -100,12 +102,12 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
     @jit.device
     def fetch_some_of_two(x: Any, base: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> Any:
         valid = int32(0)
-        offset, inner = start(position if position < end else safe, shape, strides)
+        walk = start(position if position < end else safe, shape, strides)
         for s in range(steps):
-            load(x, base + offset, batch, batch_offset + s * vector)
+            load(x, base + walk[0], batch, batch_offset + s * vector)
             valid = int32(valid + int32(position + s * stride < end))
             if position + (s + 1) * stride < end:
-                offset, inner = advance((offset, inner), shape, strides)
+                walk = advance(walk, shape, strides)
         return valid
 
     return fetch, fetch_some_of_two if dims == 2 else fetch_some
