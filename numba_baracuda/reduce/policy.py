@@ -64,6 +64,7 @@ class FoldColumns(Policy):
     short_extent: int = 32  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
+    min_blocks_per_multiprocessor: int = 3  #: resident blocks that walk along two axes; offsets that the compiler computes ahead take registers
     min_split_batches: int = 4
 
 

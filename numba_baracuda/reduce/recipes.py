@@ -23,8 +23,8 @@ from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 _BYTES = {"bool": "u8"}
 
 
-def _spec(kernel: str, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, 0)
+def _spec(kernel: str, *, resident: int = 0, **constants: int | str | bool) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, resident)
 
 
 def _form(problem: Problem) -> str:
@@ -89,7 +89,8 @@ def fold_steps(
         "kept_shape": problem.kept_shape,
         **_kept_strides(x=problem.full_kept[0], y=y_kept), **origin, "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
-    steps: list[Step] = [Launch(_spec(kernel, **constants, **config), (blocks, THREADS, 0), arguments)]
+    resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if kernel == "fold_columns" and len(problem.shape) > 1 else 0
+    steps: list[Step] = [Launch(_spec(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
     states = geometry.blocks * geometry.states(problem) if single_pass else problem.rows

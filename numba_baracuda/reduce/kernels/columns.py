@@ -153,7 +153,8 @@ def fold_columns(
                         other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
                         put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
-            coordinates(column, kept_shape, found)
+            if peeled or subtracts_origin:
+                coordinates(column, kept_shape, found)
             for v in range(vector):
                 if not peeled or low <= v < high:
                     if splits > 1 and not single_pass:
