@@ -29,7 +29,7 @@ class Geometry:
 
         Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
         """
-        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))
         if not problem.row_contiguous:
             return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
         if lanes == THREADS:
@@ -57,7 +57,7 @@ class Geometry:
         made = self
         if short:
             few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
-            step = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()).max_idle_percent)[2]
+            step = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))[2]
             splits, chunk = splits_for(few, self.blocks, problem.extent, step, multiprocessors)
             made = replace(self, splits=splits, chunk=chunk)
         return made if made.splits > 1 and made.splits * made.states(problem) * scalars <= policy.max_scalars else None
@@ -69,7 +69,7 @@ class Geometry:
     @classmethod
     def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap."""
-        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()).max_idle_percent)
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
         policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
         chunk = step * policy.batches_per_thread
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
@@ -79,17 +79,17 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _block_shape(problem: Problem, multiprocessors: int, value: str, max_idle_percent: int) -> tuple[int, int, int, int]:
+def _block_shape(problem: Problem, multiprocessors: int, value: str, policy: FoldColumns | BroadcastColumns) -> tuple[int, int, int, int]:
     """(lanes, blocks for all rows, elements of a row that a block takes at a time, vectors that a lane does)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector, steps
-    lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, max_idle_percent)
-    policy = tuned(FoldColumns())
-    many = policy.grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
-    if problem.extent <= policy.short_extent and problem.adjacent_vectors >= THREADS and problem.rows >= many:
+    lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, policy.max_idle_percent)
+    many = tuned(FoldColumns()).grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
+    walks, wide = len(problem.shape) > 1, problem.adjacent_vectors >= THREADS
+    if problem.rows >= many and ((wide and problem.extent <= policy.short_extent) or (walks and problem.extent <= policy.short_walk)):
         lanes = THREADS
     columns = problem.rows + (vector - 1) * problem.peeled  #: the first vector may begin before the first column
-    steps = column_steps(problem.extent, THREADS // lanes, steps)
+    steps = column_steps(problem.extent, THREADS // lanes, steps, policy.short_extent)
     return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps, steps

@@ -61,7 +61,8 @@ class FoldColumns(Policy):
 
     contiguous_bytes: int = 512  #: contiguous bytes of a row that a block loads together
     max_idle_percent: int = 12  #: of the lanes that blocks have across: where more had no column, blocks load fewer contiguous bytes
-    short_extent: int = 32  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
+    short_extent: int = 64  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
+    short_walk: int = 512  #: the same of columns along two axes or more: each lane divides before its first load
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 3  #: resident blocks that walk along two axes; offsets that the compiler computes ahead take registers
@@ -115,4 +116,6 @@ class BroadcastColumns(Policy):
     """``broadcast_columns``: gradients across rows."""
 
     max_idle_percent: int = 100  #: as of ``FoldColumns``: narrower blocks store more slowly
+    short_extent: int = 32  #: as of ``FoldColumns``
+    short_walk: int = 1  #: as of ``FoldColumns``
     batches_per_thread: int = 4  #: batches that a thread writes in all

@@ -85,12 +85,12 @@ def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, max_idle_pe
     return lanes
 
 
-def column_steps(extent: int, depth: int, most: int) -> int:
+def column_steps(extent: int, depth: int, most: int, short_extent: int) -> int:
     """Vectors, at most ``most``, that each of ``depth`` lanes loads of a column of ``extent`` elements before it uses the first.
 
-    A lane that has a short column alone takes batches as even as possible: only full ones go without bounds.
+    A lane that has a column of at most ``short_extent`` alone takes batches as even as possible: only full ones go without bounds.
     """
-    if depth == 1 and 0 < extent <= tuned(FoldColumns()).short_extent:
+    if depth == 1 and 0 < extent <= short_extent:
         return ceil_div(extent, ceil_div(extent, most))
     return min(most, power_of_two(max(1, ceil_div(extent, depth))))
 

@@ -238,7 +238,6 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves a division: every row asks once more before it is written",
     },
     "reduce/staged": {
-        "group_fold_of.fold: guard: valid > 0 in if valid > 0:": "no elements change nothing",
         "group_fold_of.fold: guard: extent > 0 in if subtracts_origin and extent > 0:": "rows of no elements go as columns",
     },
     "reduce/rows": {

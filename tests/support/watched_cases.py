@@ -327,7 +327,7 @@ def reduce(
 
     Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch.
     """
-    policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
+    policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_scalars": 1}
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         found, real = OPS[f"reduce_{op}"], reduce_cases.values

@@ -19,7 +19,7 @@ _MOST = (1 << 31) - 1
 def split_of_block(splits: Any) -> Any:
     """(index of the block's rows, index of their split): consecutive blocks have the ``splits`` splits of the same rows."""
     block = int64(cuda.blockIdx.x)
-    row_block = int64(uint32(block) // uint32(splits))
+    row_block = int64(uint32(block) // uint32(splits)) if splits > 1 else block
     return row_block, block - row_block * splits
 
 

@@ -133,14 +133,15 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
         if guarded and guard[0] == 0:
             return
         first_row = int64(cuda.blockIdx.x) * rows_a_block
-        copy(x, first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent), staged)
+        rows_here = int32(min(int64(rows_a_block), rows - first_row))
+        copy(x, first_row * extent, int32(rows_here * extent), staged)
         cuda.syncthreads()
         group, lane = lane_of_group(lanes)
         for h in range(height):
-            row = first_row + group + h * groups
-            state = fold(staged, int32((group + h * groups) * extent), extent, row < rows, lane)
-            if lane == 0 and row < rows:
-                store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
+            own = int32(group + h * groups)
+            state = fold(staged, int32(own * extent), extent, own < rows_here, lane)
+            if lane == 0 and own < rows_here:
+                store_result(y, row_offset(first_row + own, kept_shape, y_kept_strides), state, corrected_count)
 
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
