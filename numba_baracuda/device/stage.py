@@ -22,8 +22,7 @@ from numba.cuda import types
 from ..emulator.meanings import means
 from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_statement, refuse, short
 
-#: bytes that ``copy_async`` copies
-ASYNC_BYTES = 16
+_BYTES = 16
 
 
 def _copy(pointer: Any, index: Any, shared: Any, at: Any) -> Any:
@@ -35,7 +34,7 @@ def _copy(pointer: Any, index: Any, shared: Any, at: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source = number_of(context, builder, signature, arguments)
         target = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
-        text = f"{{ .reg .u64 target; cvta.to.shared.u64 target, $1; cp.async.cg.shared.global [target], [$0], {ASYNC_BYTES}; }}"
+        text = f"{{ .reg .u64 target; cvta.to.shared.u64 target, $1; cp.async.cg.shared.global [target], [$0], {_BYTES}; }}"
         assemble(builder, text, VOID, [source, builder.ptrtoint(target, I64)], memory=True)
         return context.get_dummy_value()
 
@@ -55,7 +54,7 @@ copy_async = define(
 
 @means(copy_async, lane=True)
 def _copy_meaning(lane: Any, site: str, pointer: Any, index: int, shared: Any, at: int) -> None:
-    count = ASYNC_BYTES // pointer.size
+    count = _BYTES // pointer.size
     values = pointer.expect_global(site).load_vector(lane, index, count, site)
     shared.expect_shared(site).give_away(lane, at, count, site)
     lane.copies[-1].append((shared, at, values, site))

@@ -51,16 +51,13 @@ class Geometry:
     def single_pass(self, problem: Problem, multiprocessors: int, value: str, scalars: int) -> Geometry | None:
         """With fewer splits, which the last block of each row combines; None where a second launch is as fast. ``scalars`` are those of a state."""
         policy, own = tuned(SinglePass()), tuned(FoldRows()) if problem.row_contiguous else tuned(FoldColumns())
-        short = problem.rows * problem.extent * BY_NAME[value].itemsize <= policy.max_bytes
-        if self.splits == 1 or not (short or problem.row_contiguous):
+        if self.splits == 1 or problem.rows * problem.extent * BY_NAME[value].itemsize > policy.max_bytes:
             return None
-        made = self
-        if short:
-            few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
-            step = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))[2]
-            splits, chunk = splits_for(few, self.blocks, problem.extent, step, multiprocessors)
-            made = replace(self, splits=splits, chunk=chunk)
-        return made if made.splits > 1 and made.splits * made.states(problem) * scalars <= policy.max_scalars else None
+        few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
+        step = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))[2]
+        splits, chunk = splits_for(few, self.blocks, problem.extent, step, multiprocessors)
+        made = replace(self, splits=splits, chunk=chunk)
+        return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
 
     def states(self, problem: Problem) -> int:
         """States that a block of a split fold has in the end."""

@@ -51,10 +51,10 @@ def staged_lanes(row_bytes: int) -> int:
     return lanes if lanes <= THREADS // policy.min_rows_per_block else 0
 
 
-def staged_height(row_bytes: int, lanes: int) -> int:
+def staged_height(row_bytes: int, lanes: int, max_rows_per_group: int) -> int:
     """Rows of so many bytes that each group of ``lanes`` lanes takes from shared memory; a power of two."""
     height, policy = 1, tuned(FoldStagedRows())
-    while height < policy.max_rows_per_group and THREADS // lanes * height * row_bytes < policy.min_bytes_per_block:
+    while height < max_rows_per_group and THREADS // lanes * height * row_bytes < policy.min_bytes_per_block:
         height *= 2
     return height
 

@@ -28,7 +28,7 @@ SPLIT = [((2, 9001), 1), ((11_000,), 0), ((3, 3, 4104), (1, 2)), ((300, 10), 0),
 @contextlib.contextmanager
 def in_splits(single_pass: bool = True) -> Iterator[None]:
     """Small problems have several splits, which the last block combines, or a second launch."""
-    policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_scalars": 1}
+    policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
     with using(FoldRows, min_split_batches=1), using(FoldColumns, min_split_batches=1), using(SinglePass, **policy):
         yield
 
@@ -133,21 +133,12 @@ def test_small_folds_are_one_launch(shape: tuple[int, ...], axis: int, kernel: s
 
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((200_000, 64), 0), ((50_000, 128), 0)],
-    ids=["many bytes", "many states"],
+    [((200_000, 64), 0), ((1 << 24,), 0), ((50_000, 128), 0)],
+    ids=["many bytes", "many bytes of a row", "many states"],
 )
 def test_large_folds_are_two(shape: tuple[int, ...], axis: int) -> None:
     recipe = recipe_of(nb.OPS["reduce_sum"], shape, axis)
     assert len(kernels(recipe)) == 2 and not any(isinstance(step, Clear) for step in recipe.steps)
-
-
-@pytest.mark.parametrize("op", FORWARD + OTHER, ids=name_of)
-def test_large_folds_of_rows_are_one_launch_of_as_many_blocks(op: Op) -> None:
-    recipe = recipe_of(op, (1 << 27,), 0)
-    with using(SinglePass, max_scalars=1):
-        two = recipe_of(op, (1 << 27,), 0)
-    assert kernels(recipe) == ["fold_rows"] and kernels(two) == ["fold_rows", "combine_partials"]
-    assert recipe.steps[1].config == two.steps[0].config
 
 
 def test_a_block_combines_no_more_than_the_policy_says() -> None:
@@ -159,7 +150,7 @@ def test_a_block_combines_no_more_than_the_policy_says() -> None:
             found = recipe_of(op, (rows, columns), 0)
             if kernels(found) == ["fold_columns"] and len(found.slots) == 2:
                 single_pass += 1
-                with using(SinglePass, max_scalars=1):
+                with using(SinglePass, max_bytes=1):
                     blocks = recipe_of(op, (rows, columns), 0).steps[0].config[0]
                 arrivals, partials = found.slots
                 assert partials.count <= arrivals.count * SinglePass.max_scalars

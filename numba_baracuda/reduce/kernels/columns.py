@@ -153,7 +153,7 @@ def fold_columns(
                         other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
                         put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
-            if depth > 1 or peeled or subtracts_origin:  # a short column alone still has them
+            if depth > 1 or dims > 1 or peeled or subtracts_origin:  # lanes of short columns still have them
                 coordinates(column, kept_shape, found)
             for v in range(vector):
                 if not peeled or low <= v < high:

@@ -9,7 +9,7 @@ from numba.cuda.types import int32, int64, uint32, uint64
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
-from ...device.stage import ASYNC_BYTES, await_copies, commit_copies, copy_async
+from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, LOAD_ONCE, STORE, STORE_STREAM
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import state_kind, typed_monoid
@@ -21,6 +21,9 @@ from .loads import lane_of_group
 from .results import result_stores
 from .vjp import ROW_TERMS, terms_at, vjp_of
 
+#: bytes that ``copy_async`` copies
+_ASYNC_BYTES = 16
+
 
 @functools.cache
 def copy_of(value: str, vector: int) -> Any:
@@ -31,7 +34,7 @@ def copy_of(value: str, vector: int) -> Any:
     """
     element, stride, steps = jit.SCALARS[value], THREADS * vector, steps_of(value, vector)
     load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
-    past_registers, arrived = vector * BY_NAME[value].itemsize == ASYNC_BYTES, await_copies(0)
+    past_registers, arrived = vector * BY_NAME[value].itemsize == _ASYNC_BYTES, await_copies(0)
 
     @jit.device
     def copy(x: Any, base: Any, size: Any, staged: Any) -> None:
