@@ -54,9 +54,8 @@ class Geometry:
         if self.splits == 1 or problem.rows * problem.extent * BY_NAME[value].itemsize > policy.max_bytes:
             return None
         few = replace(own, grid_blocks_per_multiprocessor=min(policy.grid_blocks_per_multiprocessor, own.grid_blocks_per_multiprocessor))
-        splits, chunk = splits_for(
-            few, self.blocks, problem.extent, _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))[2], multiprocessors
-        )
+        step = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))[2]
+        splits, chunk = splits_for(few, self.blocks, problem.extent, step, multiprocessors)
         made = replace(self, splits=splits, chunk=chunk)
         return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
 
@@ -88,17 +87,17 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _block_shape(problem: Problem, multiprocessors: int, value: str, across: FoldColumns | BroadcastColumns) -> tuple[int, int, int, int]:
+def _block_shape(problem: Problem, multiprocessors: int, value: str, policy: FoldColumns | BroadcastColumns) -> tuple[int, int, int, int]:
     """(lanes, blocks for all rows, elements of a row that a block takes at a time, vectors that a lane does)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector, steps
-    lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, across)
-    policy = tuned(FoldColumns())
-    many = policy.grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
-    if problem.extent <= policy.short_extent and problem.adjacent_vectors >= THREADS and problem.rows >= many:
+    lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, policy)
+    many = tuned(FoldColumns()).grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
+    walks, wide = len(problem.shape) > 1, problem.adjacent_vectors >= THREADS
+    if problem.rows >= many and ((wide and problem.extent <= policy.short_extent) or (walks and problem.extent <= policy.short_walk)):
         lanes = THREADS
     columns = problem.rows + (vector - 1) * problem.peeled  #: the first vector may begin before the first column
-    steps = column_steps(problem.extent, THREADS // lanes, steps)
+    steps = column_steps(problem.extent, THREADS // lanes, steps, policy.short_extent)
     return lanes, ceil_div(columns, lanes * vector), THREADS // lanes * steps, steps

@@ -1,7 +1,8 @@
 """The tuning policies of the reduce family.
 
 All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). They are the same on every architecture, since no other was measured;
-grids follow the number of multiprocessors. No kernel sets resident blocks: by itself the compiler leaves registers for enough of them.
+grids follow the number of multiprocessors. Only columns of single elements along two axes set resident blocks: elsewhere the compiler leaves
+registers for enough of them by itself.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class FoldStagedRows(Policy):
     max_vector_bytes: int = 8  #: rows that can be loaded by vectors of more bytes are folded without shared memory
     min_rows_per_block: int = 16
     min_bytes_per_block: int = 16 << 10  #: of elements; a group takes several rows where its block would have fewer
-    max_rows_per_group: int = 4
+    max_rows_per_group: int = 16
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class BroadcastStagedRows(Policy):
     """``broadcast_staged_rows``: gradients along short rows that a block copies to shared memory. Computed, not timed."""
 
     max_vector_bytes: int = 16  #: rows that can be loaded by vectors of so many bytes go without shared memory
+    max_rows_per_group: int = 4  #: as of ``FoldStagedRows``; the terms of each row take shared memory, too
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,11 @@ class FoldColumns(Policy):
 
     contiguous_bytes: int = 512  #: contiguous bytes of a row that a block loads together
     max_idle_percent: int = 12  #: of the lanes that blocks have across: where more had no column, blocks load fewer contiguous bytes
-    short_extent: int = 32  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
+    short_extent: int = 64  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
+    short_walk: int = 1024  #: the same of columns along two axes or more: each lane divides before its first load
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
+    min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
     min_split_batches: int = 4
 
 
@@ -135,4 +139,6 @@ class BroadcastColumns(Policy):
 
     contiguous_bytes: int = 4096  #: of a row, which a block stores together
     max_idle_percent: int = 100  #: as of ``FoldColumns``: narrower blocks store more slowly
+    short_extent: int = 32  #: as of ``FoldColumns``
+    short_walk: int = 1  #: as of ``FoldColumns``
     batches_per_thread: int = 4  #: batches that a thread writes in all

@@ -24,8 +24,8 @@ from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 _BYTES = {"bool": "u8"}
 
 
-def _spec(kernel: str, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, 0)
+def _spec(kernel: str, *, resident: int = 0, **constants: int | str | bool) -> KernelSpec:
+    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, resident)
 
 
 def _form(problem: Problem) -> str:
@@ -90,7 +90,9 @@ def fold_steps(
         "kept_shape": problem.kept_shape,
         **_kept_strides(x=problem.full_kept[0], y=y_kept), **origin, "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
-    steps: list[Step] = [Launch(_spec(kernel, **constants, **config), (blocks, THREADS, 0), arguments)]
+    walks_singles = kernel == "fold_columns" and len(problem.shape) == 2 and problem.vector == 1 and BY_NAME[value].itemsize < 8
+    resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if walks_singles and not fold_monoid.foreign else 0
+    steps: list[Step] = [Launch(_spec(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
     states = geometry.blocks * geometry.states(problem) if single_pass else problem.rows
@@ -149,7 +151,7 @@ def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[st
     """The launch for short rows, contiguous as a whole, that pass through shared memory."""
     row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
-    height = staged_height(row_bytes, lanes)
+    height = staged_height(row_bytes, lanes, tuned(FoldStagedRows()).max_rows_per_group)
     rows = THREADS // lanes * height
     spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
@@ -224,7 +226,8 @@ def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gr
     """The launch that stores dx of short rows, contiguous as a whole, that pass through shared memory."""
     size, (dy, y, _) = BY_NAME[descriptor.element].itemsize, problem.kept_strides
     lanes = staged_lanes(problem.extent * size)
-    height, used = staged_height(problem.extent * size, lanes), bool(gradient.rows or gradient.fold)
+    height = staged_height(problem.extent * size, lanes, tuned(BroadcastStagedRows()).max_rows_per_group)
+    used = bool(gradient.rows or gradient.fold)
     rows = THREADS // lanes * height
     constants: dict[str, Any] = {"gradient": gradient.name, "monoid": gradient.fold, "value": descriptor.element, "kept": len(dy)}
     arguments = {

@@ -51,10 +51,10 @@ def staged_lanes(row_bytes: int) -> int:
     return lanes if lanes <= THREADS // policy.min_rows_per_block else 0
 
 
-def staged_height(row_bytes: int, lanes: int) -> int:
+def staged_height(row_bytes: int, lanes: int, max_rows_per_group: int) -> int:
     """Rows of so many bytes that each group of ``lanes`` lanes takes from shared memory; a power of two."""
     height, policy = 1, tuned(FoldStagedRows())
-    while height < policy.max_rows_per_group and THREADS // lanes * height * row_bytes < policy.min_bytes_per_block:
+    while height < max_rows_per_group and THREADS // lanes * height * row_bytes < policy.min_bytes_per_block:
         height *= 2
     return height
 
@@ -85,12 +85,12 @@ def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, policy: Fol
     return lanes
 
 
-def column_steps(extent: int, depth: int, most: int) -> int:
+def column_steps(extent: int, depth: int, most: int, short_extent: int) -> int:
     """Vectors, at most ``most``, that each of ``depth`` lanes loads of a column of ``extent`` elements before it uses the first.
 
-    A lane that has a short column alone takes batches as even as possible: only full ones go without bounds.
+    A lane that has a column of at most ``short_extent`` alone takes batches as even as possible: only full ones go without bounds.
     """
-    if depth == 1 and 0 < extent <= tuned(FoldColumns()).short_extent:
+    if depth == 1 and 0 < extent <= short_extent:
         return ceil_div(extent, ceil_div(extent, most))
     return min(most, power_of_two(max(1, ceil_div(extent, depth))))
 

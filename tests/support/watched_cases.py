@@ -321,9 +321,10 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    batches: int = 4, single_pass: bool = False, dense: bool = False, **options: Any,
+    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, **options: Any,
 ) -> None:  # fmt: skip
-    """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows begin after a multiple of 16 bytes.
+    """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
+    multiple of 16 bytes.
 
     ``dense`` operands go in the order of memory. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines
     them, else a second launch.
@@ -346,6 +347,8 @@ def reduce(
             wide = np.zeros((shape[0], shape[1] + 20 - shape[1] % 4), given["x"].dtype)
             wide[:, 1 : 1 + shape[1]] = given["x"]
             arrays["x"] = kind.array(wide)[:, 1 : 1 + shape[1]]
+        if shifted:
+            arrays["x"] = kind.array(np.append(given["x"][:1, :1], given["x"]))[1:].reshape(shape)
         with (
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
@@ -384,6 +387,8 @@ for said, shape, axis in (("short rows", (70, 24), 1), ("rows of a warp", (9, 70
     reduce(f"norm2 of halves in {said}", "norm2", shape, axis, "bf16")
     reduce(f"norm2 of zeros in {said}", "norm2", shape, axis, "bf16", zeros=1)
 reduce("sum of halves that lie apart", "sum", (6, 40, 6), (0, 2), "f16")
+reduce("sum of staged rows, shifted", "sum", (259, 33), 1, shifted=True)
+reduce("sum of columns along two axes", "sum", (21, 4, 13, 5), (0, 2))
 for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)

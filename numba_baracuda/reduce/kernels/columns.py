@@ -16,7 +16,7 @@ from ...kernels.elements import accumulator_type, coordinates_of, next_coordinat
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import lane_of_group, peeled_loads, split_of_block, vector_loads
+from .loads import lane_of_group, peeled_loads, split_of_block, walking_loads
 from .results import result_stores, splits_fold
 
 
@@ -64,10 +64,8 @@ def fold_columns(
     position_stride = 1 if ordered else depth
     (store_result, store_partial), (coordinates, column_offset) = result_stores(monoid, value, result), coordinates_of(kept)
     advance = next_coordinates_of(kept)
-    (fetch, fetch_some), fetch_each = (
-        vector_loads(value, vector, position_stride, dims, steps),
-        peeled_loads(value, vector, position_stride, dims, steps),
-    )
+    start, fetch, fetch_some = walking_loads(value, vector, position_stride, dims, steps)
+    fetch_each = peeled_loads(value, vector, position_stride, dims, steps)
     add, size = accumulator.add_columns(steps, vector, position_stride), steps * vector
     add_one, offset_of = accumulator.add_batch(1, 1, 1, 0), strided_offset_of(dims)
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
@@ -105,11 +103,14 @@ def fold_columns(
         position = begin + row_lane
         if ordered:
             position, end = stretch_of(begin, end, row_lane)
+        walk = start(base, position, shape, x_strides)
         while position + (steps - 1) * position_stride < end:
             if peeled and high - low < vector:
                 fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
             else:
-                fetch(x, base, position, shape, x_strides, batch, 0)
+                if dims != 2:
+                    walk = start(base, position, shape, x_strides)
+                walk = fetch(x, walk, shape, x_strides, batch, 0)
             add(accumulators, batch, position, steps, count)
             count = int32(count + steps)
             position = opaque(position + steps * position_stride)
@@ -117,7 +118,7 @@ def fold_columns(
             if peeled and high - low < vector:
                 valid = fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
             else:
-                valid = fetch_some(x, base, position, end, position, shape, x_strides, batch, 0)
+                valid = fetch_some(x, base, walk, position, end, position, shape, x_strides, batch, 0)
             add(accumulators, batch, position, valid, count)
             count = int32(count + valid)
         if subtracts_origin:
@@ -152,7 +153,8 @@ def fold_columns(
                         other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
                         put(state, v * width, 1, combine(get(state, v * width, 1), other))
         if row_lane == 0 and column < columns:
-            coordinates(column, kept_shape, found)
+            if depth > 1 or dims > 1 or peeled or subtracts_origin:  # lanes of short columns still have them
+                coordinates(column, kept_shape, found)
             for v in range(vector):
                 if not peeled or low <= v < high:
                     if splits > 1 and not single_pass:

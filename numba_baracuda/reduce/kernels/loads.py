@@ -19,7 +19,7 @@ _MOST = (1 << 31) - 1
 def split_of_block(splits: Any) -> Any:
     """(index of the block's rows, index of their split): consecutive blocks have the ``splits`` splits of the same rows."""
     block = int64(cuda.blockIdx.x)
-    row_block = int64(uint32(block) // uint32(splits))
+    row_block = int64(uint32(block) // uint32(splits)) if splits > 1 else block
     return row_block, block - row_block * splits
 
 
@@ -35,37 +35,82 @@ def lane_of_group(lanes: Any) -> Any:
 def walk_of(dims: int, stride: int) -> tuple[Any, Any]:
     """(``start``, ``advance``): the offsets of the positions of a row that are ``stride`` apart.
 
-    ``start(position, shape, strides)`` is a walk, and ``advance(walk, shape, strides)`` the walk ``stride`` positions further on. ``walk[0]`` is the
-    offset in elements. Along two axes only the start divides by an extent.
+    ``start(base, position, shape, strides)`` is a walk in the row that begins at offset ``base``, and ``advance(walk, shape, strides)`` the walk
+    ``stride`` positions further on. ``walk[0]`` is the offset in elements. Along two axes only the start divides by an extent, and the walk holds
+    what each step adds.
     """
     offset_of = strided_offset_of(dims)
     if dims != 2:
 
         @jit.device
-        def start(position: Any, shape: Any, strides: Any) -> Any:
-            return offset_of(position, shape, strides), position
+        def start(base: Any, position: Any, shape: Any, strides: Any) -> Any:
+            return base + offset_of(position, shape, strides), base, position
 
         @jit.device
         def advance(walk: Any, shape: Any, strides: Any) -> Any:
-            return offset_of(walk[1] + stride, shape, strides), walk[1] + stride
+            return walk[1] + offset_of(walk[2] + stride, shape, strides), walk[1], walk[2] + stride
 
         return start, advance
 
     @jit.device
-    def start_of_two(position: Any, shape: Any, strides: Any) -> Any:
+    def start_of_two(base: Any, position: Any, shape: Any, strides: Any) -> Any:
         outer = quotient(position, shape[1])
         inner = position - outer * shape[1]
-        return outer * strides[0] + inner * strides[1], inner
+        whole = int64(uint32(stride) // uint32(min(shape[1], int64(_MOST))))
+        rest = stride - whole * shape[1]
+        step = whole * strides[0] + rest * strides[1]
+        return base + outer * strides[0] + inner * strides[1], inner, rest, step, step + strides[0] - shape[1] * strides[1]
 
     @jit.device
     def advance_of_two(walk: Any, shape: Any, strides: Any) -> Any:
-        outer = int64(uint32(stride) // uint32(min(shape[1], int64(_MOST))))
-        inner = walk[1] + (stride - outer * shape[1])
-        offset = walk[0] + (outer * strides[0] + (stride - outer * shape[1]) * strides[1])
-        wraps = inner >= shape[1]
-        return offset + (strides[0] - shape[1] * strides[1] if wraps else int64(0)), inner - (shape[1] if wraps else int64(0))
+        offset, inner, rest, step, step_and_wrap = walk
+        reached, wrapped = inner + rest, inner + (rest - shape[1])
+        wraps = wrapped >= 0
+        return offset + (step_and_wrap if wraps else step), wrapped if wraps else reached, rest, step, step_and_wrap
 
     return start_of_two, advance_of_two
+
+
+@functools.cache
+def walking_loads(value: str, vector: int, stride: int, dims: int, steps: int, reused: bool = False) -> tuple[Any, Any, Any]:
+    """(``start``, ``fetch``, ``fetch_some``): :func:`vector_loads` along a walk, which full batches continue without a division.
+
+    ``start(base, position, shape, strides)`` is the walk, ``fetch(x, walk, shape, strides, batch, batch_offset)`` loads the vectors and returns the
+    walk behind them, and ``fetch_some(x, base, walk, position, end, safe, …)`` takes the walk from ``position``, or ``safe`` if that is the end.
+    """
+    load, (start, advance), offset_of = (LOAD_ONCE if reused else LOAD_STREAM)[vector], walk_of(dims, stride), strided_offset_of(dims)
+
+    @jit.device
+    def fetch(x: Any, walk: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> Any:
+        for s in range(steps):
+            load(x, walk[0], batch, batch_offset + s * vector)
+            walk = advance(walk, shape, strides)
+        return walk
+
+    @jit.device
+    def fetch_some(
+        x: Any, base: Any, walk: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any
+    ) -> Any:  # fmt: skip
+        valid = int32(0)
+        for s in range(steps):
+            inside = position + s * stride < end
+            load(x, base + offset_of(position + s * stride if inside else safe, shape, strides), batch, batch_offset + s * vector)
+            valid = int32(valid + int32(inside))
+        return valid
+
+    @jit.device
+    def fetch_some_of_two(
+        x: Any, base: Any, walk: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any
+    ) -> Any:  # fmt: skip
+        valid = int32(0)
+        for s in range(steps):
+            load(x, walk[0], batch, batch_offset + s * vector)
+            valid = int32(valid + int32(position + s * stride < end))
+            if position + (s + 1) * stride < end:
+                walk = advance(walk, shape, strides)
+        return valid
+
+    return start, fetch, fetch_some_of_two if dims == 2 else fetch_some
 
 
 @functools.cache
@@ -79,36 +124,18 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
     It chooses positions, since LLVM drops a choice between two offsets where the loaded vector is not used.
     ``reused``: the row is read once more, so the loads let the caches keep it.
     """
-    load, (start, advance), offset_of = (LOAD_ONCE if reused else LOAD_STREAM)[vector], walk_of(dims, stride), strided_offset_of(dims)
+    start, walk_on, walk_some = walking_loads(value, vector, stride, dims, steps, reused)
 
     @jit.device
     def fetch(x: Any, base: Any, position: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> None:
-        walk = start(position, shape, strides)
-        for s in range(steps):
-            load(x, base + walk[0], batch, batch_offset + s * vector)
-            walk = advance(walk, shape, strides)
+        walk_on(x, start(base, position, shape, strides), shape, strides, batch, batch_offset)
 
     @jit.device
     def fetch_some(x: Any, base: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> Any:
-        valid = int32(0)
-        for s in range(steps):
-            inside = position + s * stride < end
-            load(x, base + offset_of(position + s * stride if inside else safe, shape, strides), batch, batch_offset + s * vector)
-            valid = int32(valid + int32(inside))
-        return valid
+        walk = start(base, position if position < end else safe, shape, strides)
+        return walk_some(x, base, walk, position, end, safe, shape, strides, batch, batch_offset)
 
-    @jit.device
-    def fetch_some_of_two(x: Any, base: Any, position: Any, end: Any, safe: Any, shape: Any, strides: Any, batch: Any, batch_offset: Any) -> Any:
-        valid = int32(0)
-        offset, inner = start(position if position < end else safe, shape, strides)
-        for s in range(steps):
-            load(x, base + offset, batch, batch_offset + s * vector)
-            valid = int32(valid + int32(position + s * stride < end))
-            if position + (s + 1) * stride < end:
-                offset, inner = advance((offset, inner), shape, strides)
-        return valid
-
-    return fetch, fetch_some_of_two if dims == 2 else fetch_some
+    return fetch, fetch_some
 
 
 @functools.cache

@@ -27,8 +27,8 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
     """``fold(x, base, begin, end, lane, shape, strides)``: (accumulator, number of elements) of one lane's share of a row.
 
     The ``lanes`` lanes of a group share the positions ``begin`` to ``end`` − 1 of the row at offset ``base``. A lane loads ``steps_of`` vectors
-    before it uses the first, or one where the fold is ``rare``, which takes fewer registers. ``peeled``: the elements before the first and behind the
-    last aligned vector are loaded one by one. ``reused``: the row is read once more.
+    before it uses the first, or one where the fold is ``rare``, which takes fewer registers. ``peeled``: each of the first lanes has one of the
+    elements before the first and behind the last aligned vector, which it loads ahead of its vectors. ``reused``: the row is read once more.
     """
     element, accumulator = jit.SCALARS[value], thread_accumulator_of(monoid, value)
     stride, steps = lanes * vector, 1 if rare else steps_of(value, vector)
@@ -39,10 +39,14 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
     def fold(x: Any, base: Any, begin: Any, end: Any, lane: Any, shape: Any, strides: Any) -> Any:
         batch = cuda.local.array(size, element)
         single = cuda.local.array(1, element)
-        acc, count, aligned_begin, aligned_end = empty(), int32(0), begin, end
+        acc, count, aligned_begin, aligned_end, unaligned = empty(), int32(0), int64(begin), int64(end), int64(end)
         if peeled:
             aligned_begin, aligned_end = aligned_span(x, base + begin, base + end, vector)
             aligned_begin, aligned_end = aligned_begin - base, aligned_end - base
+            before = aligned_begin - begin
+            unaligned = begin + lane if lane < before else aligned_end + (lane - before)
+            if unaligned < end:
+                single[0] = x[base + unaligned]
         position = aligned_begin + lane * vector
         while position + (steps - 1) * stride < aligned_end:
             fetch(x, base, position, shape, strides, batch, 0)
@@ -53,13 +57,8 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
             valid = fetch_some(x, base, position, aligned_end, position, shape, strides, batch, 0)
             acc = add(acc, batch, 0, position, valid, count)
             count = int32(count + valid * vector)
-        if peeled and begin + lane < aligned_begin:
-            single[0] = x[base + begin + lane]
-            acc = add_one(acc, single, 0, begin + lane, 1, count)
-            count = int32(count + 1)
-        if peeled and aligned_end + lane < end:
-            single[0] = x[base + aligned_end + lane]
-            acc = add_one(acc, single, 0, aligned_end + lane, 1, count)
+        if peeled and unaligned < end:
+            acc = add_one(acc, single, 0, unaligned, 1, count)
             count = int32(count + 1)
         return acc, count
 

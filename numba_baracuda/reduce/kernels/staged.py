@@ -4,10 +4,12 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64, uint32, uint64
 
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
+from ...core.dtypes import BY_NAME
+from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, LOAD_ONCE, STORE, STORE_STREAM
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import state_kind, typed_monoid
@@ -19,66 +21,92 @@ from .loads import lane_of_group
 from .results import result_stores
 from .vjp import ROW_TERMS, terms_at, vjp_of
 
+#: bytes that ``copy_async`` copies
+_ASYNC_BYTES = 16
+
 
 @functools.cache
 def copy_of(value: str, vector: int) -> Any:
     """``copy(x, base, size, staged)``: the block copies ``x[base : base + size]`` to ``staged``, in vectors up to the last whole one.
 
-    ``x + base`` is aligned to a vector. A barrier must follow before another thread's elements are used.
+    ``x + base`` is aligned to a vector. A barrier must follow before another thread's elements are used. Vectors of 16 bytes are all on their way at
+    once, past the registers.
     """
     element, stride, steps = jit.SCALARS[value], THREADS * vector, steps_of(value, vector)
     load, store, in_flight = LOAD_ONCE[vector], STORE[vector], steps * vector
+    past_registers, arrived = vector * BY_NAME[value].itemsize == _ASYNC_BYTES, await_copies(0)
 
     @jit.device
     def copy(x: Any, base: Any, size: Any, staged: Any) -> None:
         loaded = cuda.local.array(in_flight, element)
         thread, vector_end = int32(cuda.threadIdx.x), int32(size & -vector)
         copied = int32(thread * vector)
-        while copied + (steps - 1) * stride < vector_end:
-            for s in range(steps):
-                load(x, base + (copied + s * stride), loaded, s * vector)
-            for s in range(steps):
-                store(staged, copied + s * stride, loaded, s * vector)
-            copied = int32(copied + steps * stride)
+        if not past_registers:
+            while copied + (steps - 1) * stride < vector_end:
+                for s in range(steps):
+                    load(x, base + (copied + s * stride), loaded, s * vector)
+                for s in range(steps):
+                    store(staged, copied + s * stride, loaded, s * vector)
+                copied = int32(copied + steps * stride)
         while copied < vector_end:
-            load(x, base + copied, loaded, 0)
-            store(staged, copied, loaded, 0)
+            if past_registers:
+                copy_async(x, base + copied, staged, copied)
+            else:
+                load(x, base + copied, loaded, 0)
+                store(staged, copied, loaded, 0)
             copied = int32(copied + stride)
         if vector_end + thread < size:
             staged[vector_end + thread] = x[base + vector_end + thread]
+        if past_registers:
+            commit_copies()
+            arrived()
 
     return copy
+
+
+@functools.cache
+def _batch_fold(monoid: str, value: str, lanes: int, steps: int) -> Any:
+    """``take(acc, count, index, staged, begin, end)``: (accumulator, its elements, index of the next) after ``steps`` more of them, or as they are.
+
+    A lane takes every ``lanes``-th element of ``staged[begin : end]``, from ``index`` on, if so many are left.
+    """
+    element, add = jit.SCALARS[value], thread_accumulator_of(monoid, value).add_batch(steps, 1, 1, lanes)
+
+    @jit.device
+    def take(acc: Any, count: Any, index: Any, staged: Any, begin: Any, end: Any) -> Any:
+        batch = cuda.local.array(steps, element)
+        if index < int32(end - (steps - 1) * lanes):
+            for s in range(steps):
+                batch[s] = staged[uint64(int64(index) + s * lanes)]  # of a signed index, Numba would wrap negative ones
+            acc = add(acc, batch, 0, int64(index - begin), steps, count)
+            count, index = int32(count + steps), int32(index + steps * lanes)
+        return acc, count, index
+
+    return take
 
 
 @functools.cache
 def group_fold_of(monoid: str, value: str, lanes: int) -> Any:
     """``fold(staged, begin, extent, exists, lane)``: the state of the row ``staged[begin : begin + extent]``, in the first of its ``lanes`` lanes.
 
-    Groups whose row does not ``exist`` call it, too: the reduction over lanes needs all of them.
+    Groups whose row does not ``exist`` call it, too: the reduction over lanes needs all of them. A lane takes batches of ``STAGED_STEPS`` elements,
+    then a half and a quarter of a batch, …: lanes that share a row alone would load elements again to fill the last batch.
     """
-    element, wide, origin_from = jit.SCALARS[value], accumulator_type(value), origin_of(value)
-    accumulator, subtracts_origin = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin
-    add, reduce_lanes, empty = accumulator.add_batch(STAGED_STEPS, 1, 1, lanes), accumulator.reduce_lanes(lanes), accumulator.empty
+    wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
+    accumulator = thread_accumulator_of(monoid, value)
+    reduce_lanes, empty = accumulator.reduce_lanes(lanes), accumulator.empty
+    take_8, take_4, take_2, take_1 = (_batch_fold(monoid, value, lanes, STAGED_STEPS >> halved) for halved in range(4))
 
     @jit.device
     def fold(staged: Any, begin: Any, extent: Any, exists: Any, lane: Any) -> Any:
-        batch = cuda.local.array(STAGED_STEPS, element)
         acc, count, origin = empty(), int32(0), wide(0)
         if exists:
             index, end = int32(begin + lane), int32(begin + extent)
-            while index + (STAGED_STEPS - 1) * lanes < end:
-                for s in range(STAGED_STEPS):
-                    batch[s] = staged[index + s * lanes]
-                acc = add(acc, batch, 0, int64(index - begin), STAGED_STEPS, count)
-                count, index = int32(count + STAGED_STEPS), int32(index + STAGED_STEPS * lanes)
-            valid = int32(0)
-            for s in range(STAGED_STEPS):
-                inside = index + s * lanes < end
-                batch[s] = staged[index + s * lanes if inside else begin]
-                valid = int32(valid + int32(inside))
-            if valid > 0:
-                acc = add(acc, batch, 0, int64(index - begin), valid, count)
-                count = int32(count + valid)
+            while index < int32(end - (STAGED_STEPS - 1) * lanes):
+                acc, count, index = take_8(acc, count, index, staged, begin, end)
+            acc, count, index = take_4(acc, count, index, staged, begin, end)
+            acc, count, index = take_2(acc, count, index, staged, begin, end)
+            acc, count, index = take_1(acc, count, index, staged, begin, end)
             if subtracts_origin and extent > 0:
                 origin = origin_from(staged[begin])
         return reduce_lanes(acc, count, origin)
@@ -108,14 +136,15 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
         if guarded and guard[0] == 0:
             return
         first_row = int64(cuda.blockIdx.x) * rows_a_block
-        copy(x, first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent), staged)
+        rows_here = int32(min(int64(rows_a_block), rows - first_row))
+        copy(x, first_row * extent, int32(rows_here * extent), staged)
         cuda.syncthreads()
         group, lane = lane_of_group(lanes)
         for h in range(height):
-            row = first_row + group + h * groups
-            state = fold(staged, int32((group + h * groups) * extent), extent, row < rows, lane)
-            if lane == 0 and row < rows:
-                store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
+            own = int32(group + h * groups)
+            state = fold(staged, int32(own * extent), extent, own < rows_here, lane)
+            if lane == 0 and own < rows_here:
+                store_result(y, row_offset(first_row + own, kept_shape, y_kept_strides), state, corrected_count)
 
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 

@@ -178,15 +178,15 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
         while position + (steps - 1) * stride < end:
             if has_x:
                 fetch(x, x_offset, position, shape, x_strides, batch, 0)
-            walk = start(position, shape, dx_strides)
+            walk = start(dx_offset, position, shape, dx_strides)
             for s in range(steps):
                 vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
                 if not has_x:  # the compiler would keep a batch of one repeated number in local memory
-                    store(dx, dx_offset + walk[0], batch, s * vector)
+                    store(dx, walk[0], batch, s * vector)
                     walk = advance(walk, shape, dx_strides)
             if has_x:
                 for s in range(steps):
-                    store(dx, dx_offset + walk[0], batch, s * vector)
+                    store(dx, walk[0], batch, s * vector)
                     walk = advance(walk, shape, dx_strides)
             position = opaque(position + steps * stride)
         if position < end:
@@ -194,12 +194,12 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
                 fetch_some(x, x_offset, position, end, position, shape, x_strides, batch, 0)
                 for s in range(steps):
                     vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
-            walk = start(position, shape, dx_strides)
+            walk = start(dx_offset, position, shape, dx_strides)
             for s in range(steps):
                 if position + s * stride < end:
                     if not has_x:
                         vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
-                    store(dx, dx_offset + walk[0], batch, s * vector)
+                    store(dx, walk[0], batch, s * vector)
                 walk = advance(walk, shape, dx_strides)
 
     return walk
