@@ -2,7 +2,7 @@
 
 All numbers but those said to be computed were chosen by times on an H200 (sm_90, 132 multiprocessors). Tiles and thresholds are the same on every
 architecture, since no other was measured. ``min_blocks_per_multiprocessor`` is the fastest value that compiles for sm_90 without a spill;
-from sm_100 on, where kernels take more registers, long rows get one block fewer.
+from sm_100 on, where kernels take more registers, long rows and affine maps of narrow long columns get one block fewer.
 
 There are four classes of scans: ``"single"``, whose states are one number; ``"several"``, of several numbers; ``"runs"``, sums over the runs of equal
 winners; ``"affine"``, whose states are affine maps.
@@ -68,7 +68,12 @@ class ScanColumns(Policy):
     vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of the widest load or store across rows, in ``scan_long_columns`` as well
     contiguous_bytes: int = 256  #: contiguous bytes of a row that a block loads or stores together, at least
     min_blocks_per_multiprocessor: int = 0
-    grid_blocks_per_multiprocessor: int = 4  #: least blocks of threads that each walk down whole columns; computed, not timed
+    alone_threads_per_block: int = chosen(128, *THREADS)  #: where each thread walks down whole columns
+    grid_blocks_per_multiprocessor: int = 4  #: least blocks of such threads for each element of a vector, up to ``enough_blocks_per_multiprocessor``
+    enough_blocks_per_multiprocessor: int = 8
+    min_alone_elements: int = 1  #: of a column; where it has fewer, as many blocks as are enough are needed
+    dense_threads_per_block: int = chosen(64, *THREADS)  #: of a block that scans one slice of dense columns; more where slices are few
+    dense_threads_per_multiprocessor: int = 768  #: fewer than so many are few
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,9 @@ class ScanLongColumns(Policy):
     narrow_bytes: int = 128  #: contiguous bytes where loads and stores are narrow and begin anywhere in a sector; computed, not timed
     max_narrow_items: int = 32  #: the most narrow elements of a batch for each thread
     dense_tile_bytes: int = 40 << 10  #: bytes of a tile of dense columns, all inputs together, at least; computed, not timed
+    narrow_tile_bytes: int = 0  #: the same where loads and stores are narrow
+    few_strips: int = 4  #: of so many blocks side by side; of more, a tile has the smaller part of these bytes
+    narrow_tiles_per_multiprocessor: int = 4  #: fewer bytes if there would not be so many tiles; computed, not timed
     max_idle_percent: int = 25  #: of such lanes: where more had no column, blocks load fewer contiguous bytes, down to ``contiguous_bytes``
     min_blocks_per_multiprocessor: int = 4
     cached: bool = True  #: whether a tile that is read twice is cached in L1
@@ -95,7 +103,7 @@ class ScanLongColumns(Policy):
 _ROWS = {
     "single": ScanRows(),
     "several": ScanRows(threads_per_block=128),
-    "runs": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=7),
+    "runs": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=7, adjacent_threads=2),
     "affine": ScanRows(threads_per_block=128, bytes_per_thread=64, min_blocks_per_multiprocessor=6),
 }
 _LONG_ROWS = {
@@ -109,30 +117,37 @@ _LONG_ROWS = {
 _UNORDERED_BLOCKS, _DOUBLE_BLOCKS, _ELEMENT_BLOCKS = 4, 3, 2
 #: for elements of 4 bytes; for those of 8 bytes the compiler decides on the resident blocks
 _COLUMNS = {
-    "single": ScanColumns(),
+    "single": ScanColumns(grid_blocks_per_multiprocessor=2),
     "several": ScanColumns(bytes_per_thread=64, contiguous_bytes=128, min_blocks_per_multiprocessor=4),
-    "runs": ScanColumns(bytes_per_thread=32, contiguous_bytes=128, min_blocks_per_multiprocessor=4, vector_bytes=8),
+    "runs": ScanColumns(
+        bytes_per_thread=32,
+        contiguous_bytes=128,
+        min_blocks_per_multiprocessor=4,
+        vector_bytes=8,
+        grid_blocks_per_multiprocessor=2,
+        min_alone_elements=256,
+    ),
     "affine": ScanColumns(bytes_per_thread=32, contiguous_bytes=128),
 }
 _HALF_COLUMNS = {
-    "single": ScanColumns(vector_bytes=8, contiguous_bytes=128),
+    "single": ScanColumns(vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2),
     "several": ScanColumns(bytes_per_thread=64, vector_bytes=8, contiguous_bytes=64, min_blocks_per_multiprocessor=4),
-    "runs": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
+    "runs": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2, min_alone_elements=256),
     "affine": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
 }
 #: for elements of 4 bytes; for those of 8 bytes, and for narrow loads and stores, fewer blocks are resident
 _LONG_COLUMNS = {
     "single": ScanLongColumns(bytes_per_thread=128, contiguous_bytes=64, min_blocks_per_multiprocessor=3, max_row_bytes_per_multiprocessor=384),
     "several": ScanLongColumns(bytes_per_thread=64),
-    "runs": ScanLongColumns(bytes_per_thread=32, cached=False),
-    "affine": ScanLongColumns(bytes_per_thread=32),
+    "runs": ScanLongColumns(bytes_per_thread=32, narrow_tile_bytes=144 << 10, cached=False),
+    "affine": ScanLongColumns(bytes_per_thread=32, narrow_tile_bytes=144 << 10),
 }
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 #: threads of a block where loads and stores are narrow: few rows of a tile would make the statuses many, and a tile of many batches leaves the
 #: caches before it is read again; computed, not timed
 _NARROW_THREADS = 512
-#: bytes of a row of halves, for each multiprocessor, up to which blocks share columns
-_HALF_ROW_BYTES = 192
+#: bytes of a row, for each multiprocessor, up to which blocks share columns: of halves, and of wider elements with narrow loads that make affine maps
+_HALF_ROW_BYTES, _MAP_ROW_BYTES = 192, 384
 #: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
 _DENSE_DOUBLES, _DENSE_THREADS = 512, 768
 #: resident threads of a multiprocessor that scan peeled rows
@@ -179,11 +194,13 @@ def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, tar
     """
     policy = _LONG_COLUMNS[states]
     tall = narrow and max(size, index_size) <= 4 and not states.startswith("foreign_")
-    few = _NARROW_STRIPS if narrow else 0
+    few = (_NARROW_STRIPS - (states == "affine" and target.capability >= (10, 0))) if narrow else 0
     blocks = {2: few if tall else 0, 4: few or policy.min_blocks_per_multiprocessor, 8: _DOUBLE_STRIPS}.get(size, 0)
     threads = EMULATED_THREADS if target.emulated else _NARROW_THREADS if tall else policy.threads_per_block
-    row_bytes = min(policy.max_row_bytes_per_multiprocessor, _HALF_ROW_BYTES) if size == 2 else policy.max_row_bytes_per_multiprocessor
-    return tuned(replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, max_row_bytes_per_multiprocessor=row_bytes))
+    row_bytes = _MAP_ROW_BYTES if narrow and states == "affine" else policy.max_row_bytes_per_multiprocessor
+    row_bytes = min(row_bytes, _HALF_ROW_BYTES) if size == 2 else row_bytes
+    made = replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, max_row_bytes_per_multiprocessor=row_bytes)
+    return tuned(replace(made, cached=policy.cached or narrow))
 
 
 def dense_blocks(states: str, size: int, threads: int) -> int:

@@ -84,17 +84,17 @@ class _Scan:
         return dense if dense > problem.vector else 0
 
     def columns(self) -> Recipe:
-        problem, plan = self.problem, policy.scan_columns(self.states, self.size)
-        vector, threads = problem.vector, plan.threads_per_block
+        problem, plan, multiprocessors = self.problem, policy.scan_columns(self.states, self.size), self.target.multiprocessors
+        vector, width, slices = problem.vector, problem.shape[-1], problem.rows // problem.shape[-1]
         steps, each = tiling.steps_of(plan.bytes_per_thread, vector, self.size), tiling.element_steps(plan.bytes_per_thread, self.size)
         dense = self.dense(each)
-        if dense and tiling.dense_threads(threads, problem.shape[-1], each, problem.extent):
-            threads = tiling.dense_threads(threads, problem.shape[-1], each, problem.extent)
-            lanes, steps, vector, blocks = power_of_two(problem.shape[-1]), each, 1, problem.rows // problem.shape[-1]
+        threads = tiling.dense_threads(plan, slices, width, each, problem.extent, multiprocessors) if dense else 0
+        if threads:
+            lanes, steps, vector, blocks = power_of_two(width), each, 1, slices
         else:
-            adjacent = tiling.column_lanes(ceil_div(problem.shape[-1], vector), vector * self.size, plan.contiguous_bytes)
-            alone = ceil_div(problem.rows, threads * vector) >= plan.grid_blocks_per_multiprocessor * self.target.multiprocessors
-            lanes, steps = tiling.column_config(plan, adjacent, vector, steps, problem.extent, alone)
+            adjacent = tiling.column_lanes(ceil_div(width, vector), vector * self.size, plan.contiguous_bytes)
+            alone = tiling.walks_alone(plan, problem.rows, width, vector, self.size, problem.extent, multiprocessors)
+            lanes, steps, threads = tiling.column_config(plan, adjacent, vector, steps, problem.extent, alone)
             dense, blocks = 0, ceil_div(problem.rows, lanes * vector)
         config: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "whole": problem.extent == steps, "dense": dense,
@@ -114,10 +114,12 @@ class _Scan:
         if dense or narrow:
             lanes = power_of_two(vectors) if dense else tiling.narrow_lanes(plan, vectors, nbytes, self.size)
             steps = max(1, tiling.element_steps(plan.bytes_per_thread, self.size, 0 if dense else plan.max_narrow_items) // vector)
-        threads = plan.threads_per_block
-        columns = problem.shape[-1] if dense else 0
-        batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, len(self.operator.inputs) * self.size, columns)
-        strips, tiles = ceil_div(problem.rows, vectors if dense else lanes * vector), ceil_div(problem.extent, high)
+        threads, columns, read_bytes = plan.threads_per_block, min(problem.shape[-1], lanes * vector), len(self.operator.inputs) * self.size
+        strips, least = ceil_div(problem.rows, vectors if dense else lanes * vector), plan.dense_tile_bytes if dense else 0
+        if narrow and not dense:
+            least = tiling.narrow_tile_bytes(plan, strips, problem.rows * problem.extent * read_bytes, self.target.multiprocessors)
+        batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, read_bytes, columns, least)
+        tiles = ceil_div(problem.extent, high)
         wide = problem.rows * self.size > plan.max_row_bytes_per_multiprocessor * self.target.multiprocessors
         if wide or problem.extent <= plan.min_tiles * high:
             return None

@@ -77,22 +77,40 @@ def dense_pitch(lanes: int, steps: int, size: int) -> int:
     return lanes * steps + max(lanes, MAX_VECTOR_BYTES // size)
 
 
-def dense_threads(threads: int, width: int, steps: int, extent: int) -> int:
-    """Threads of a block for ``width`` dense columns of ``extent`` elements, from two warps to ``threads``; 0 if most of two warps were idle."""
+def dense_threads(policy: ScanColumns, slices: int, width: int, steps: int, extent: int, multiprocessors: int) -> int:
+    """Threads of a block for ``width`` dense columns of ``extent`` elements, from two warps on; 0 if most of two warps were idle.
+
+    A block has more of them where ``slices`` are so few that smaller blocks would leave multiprocessors idle.
+    """
+    busy = power_of_two(ceil_div(policy.dense_threads_per_multiprocessor * multiprocessors, slices))
+    most = min(policy.threads_per_block, max(policy.dense_threads_per_block, busy))
     needed = power_of_two(width) * ceil_div(extent, steps)
-    return min(threads, max(2 * WARP, power_of_two(needed))) if needed > WARP else 0
+    return min(most, max(2 * WARP, power_of_two(needed))) if needed > WARP else 0
 
 
-def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone: bool) -> tuple[int, int]:
-    """(lanes, steps) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
+def walks_alone(policy: ScanColumns, rows: int, width: int, vector: int, size: int, extent: int, multiprocessors: int) -> bool:
+    """Whether each thread should walk down ``vector`` whole columns of ``extent`` elements.
+
+    All ``rows`` columns then keep the device busy, and the ``width`` that lie side by side fill lines of the cache.
+    """
+    least = policy.enough_blocks_per_multiprocessor
+    if extent >= policy.min_alone_elements:
+        least = min(policy.grid_blocks_per_multiprocessor * vector, least)
+    return ceil_div(rows, policy.alone_threads_per_block * vector) >= least * multiprocessors and width * size >= LINE_BYTES
+
+
+def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone: bool) -> tuple[int, int, int]:
+    """(lanes, steps, threads) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
 
     All threads of a block are adjacent if columns are ``alone``, enough to keep the device busy so, or have at most ``steps`` elements, which are
     then the steps. Otherwise a tile has as many levels as the columns fill.
     """
     threads = policy.threads_per_block
-    if alone or extent <= steps:
-        return threads, min(steps, extent)
-    return threads // min(threads // lanes, max(vector, power_of_two(ceil_div(extent, steps)))), steps
+    if extent <= steps:
+        return threads, extent, threads
+    if alone:
+        return policy.alone_threads_per_block, steps, policy.alone_threads_per_block
+    return threads // min(threads // lanes, max(vector, power_of_two(ceil_div(extent, steps)))), steps, threads
 
 
 def pieces_of(bits: Sequence[int]) -> list[tuple[int, int]]:
@@ -109,13 +127,18 @@ def resident_blocks(policy: ScanLongRows, tile_bytes: int) -> int:
     return max(1, min(policy.min_blocks_per_multiprocessor, policy.shared_bytes_per_multiprocessor // tile_bytes) - policy.fewer_blocks)
 
 
-def tall_tile(policy: ScanLongColumns, bits: Sequence[int], height: int, nbytes: int, dense: int = 0) -> tuple[int, int]:
-    """(batches of ``height`` rows, rows) of a tile of columns: enough that its status is small compared to its elements of ``nbytes``.
+def narrow_tile_bytes(policy: ScanLongColumns, strips: int, nbytes: int, multiprocessors: int) -> int:
+    """Least bytes of a tile of narrow columns in so many ``strips`` of ``nbytes`` together, which leave tiles for each multiprocessor."""
+    return min(policy.narrow_tile_bytes // ceil_div(strips, policy.few_strips), nbytes // (policy.narrow_tiles_per_multiprocessor * multiprocessors))
 
-    Tiles of ``dense`` columns, which are few, have enough bytes that the loads of resident blocks hide their look-back.
+
+def tall_tile(policy: ScanLongColumns, bits: Sequence[int], height: int, nbytes: int, columns: int, least: int) -> tuple[int, int]:
+    """(batches of ``height`` rows, rows) of a tile of ``columns``: enough that its status is small compared to its elements of ``nbytes``.
+
+    It has ``least`` bytes at least, so that the loads of resident blocks hide its look-back.
     """
-    times = ceil_div(policy.bytes_per_status_byte * 16 * (pieces_of(bits)[-1][0] + 1), height * nbytes)
-    times = max(times, ceil_div(policy.dense_tile_bytes, height * nbytes * dense)) if dense else times
+    status = policy.bytes_per_status_byte * 16 * (pieces_of(bits)[-1][0] + 1)
+    times = max(ceil_div(status, height * nbytes), ceil_div(least, height * nbytes * columns))
     return times, times * height
 
 

@@ -144,8 +144,7 @@ KNOWN: dict[str, dict[str, str]] = {
         "scattered_store_of.store: guard: k < bounds[1] in won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)":
             "behind the end lie elements of the row again, none of which wins against the greatest of all",
         **{
-            f"scattered_store_of.store: guard: {link} in "
-            "if not winners_rare or (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):":
+            f"scattered_store_of.store: guard: {link} in if (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):":
                 "a vector that could be left out would be searched element by element, and none of them wins"
             for link in ("bounds[0] > index", "bounds[1] <= index + vector")
         },

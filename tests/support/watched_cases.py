@@ -453,7 +453,7 @@ def narrow(threads: int = 64) -> Iterator[None]:
     """
     with (
         using(ScanRows, bytes_per_thread=32, threads_per_block=64),
-        using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2),
+        using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2, min_alone_elements=1),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
         using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2, dense_tile_bytes=3 << 10),
     ):  # fmt: skip
@@ -500,6 +500,7 @@ scan("cumsum of long columns, idle threads", "cumsum", (2300, 2), 0, threads=128
 for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), ("columns", (150, 10), 0), ("long columns", (1100, 3), 0)):
     scan(f"cummax_backward of rising {said}", "cummax_backward", shape, axis, rising=True)
     scan(f"cummax_backward of {said} below a number", "cummax_backward", shape, axis, initial=100.0)
+scan("cummax_backward of very short rows, some below a number", "cummax_backward", (203, 3), 1, initial=0.5)
 
 
 def late_rows(name: str, shape: tuple[int, int]) -> None:

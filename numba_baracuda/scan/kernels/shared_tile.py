@@ -24,9 +24,10 @@ class SharedTile:
 
     ``load`` brings vectors from global memory to registers, ``stage`` from there to shared memory, and ``store`` from shared to global memory.
     ``read_vector`` and ``write_vector`` access vector s of the lane in shared memory, ``read_first`` the first element of one, ``read_element`` any
-    element of the tile. ``peeled`` rows begin and end inside a vector, whose other elements are left alone: ``load_ends`` and ``stage_ends`` bring
-    the elements of these two vectors, one by one, to where ``stage`` put anything. With ``rare_partial``, ``load`` takes
-    only tiles that lie wholly in the row; ``load_elements`` brings a partial one to shared memory element by element, and ``store`` writes it so.
+    element of the tile; ``blocked_offset`` and ``element_offset`` tell where these lie. ``peeled`` rows begin and end inside a vector, whose other
+    elements are left alone: ``load_ends`` and ``stage_ends`` bring the elements of these two vectors, one by one, to where ``stage`` put anything.
+    With ``rare_partial``, ``load`` takes only tiles that lie wholly in the row; ``load_elements`` brings a partial one to shared memory element by
+    element, and ``store`` writes it so.
     """
 
     def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare_partial: bool, shared_base: int) -> None:
@@ -197,7 +198,7 @@ class SharedTile:
         self.tile_bounds, self.memory_offset, self.memory_step, self.load, self.load_elements, self.stage = (
             tile_bounds, memory_offset, memory_step, load_whole if rare_partial else load_vectors, load_elements, stage,
         )  # fmt: skip
-        self.load_ends, self.stage_ends = load_ends, stage_ends
+        self.load_ends, self.stage_ends, self.element_offset, self.blocked_offset = load_ends, stage_ends, element_offset, blocked_offset
         self.read_vector, self.read_first, self.read_element, self.write_vector, self.store = (
             read_vector, read_first, read_element, write_vector, store,
         )  # fmt: skip

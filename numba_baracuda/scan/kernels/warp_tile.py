@@ -13,7 +13,7 @@ from ...runtime import jit
 from ..tiling import LINE_BYTES
 from .load_transform import LoadTransform
 from .operator_functions import OperatorFunctions
-from .scattered_store import scattered_store_of
+from .scattered_store import gathered_store_of, scattered_store_of
 from .shared_tile import shared_tile_of
 
 
@@ -51,8 +51,8 @@ class WarpTile:
         #: whether warp tiles that are partly outside the row take a path of their own; vectors of a lane that may be before the row on the other
         self._separate_partial = peeled and rare_partial
         self._masked_steps = int(peeled and not rare_partial and (functions.operator.scatters or not segmented))
-        #: whether rows are so long that most vectors hold no winner
-        self._winners_rare = lanes > 32 or rare_partial
+        #: whether a row has more than one tile
+        self._many_tiles = lanes > 32 or rare_partial
         self._staging = (
             jit.device(lambda shared, shared_results: shared_results) if self._separate_results else jit.device(lambda shared, shared_results: shared)
         )
@@ -211,10 +211,10 @@ class WarpTile:
     def _store(self) -> Any:
         if self._functions.operator.scatters:
             in_row = self._in_row(self._steps if self._separate_partial else self._masked_steps)
-            return scattered_store_of(
-                self._functions, self._transform, self._input_tiles[0], self._vector, self._lanes, self._steps, self._segmented, in_row,
-                self._winners_rare,
-            )  # fmt: skip
+            common = self._functions, self._transform, self._input_tiles[0], self._vector
+            if self._many_tiles:
+                return scattered_store_of(*common, self._lanes, self._steps, in_row)
+            return gathered_store_of(*common, self._steps, self._reverse, self._segmented, in_row)
         vector, lanes, steps, indexed, rare_partial = self._vector, self._lanes, self._steps, self._indexed, self._rare_partial
         result_tile = shared_tile_of(self._functions.result, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._results_offset)
         index_tile = shared_tile_of(self._index_type, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._indices_offset)
