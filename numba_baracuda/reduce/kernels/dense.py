@@ -72,7 +72,8 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
     Constants and parameters as :mod:`.` lists them, and: ``axes``: the number of all axes, in the order of memory; ``kept_line``: whether the
     innermost one is kept; ``short``: whether its extent is less than a vector. ``elements``: their number, of 31 bits; ``head``: those before the
     first aligned vector; ``vectors``: those that a thread stores; ``shape`` [axes]: the extents; ``step`` [axes]: coordinates of the element number
-    ``THREADS · vector``; strides [axes]: those of the operands of rows, 0 along reduced axes.
+    ``THREADS · vector``; ``dy_strides``, ``y_strides``, ``folded_strides``, ``origin_strides`` [axes]: those of the operands of rows, the last ones
+    leading to a row's first element; 0 along reduced axes.
     """
     element, row_vjp, wide, terms_size = jit.SCALARS[value], vjp_of(gradient, value), accumulator_type(value), 2 * ROW_TERMS
     load, store, stride = LOAD_STREAM[vector], STORE_STREAM[vector], THREADS * vector
