@@ -17,13 +17,13 @@ from ..plans.preference import PlanPreference
 from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
-_FIELDS = {"dtype": "result"}  #: keyword -> field of the descriptor
+FIELDS = {"dtype": "result"}  #: keyword -> field of the descriptor
 #: defaults of the keywords that only some ops have
 DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 _PREFERENCE = PlanPreference()
 
 
-def _with_ones(view: View, axes: tuple[int, ...]) -> View:
+def with_ones(view: View, axes: tuple[int, ...]) -> View:
     """The view with the reduced axes as axes of extent 1."""
     shape, strides = list(view.shape), list(view.strides)
     for axis in axes:
@@ -46,7 +46,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
 
     def describe(views: list[View], sizes: tuple[int, ...], context: tuple[Any, bool, dict[str, Any]]) -> Problem:
         axis, _, named = context
-        settings = {_FIELDS.get(name, name): setting for name, setting in named.items()}
+        settings = {FIELDS.get(name, name): setting for name, setting in named.items()}
         return made(op.kind, views[0].shape, axis, views[0].element, **settings), _PREFERENCE
 
     def results(descriptor: ReduceDescriptor, views: list[View], context: tuple[Any, bool, dict[str, Any]]) -> Results:
@@ -60,7 +60,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
         wanted = _without(x.shape, descriptor.axes)
         if tuple(y.shape) != wanted:
             raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(wanted)} with keepdims=False")
-        return [x, _with_ones(y, descriptor.axes)]
+        return [x, with_ones(y, descriptor.axes)]
 
     calls = Calls(op, ["y"], describe, results, operands)
 
@@ -104,7 +104,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
 
     def operands(descriptor: ReduceBackwardDescriptor, views: list[View], options: dict[str, Any]) -> list[View]:
         axes, left = descriptor.axes, len(descriptor.input_shape) - len(descriptor.axes)
-        return [_with_ones(view, axes) if view.name in ("dy", "y") and len(view.shape) == left else view for view in views]
+        return [with_ones(view, axes) if view.name in ("dy", "y") and len(view.shape) == left else view for view in views]
 
     calls = Calls(op, ["dx"], describe, results, operands)
 

@@ -17,7 +17,7 @@ ROWS, TERMS = 7, 40
 
 def assert_close(mine: Any, wanted: Any, dtype: Any) -> None:
     """Within the tolerance of sums of 40 terms of elements of this dtype, scaled by the greatest of what is wanted."""
-    allowed = element({torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]).tolerance(TERMS) * max(float(wanted.abs().max()), 1.0)
+    allowed = element({torch.float32: "f32", torch.bfloat16: "bf16", torch.float64: "f64"}[dtype]).tolerance(TERMS) * max(float(wanted.abs().max()), 1.0)
     assert mine.shape == wanted.shape and float((mine.double() - wanted.double()).abs().max()) <= 4 * allowed
 
 
@@ -44,6 +44,51 @@ def gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[st
                 assert same(shared.detach(), y.detach()[rank * most : (rank + 1) * most])
                 assert same(torch.autograd.grad(shared, part, dy[rank * most : (rank + 1) * most])[0], made)
     return found
+
+
+def second_gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[str, Any]:
+    """The gradients, of this rank's part of x and of what it has of dy, of the gradients of ops, by name and options."""
+    from numba_baracuda.torch import distributed as sharded
+
+    found, own, most = {}, slice(*parts(size)[rank : rank + 2]), -(-4 // size)
+    for name in names:
+        for options in ways(name):
+            x, dy, given, weights = twice_graded(name)
+            part, kind = x[own].clone().requires_grad_(), family(name)
+            mine = [each[own].clone() if isinstance(each, torch.Tensor) else each for each in given]
+            for result in ("replicated", "sharded") if kind == "segment" else ("",):
+                at = own if kind in ("scan", "rows") else slice(rank * most, (rank + 1) * most) if result == "sharded" else slice(None)
+                upstream = dy[at].clone().requires_grad_()
+                chosen = {"result": result} if result else {}
+                y = getattr(sharded, name)(part, *mine, group=group, **options, **chosen).clamp(-100)  # logsumexp of no rows is −∞
+                (slope,) = torch.autograd.grad((y * y * upstream).sum(), part, create_graph=True)
+                found[name, str(options), result] = torch.autograd.grad((slope * weights[own]).sum(), (part, upstream))
+    return found
+
+
+def check_second_gradients(names: Sequence[str], made: list[dict[str, Any]]) -> None:
+    """They are those of one process."""
+    for name in names:
+        for options in ways(name):
+            x, dy, given, weights = twice_graded(name)
+            one, upstream = x.requires_grad_(), dy.requires_grad_()
+            y = getattr(nbt, name)(one, *given, **options).clamp(-100)
+            (slope,) = torch.autograd.grad((y * y * upstream.reshape(y.shape)).sum(), one, create_graph=True)
+            right = torch.autograd.grad((slope * weights).sum(), (one, upstream))
+            for result in {key[2] for key in made[0] if key[:2] == (name, str(options))}:
+                of_x, of_dy = zip(*(each[name, str(options), result] for each in made), strict=True)
+                assert_close(torch.cat(of_x), right[0], torch.float64)
+                if family(name) in ("scan", "rows") or result == "sharded":
+                    assert_close(torch.cat(of_dy), right[1], torch.float64)
+                else:
+                    assert all(same(each, of_dy[0]) for each in of_dy)
+                    assert_close(of_dy[0], right[1], torch.float64)
+
+
+def twice_graded(name: str) -> tuple[Any, Any, tuple[Any, ...], Any]:
+    """:func:`graded` in float64, and the gradient of the gradient."""
+    x, dy, given = graded(name)
+    return x.double(), dy.double(), given, torch.randn(x.shape, generator=torch.Generator().manual_seed(8)).double()
 
 
 def family(name: str) -> str:
