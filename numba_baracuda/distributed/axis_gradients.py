@@ -16,7 +16,7 @@ from ..core.registry import OPS
 from ..plans import plan
 from ..plans.binding import check
 from ..plans.signatures import NEEDED, bound, dressed, signature_of
-from ..reduce.calls import DEFAULTS, with_ones
+from ..reduce.calls import DEFAULTS, shape_of, with_ones
 from ..reduce.descriptor import ReduceBackwardDescriptor
 from ..reduce.recipes import gradient_of
 from ..reduce.shards import States, merge
@@ -27,31 +27,28 @@ from .communicator import Communicator, communicator
 
 def _described(op: Op, views: dict[str, View], axis: Any, input_shape: Any, options: dict[str, Any]) -> tuple[ReduceBackwardDescriptor, list[View]]:
     """The problem of this rank's part, and its operands, reduced axes with extent 1; raises where operands are missing or contradict each other."""
-    operands = op.operands[:-1]
-    for name in (*(operand.name for operand in operands), *([] if "x" in views else ["input_shape"])):
-        if name not in views and (name != "input_shape" or input_shape is None):
-            raise InvalidProblem(f"{op.name}: {name} is missing, wants {', '.join(operand.name for operand in operands)}")
-    part = tuple(views["x"].shape) if "x" in views else input_shape
+    operands, part = op.operands[:-1], shape_of(op, views.get("x"), input_shape)
+    names = [operand.name for operand in operands]
+    for name in names:
+        if name not in views:
+            raise InvalidProblem(f"{op.name}: {name} is missing, wants {', '.join(names)}")
     problem = ReduceBackwardDescriptor(op.kind, part, axis, views["dy"].element, **options)
-    given, kept = [views[operand.name] for operand in operands], len(problem.input_shape) - len(problem.axes)
+    given, kept = [views[name] for name in names], len(part) - len(problem.axes)
     given = [with_ones(view, problem.axes) if view.name != "x" and len(view.shape) == kept else view for view in given]
     check(replace(op, operands=operands, checked_first=()), problem, given)
     arrays.check_one_device(op.name, given)
     return problem, given
 
 
-def _folded(
-    op: Op, comm: Communicator, x: Any, view: View, problem: ReduceBackwardDescriptor, fold: str, extents: list[int], stream: int
-) -> Any:  # fmt: skip
+def _folded(op: Op, comm: Communicator, x: Any, view: View, problem: ReduceBackwardDescriptor, extents: list[int], stream: int) -> Any:
     """The results of a fold of each row of all ranks, as this rank's part reads them: positions are its own, and so is the origin of means."""
-    rows, element, before = math.prod(problem.output_shape), BY_NAME[problem.element].accumulator, sum(extents[: comm.rank])
-    states = States.of_rows(fold, problem.element, rows)
+    gradient, rows, before = gradient_of(op, problem), math.prod(problem.output_shape), sum(extents[: comm.rank])
+    states, element = States.of_rows(gradient.fold, problem.element, rows), BY_NAME[problem.element].accumulator
     every = gathered(op.name, comm, x, view, problem, states, stream, before).wait()
-    made = allocation.empty(view, (rows, gradient_of(op, problem).results), element, stream)
-    of = {"count": sum(extents), "correction": problem.correction, "base_rank": comm.rank}
-    steps = merge(states, problem.output_shape, contiguous(problem.output_shape), element, comm.size, **of)
+    made, y = allocation.empty(view, (rows, gradient.results), element, stream), contiguous(problem.output_shape)
+    steps = merge(states, y.shape, y, element, comm.size, count=sum(extents), correction=problem.correction, base_rank=comm.rank)
     plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(every, op.name, "gathered"), arrays.view(made, op.name, "y")], stream)
-    place(made, fold, element, -before, 1)
+    place(made, gradient.fold, element, -before, 1)
     return made
 
 
@@ -74,10 +71,10 @@ def _function(op: Op) -> Callable[..., Any]:
         forms = tuple((view.name, tuple(view.shape), view.element, view.device) for view in views.values())
         extents = agree(op.name, comm, (forms, repr((axis, input_shape, options))), describe)
         problem, inputs = _described(op, views, axis, input_shape, options)
-        whole, stream, fold = whole_of(op, problem, extents), streams.stream_handle(None, inputs[0], op.name), gradient_of(op, problem).fold
+        whole, stream = whole_of(op, problem, extents), streams.stream_handle(None, inputs[0], op.name)
         dx = allocation.empty(inputs[0], problem.input_shape, problem.element, stream)
-        if fold:
-            folded = _folded(op, comm, given[1], views["x"], problem, fold, extents, stream)
+        if gradient_of(op, problem).fold:
+            folded = _folded(op, comm, given[1], views["x"], problem, extents, stream)
             inputs.append(arrays.view(folded, op.name, "folded"))
         if 0 not in problem.input_shape:
             operands = [*inputs, arrays.view(dx, op.name, "dx")]

@@ -85,9 +85,10 @@ def _function(op: Op) -> Callable[..., Any]:
             choice(op.name, "result", options.get("result", _RESULTS[0]), _RESULTS)
             made, first = _described(op, views, index, segments, options), inputs[0].name
             arrays.check_one_device(op.name, list(views.values()))
-            same = {f"dtype of {first}": BY_NAME[made.element].numpy_name, f"trailing axes of {first}": list(views[first].shape[1:])}
+            same: dict[str, Any] = {f"dtype of {first}": BY_NAME[made.element].numpy_name, f"trailing axes of {first}": list(views[first].shape[1:])}
             same |= {"segment_ids": "an array" if index is None else "a SegmentIndex", "num_segments": made.num_segments}
-            return Call(same | {name: str(each) for name, each in options.items()}, made.num_inputs)
+            same |= {name: str(made.correction if name == "correction" else each) for name, each in options.items()}
+            return Call(same, made.num_inputs)
 
         forms = tuple((view.shape, view.element, view.device) for view in (views[each.name] for each in inputs))
         known = index is not None and (index.num_segments, op.traits["ordered"] and form)  # a rank's ids may be in order now and then

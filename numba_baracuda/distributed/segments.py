@@ -62,9 +62,10 @@ class Rows:
 
     def sum(self, input: Any, element: str, room: int) -> Any:
         """The sums of this rank's segments, in the dtype of ``input``, and zeros up to ``room``."""
-        made, segments, prefix = self.empty((room, *input.shape[1:]), element), self.problem.num_segments, "" if self.op.traits["ordered"] else "unsorted_"
+        made, segments = self.empty((room, *input.shape[1:]), element), self.problem.num_segments
         made[segments:] = 0
-        function(f"{prefix}segment_sum")(input, self.given["segment_ids"], segments, out=made[:segments])
+        run = function("segment_sum" if self.op.traits["ordered"] else "unsorted_segment_sum")
+        run(input, self.given["segment_ids"], segments, out=made[:segments])
         return made
 
     def counts(self, room: int) -> Any:

@@ -80,20 +80,22 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
     return guarded(dressed(run, op, signature, _doc(op, _FORWARD)))
 
 
+def shape_of(op: Op, x: View | None, given: Any) -> tuple[int, ...]:
+    """The shape of the array that was reduced, for its gradient: that of x, or ``input_shape``."""
+    wanted = None if given is None else shape(op.name, "input_shape", given)
+    if x is None and wanted is None:
+        names = [operand.name for operand in op.operands[:-1]]
+        missing, wants = ("x", ", ".join(names)) if "x" in names else ("input_shape", "the shape of the reduced array, or x")
+        raise InvalidProblem(f"{op.name}: {missing} is missing, wants {wants}")
+    if x is not None and wanted not in (None, tuple(x.shape)):
+        raise InvalidProblem(f"{op.name}: input_shape is {list(wanted or ())}, wants {list(x.shape)}, which is that of x")
+    return tuple(x.shape) if x is not None else wanted or ()
+
+
 def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=…)`` of a gradient. Where x is not used, ``input_shape`` may be given instead."""
     names = [operand.name for operand in op.operands[:-1]]
     labels = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
-
-    def shape_of(x: View | None, given: Any) -> tuple[int, ...]:
-        """The shape of the array that was reduced: that of x, or ``input_shape``."""
-        wanted = None if given is None else shape(op.name, "input_shape", given)
-        if x is None and wanted is None:
-            missing, wants = ("x", ", ".join(names)) if "x" in names else ("input_shape", "the shape of the reduced array, or x")
-            raise InvalidProblem(f"{op.name}: {missing} is missing, wants {wants}")
-        if x is not None and wanted not in (None, tuple(x.shape)):
-            raise InvalidProblem(f"{op.name}: input_shape is {list(wanted or ())}, wants {list(x.shape)}, which is that of x")
-        return tuple(x.shape) if x is not None else wanted or ()
 
     def describe(views: list[View], sizes: tuple[int, ...], options: dict[str, Any]) -> Problem:
         settings = {name: options[name] for name in op.traits["keywords"]}
@@ -121,7 +123,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
         given, out = dict(zip(("dy", "x", "y"), arguments, strict=True)), options["out"]
         views = {name: arrays.read(given[name], labels[name]) for name in names if name == "dy" or given[name] is not None}
         x = views.get("x")
-        whole = shape_of(x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
+        whole = shape_of(op, x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
         inputs = list(views.values())
         if len(inputs) < len(names):
             refuse(inputs, whole, options)

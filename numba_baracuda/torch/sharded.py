@@ -15,7 +15,6 @@ from .. import distributed
 from ..core.errors import Unsupported
 from ..core.registry import OPS
 from ..distributed.axis import FUNCTIONS as AXIS
-from ..distributed.axis import SCANS
 from ..distributed.rows import FUNCTIONS as ROWS
 from ..plans.signatures import bound, dressed
 from ..segment.descriptor import OrderedIds

@@ -17,7 +17,8 @@ ROWS, TERMS = 7, 40
 
 def assert_close(mine: Any, wanted: Any, dtype: Any) -> None:
     """Within the tolerance of sums of 40 terms of elements of this dtype, scaled by the greatest of what is wanted."""
-    allowed = element({torch.float32: "f32", torch.bfloat16: "bf16", torch.float64: "f64"}[dtype]).tolerance(TERMS) * max(float(wanted.abs().max()), 1.0)
+    kind = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float64: "f64"}[dtype]
+    allowed = element(kind).tolerance(TERMS) * max(float(wanted.abs().max()), 1.0)
     assert mine.shape == wanted.shape and float((mine.double() - wanted.double()).abs().max()) <= 4 * allowed
 
 
@@ -39,6 +40,10 @@ def gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[st
             y = getattr(sharded, name)(part, *mine, group=group, **options)
             (made,) = torch.autograd.grad(y, part, dy[own] if kind in ("scan", "rows") else dy)
             found[name, str(options)] = made
+            if kind in ("segment", "rows"):
+                index = nb.SegmentIndex(mine[0], mine[1])
+                prepared = getattr(sharded, name)(part, index, group=group)
+                torch.testing.assert_close(torch.autograd.grad(prepared, part, dy[own] if kind == "rows" else dy)[0], made, rtol=1e-5, atol=1e-5)
             if kind == "segment":
                 shared = getattr(sharded, name)(part, *mine, group=group, result="sharded")
                 assert same(shared.detach(), y.detach()[rank * most : (rank + 1) * most])
