@@ -165,6 +165,12 @@ def placed(rank: int, size: int) -> None:
     assert extremes.placements == (Shard(1),) and torch.equal(extremes.full_tensor(), nbt.unsorted_segment_max(x, ids, 4))
     filled = nbt.unsorted_segment_sum(rows, by_row, 5, empty=3.0)  # partial sums would add up what empty segments get
     assert torch.allclose(filled.full_tensor(), nbt.unsorted_segment_sum(x, ids, 5, empty=3.0), atol=1e-5)
+    one = x.clone().requires_grad_()
+    curves = []
+    for given, sums in ((one, nbt.unsorted_segment_sum(one, ids, 4)), (rows, sharded_ops.unsorted_segment_sum(rows, by_row, 4))):
+        (slope,) = torch.autograd.grad((sums**3).sum(), given, create_graph=True)
+        curves.append(torch.autograd.grad((slope * slope).sum(), given)[0])
+    assert torch.allclose(curves[1].full_tensor(), curves[0], rtol=1e-5)
     index = nb.SegmentIndex(by_row.to_local(), 4)  # of a rank's own rows
     for result, wants in (("replicated", Replicate()), ("sharded", Shard(0))):
         sums = sharded_ops.unsorted_segment_sum(rows, index, result=result)

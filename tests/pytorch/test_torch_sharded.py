@@ -62,6 +62,13 @@ def test_others_are_differentiable_once(name: str) -> None:
         assert str(failure).startswith(f"distributed.{nb.OPS[name].backward} has no gradient: {stem} is differentiable once; ")
 
 
+def test_64_ranks() -> None:
+    """Most have nothing."""
+    once, twice = ("reduce_prod",), ("reduce_logsumexp",)
+    check_gradients(once, on_threads(64, lambda comm: gradients(once, comm, comm.rank, comm.size)))
+    check_second_gradients(twice, on_threads(64, lambda comm: second_gradients(twice, comm, comm.rank, comm.size)))
+
+
 def test_scans_of_infinities_and_zeros() -> None:
     """Products of which a factor is 0 on an earlier rank, extremes among −∞, and sums of exponentials of −∞ alone; the first rank has nothing."""
     x = torch.tensor([2.0, 0.0, 3.0, 5.0, 0.0, 0.5, 4.0])

@@ -24,7 +24,7 @@ def assert_close(mine: Any, wanted: Any, dtype: Any) -> None:
 
 def parts(size: int) -> tuple[int, ...]:
     """Ends of the rows of each rank."""
-    return {1: (0, 7), 3: (0, 3, 3, 7), 8: (0, 0, 1, 1, 3, 4, 6, 7, 7)}[size]
+    return {1: (0, 7), 3: (0, 3, 3, 7), 8: (0, 0, 1, 1, 3, 4, 6, 7, 7), 64: (*range(8), *[7] * 57)}[size]
 
 
 def gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[str, Any]:
