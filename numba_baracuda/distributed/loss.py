@@ -82,7 +82,7 @@ def fused_linear_cross_entropy(
     communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this process alone. Work
     goes to the current stream of the arrays' framework.
 
-    Raises on every rank what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
+    Raises on every rank, of ``data_group``, too, what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
     """
     given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
     options = {

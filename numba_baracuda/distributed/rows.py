@@ -114,17 +114,20 @@ def _function(op: Op) -> Callable[..., Any]:
     return dressed
 
 
+_INDEXED = """
+For ids, each rank may give a{form} ``SegmentIndex`` of its own rows, made once for many calls, and leave out ``num_segments``."""
 _ORDERED = """Ids ascend along the rows of all ranks, one rank after another. A rank folds its own rows; states and counts of its first and last
-segment alone are gathered and merged in the order of ranks."""
+segment alone are gathered and merged in the order of ranks.""" + _INDEXED.format(form=" sorted")  # fmt: skip
 _ANY = """Ids are in any order. States of segments, in the accumulator's type, are added up by ``all_reduce`` or ``reduce_scatter`` where a state is a
-sum; others are gathered and merged in the order of ranks."""
+sum; others are gathered and merged in the order of ranks.""" + _INDEXED.format(form="")  # fmt: skip
 _DOC = """{formula}
 
 over the rows of all ranks of ``group``: :func:`numba_baracuda.{name}` of the ranks' ``input`` [N, …] and ``segment_ids`` [N], one after another. N
 may differ, and be 0. ``result``: "replicated", every rank gets [``num_segments``, …]; or "sharded", the ``rank``-th ⌈num_segments / size⌉ segments.
 Other options, ties, NaN and what empty segments get are as there; rows are numbered along all ranks. {more}
 
-Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, trailing axes, num_segments or options.
+Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, trailing axes, num_segments or options, where one gives ids and another an
+index, and where operands of one contradict each other.
 """
 _TO_ROWS = """{formula}
 
@@ -132,6 +135,7 @@ over the rows of all ranks of ``group``: :func:`numba_baracuda.{name}` of the ra
 gets those of the result; N may differ, and be 0. Operands of a row for each segment are the same on all ranks. Options, ties and NaN are as there.
 {more}
 
-Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, trailing axes, num_segments or options.
+Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, trailing axes, num_segments or options, where one gives ids and another an
+index, and where operands of one contradict each other.
 """
 FUNCTIONS = {name: _function(op) for name, op in OPS.items() if op.family == "segment"}
