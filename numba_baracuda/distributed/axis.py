@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..algebra import monoid_of
 from ..arrays import allocation, arrays, spans, streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME, FLOATS
-from ..core.errors import Unsupported
+from ..core.errors import InvalidProblem, Unsupported
 from ..core.op import Layout, Op, Recipe, contiguous
 from ..core.options import flag
 from ..core.registry import OPS
 from ..plans import plan
 from ..plans.signatures import NEEDED, bound, dressed, guarded, signature_of
-from ..reduce.calls import DEFAULTS
+from ..reduce.calls import DEFAULTS, FIELDS
 from ..reduce.descriptor import ReduceDescriptor
 from ..reduce.shards import States, leave, merge
 from ..scan.descriptor import ScanDescriptor
@@ -25,6 +25,7 @@ from ..scan.recipes import scan_carried
 from .agreement import Call, agree
 from .communicator import Communicator, Pending, communicator
 
+Reduction = TypeVar("Reduction", bound=ReduceDescriptor)
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
 REDUCTIONS = tuple(name for name, op in OPS.items() if op.family == "reduce" and not op.traits["backward"])
@@ -44,25 +45,28 @@ def place(made: Any, monoid: str, element: str, before: int, width: int = 2) -> 
         positions += before
 
 
-def _check_all(op: Op, descriptor: ReduceDescriptor, extents: Sequence[int]) -> None:
-    """Raises for a reduction of as many elements as all ranks have, or 1 to look at the rest alone."""
-    first = descriptor.axes[0] if descriptor.axes else -1
+def whole_of(op: Op, descriptor: Reduction, extents: Sequence[int]) -> Reduction:
+    """The problem of as many elements as all ranks have, or 1 to look at the rest alone; raises for one that the op does not have."""
+    if not descriptor.axes:
+        raise InvalidProblem(f"{op.name}: axis is {descriptor.reduce_axis}, wants an axis, of which ranks have parts, or several")
+    first = descriptor.axes[0]
     shape = tuple(sum(extents) if k == first else 1 if k in descriptor.axes else extent for k, extent in enumerate(descriptor.input_shape))
     whole = replace(descriptor, input_shape=shape)
     whole.check(op)
     reason = op.variants[0].refuses(op, whole)
     if reason:
         raise Unsupported(f"{op.name}: {reason}")
+    return whole
 
 
-def _said(name: str, view: View, axes: tuple[int, ...], **options: Any) -> Call:
+def said(shape: Sequence[int], element: str, axes: tuple[int, ...], **options: Any) -> Call:
     """What ranks agree on: all but the extents of the reduced axes, whose product is their own."""
-    kept = [extent for k, extent in enumerate(view.shape) if k not in axes]
-    same = {"dtype": BY_NAME[view.element].numpy_name, "axes": list(axes), "other extents": kept, **options}
-    return Call(same, math.prod(view.shape[k] for k in axes))
+    kept = [extent for k, extent in enumerate(shape) if k not in axes]
+    same = {"dtype of x": BY_NAME[element].numpy_name, "axis": list(axes), "other extents of x": kept, **options}
+    return Call(same, math.prod(shape[k] for k in axes))
 
 
-def _gathered(
+def gathered(
     name: str, comm: Communicator, x: Any, view: View, descriptor: ReduceDescriptor, states: States, stream: int, before: int = 0
 ) -> Pending:  # fmt: skip
     """The states of all ranks, [ranks, scalars]; ``before``: elements of a row that the ranks before this one have."""
@@ -96,17 +100,16 @@ def _reduction(op: Op) -> Callable[..., Any]:
             return ReduceDescriptor(op.kind, shape, axis, view.element, correction=correction, result=options.get("dtype") or "")
 
         def describe() -> Call:
-            flag(op.name, "keepdims", keepdims)
-            made = described()
-            _check_all(op, made, (1,))
-            return _said(op.name, view, made.axes, **{name: str(each) for name, each in options.items()})
+            made, kept = described(), flag(op.name, "keepdims", keepdims)
+            whole_of(op, made, (1,))
+            return said(view.shape, view.element, made.axes, keepdims=kept, **{name: getattr(made, FIELDS.get(name, name)) for name in options})
 
-        extents = agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, options))), describe)
+        extents = agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, keepdims, options))), describe)
         descriptor, handle = described(), streams.stream_handle(None, view, op.name)
-        _check_all(op, descriptor, extents)
+        whole_of(op, descriptor, extents)
         value, rows = _BYTES.get(view.element, view.element), math.prod(descriptor.output_shape)
         states = States.of_rows(op.traits["narrow"].get(view.element, monoid), value, rows)
-        gathered = _gathered(op.name, comm, x, view, descriptor, states, handle, sum(extents[: comm.rank])).wait()
+        every = gathered(op.name, comm, x, view, descriptor, states, handle, sum(extents[: comm.rank])).wait()
         result, shape = descriptor.result or view.element, descriptor.output_shape
         if not keepdims:
             shape = tuple(extent for k, extent in enumerate(view.shape) if k not in descriptor.axes)
@@ -114,7 +117,7 @@ def _reduction(op: Op) -> Callable[..., Any]:
         base = next((rank for rank, extent in enumerate(extents) if extent), 0)
         of = {"count": sum(extents), "correction": correction, "base_rank": base}
         steps = merge(states, shape, contiguous(shape), _BYTES.get(result, result), comm.size, **of)
-        plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(gathered, op.name, "gathered"), arrays.view(y, op.name, "y")], handle)
+        plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(every, op.name, "gathered"), arrays.view(y, op.name, "y")], handle)
         return y
 
     made = dressed(run, op, signature, _REDUCE.format(formula=op.formula, name=op.name, more=_PLACED if monoid_of(monoid).uses_positions else ""))
@@ -136,15 +139,15 @@ def _scan(op: Op) -> Callable[..., Any]:
                 raise Unsupported(f"{op.name}: x has strides {list(view.strides)}, wants contiguous memory; make a contiguous copy")
             described = ScanDescriptor(op.kind, tuple(view.shape), axis, reverse, view.element, exclusive)
             described.check(op)
-            return _said(op.name, view, (described.scan_axis,), reverse=described.reverse, exclusive=described.exclusive)
+            return said(view.shape, view.element, (described.scan_axis,), reverse=described.reverse, exclusive=described.exclusive)
 
-        agree(op.name, comm, (tuple(view.shape), view.element, repr((axis, reverse, exclusive))), describe)
+        agree(op.name, comm, (tuple(view.shape), view.element, spans.is_contiguous(view), repr((axis, reverse, exclusive))), describe)
         scanned = ScanDescriptor(op.kind, tuple(view.shape), axis, reverse, view.element, exclusive)
         descriptor = ReduceDescriptor(fold.kind, tuple(view.shape), scanned.scan_axis, view.element)
         handle = streams.stream_handle(None, view, op.name)
         states = States.of_rows(fold.traits["monoid"], view.element, math.prod(descriptor.output_shape))
-        gathered = _gathered(op.name, comm, x, view, descriptor, states, handle).wait()
-        before = gathered[comm.rank + 1 :] if scanned.reverse else gathered[: comm.rank]
+        every = gathered(op.name, comm, x, view, descriptor, states, handle).wait()
+        before = every[comm.rank + 1 :] if scanned.reverse else every[: comm.rank]
         initials = allocation.empty(view, (states.rows,), scanned.accumulator, handle)
         y = allocation.empty(view, tuple(view.shape), view.element, handle)
         steps = merge(states, (states.rows,), contiguous((states.rows,)), scanned.accumulator, len(before))
@@ -166,7 +169,7 @@ axis. Ranks may have any numbers of elements, and none; the other extents are th
 elements give are as there.{more} States of rows, in the accumulator's type, are gathered and merged in the order of ranks, so that every rank has the
 same bits in every run.
 
-Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, axes or other extents.
+Raises ``InvalidProblem`` on every rank where ranks disagree on dtype, axis, other extents or options.
 """
 _PLACED = " Indices count along all ranks, whose parts follow one another along the first of the reduced axes."
 _SCAN = """{formula}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..arrays import streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME
-from ..core.errors import InvalidProblem
+from ..core.errors import BaracudaError, InvalidProblem
 from ..core.options import choice, flag, key_of, refusal
 from ..loss.calls import FusedLinearCrossEntropyResult, read
 from ..loss.descriptor import FLCE_DEFAULT_IGNORE_INDEX, FusedLinearCrossEntropyDescriptor
@@ -81,7 +82,7 @@ def fused_linear_cross_entropy(
     communicators, torch ``ProcessGroup`` or one-dimensional ``DeviceMesh``, or ``cupy.cuda.nccl.NcclCommunicator``; None is this process alone. Work
     goes to the current stream of the arrays' framework.
 
-    Raises on every rank what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
+    Raises on every rank, of ``data_group``, too, what one raises about its arguments, and ``InvalidProblem`` where ranks disagree.
     """
     given = {"input": input, "weight": weight, "target": target, "bias": bias, "class_weight": class_weight, "row_weight": row_weight, "dy": dy}
     options = {
@@ -110,33 +111,49 @@ def fused_linear_cross_entropy(
         if accumulate_grad_weight and wanted.get("grad_weight", True) is True:
             raise refusal(NAME, "grad_weight", grad_weight, "an array, to which accumulate_grad_weight adds")
         check_part(x, w, present, {name: each for name, each in wanted.items() if each is not True}, options)
-        same: dict[str, Any] = {"dtype": BY_NAME[x.element].numpy_name, "h": x.shape[1], "operands": sorted(present), "gradients": sorted(wanted)}
-        same |= {name: str(each) for name, each in (options | ways | returned).items()}
-        if rows == "replicated":
-            same["bt"] = x.shape[0]
-        if class_weight is not None:
-            same["classes of class_weight"] = len(class_weight)
-        return Call(same, [x.shape[0], w.shape[0], vocab_range])
+        return Call(alike() | ({"rows of input": x.shape[0]} if rows == "replicated" else {}), [x.shape[0], w.shape[0], vocab_range])
 
-    shapes = tuple(x.shape), tuple(w.shape), x.element, w.element, vocab_range
-    key = repr(
-        (
-            shapes,
-            sorted(present),
-            [(name, each is True) for name, each in wanted.items()],
-            key_of(*options.values(), *ways.values(), *returned.values()),
-        )
-    )
-    every = agree(NAME, comm, key, describe)
-    agree(NAME, data, key, lambda: Call({name: str(each) for name, each in options.items()}))
-    handle = streams.stream_handle(None, x, NAME)
-    held = Rows(comm, [each[0] for each in every], rows == "sharded", ignore_index, handle)
-    problem = _problem(comm, held, x, every, options, grad_input_accum, len(class_weight) if class_weight is not None else None)
+    def alike() -> dict[str, Any]:
+        """What is the same on all ranks of both groups."""
+        same: dict[str, Any] = {"dtype of input": BY_NAME[x.element].numpy_name, "width of input": x.shape[1]}
+        same |= {"operands": sorted(present), "gradients": sorted(wanted)}
+        same |= {name: str(each) for name, each in (options | ways | returned).items()}
+        return same if class_weight is None else same | {"classes of class_weight": len(class_weight)}
+
+    settings = sorted(present), [(name, each is True) for name, each in wanted.items()], key_of(*options.values(), *ways.values(), *returned.values())
+    kept = repr((x.element, w.element, tuple(w.shape), tuple(x.shape[1:]), settings))
+    handle, failure, weights = streams.stream_handle(None, x, NAME), None, None if class_weight is None else len(class_weight)
+    try:
+        every = agree(NAME, comm, (kept, tuple(x.shape), vocab_range), describe)
+        held = Rows(comm, [each[0] for each in every], rows == "sharded", ignore_index, handle)
+        problem = _problem(comm, held, x, every, options, grad_input_accum, weights)
+    except BaracudaError as error:
+        failure = error
+    if data.size > 1:  # ranks of a grid learn what is wrong in its rows by its columns
+        failure = _told(data, (kept, "data"), failure, lambda: Call(alike() | {"rows of weight": w.shape[0]}))
+        failure = _told(comm, (kept, "data"), failure, lambda: Call({}))
+    if failure is not None:
+        raise failure
     made = run_shard(
         comm, data, problem, held.gathered(present, problem.each), wanted, [name for name in returned if returned[name]], reduce_grad_input, handle
     )
     made = {name: held.own(name, each, problem, reduce_grad_input) for name, each in made.items()}
     return FusedLinearCrossEntropyResult(made.pop("out"), **made)
+
+
+def _told(comm: Communicator, key: Any, failure: BaracudaError | None, say: Callable[[], Call]) -> BaracudaError | None:
+    """The failure of this rank, or of another one of the group, or None if they agree."""
+
+    def describe() -> Call:
+        if failure is not None:
+            raise failure
+        return say()
+
+    try:
+        agree(NAME, comm, key, describe)
+    except BaracudaError as error:
+        return failure or error
+    return failure
 
 
 def _problem(

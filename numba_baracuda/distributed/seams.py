@@ -24,9 +24,9 @@ def joined(rows: Rows) -> tuple[Lists, Owned]:
     """Of the segments that this rank has rows of, states and counts of the rows of all ranks; and the segments that it owns.
 
     A rank sends id, count and state of its first and of its last segment, and merges those of all ranks that have the id of one of its own. A segment
-    more, behind the others, stands for ids out of range.
+    more, behind the others and without rows, stands for ids out of range.
     """
-    comm, segments, ids = rows.comm, rows.problem.num_segments, rows.given["segment_ids"]
+    comm, segments, ids = rows.comm, rows.problem.num_segments, rows.views["segment_ids"].owner
     states, counts = left(rows, segments + 1, counted=True)
     entries = rows.empty((2, 2), "i64")
     entries[...] = -1

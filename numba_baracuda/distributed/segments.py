@@ -14,7 +14,7 @@ from ..core.op import Op, Recipe, contiguous
 from ..core.registry import function
 from ..plans import plan
 from ..reduce.shards import States, merge
-from ..segment.descriptor import SegmentDescriptor
+from ..segment.descriptor import OrderedIds, SegmentDescriptor
 from ..segment.shards import Fold, leave
 from .axis import layout_of, place
 from .communicator import Communicator, part
@@ -22,13 +22,17 @@ from .communicator import Communicator, part
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of this rank and the call that they are given to; ``every`` has the number of rows of each rank."""
+    """The rows of this rank and the call that they are given to; ``views`` are of what is given, and of the parts of an index.
+
+    ``every`` has the number of rows of each rank.
+    """
 
     op: Op
     problem: SegmentDescriptor
     fold: Fold
     comm: Communicator
     given: dict[str, Any]
+    views: dict[str, View]
     every: list[int]
     stream: int
 
@@ -40,25 +44,40 @@ class Rows:
     @property
     def trailing(self) -> tuple[int, ...]:
         """The trailing axes."""
-        return tuple(self.given[self.op.operands[0].name].shape[1:])
+        return tuple(self.views[self.op.operands[0].name].shape[1:])
 
     @property
     def width(self) -> int:
         """Scalars that a segment has of states."""
         return self.problem.embedding_dim * monoid_of(self.fold.monoid).width
 
-    def view(self, name: str) -> View:
-        """An operand as recipes take it."""
-        return arrays.read(self.given[name], (self.op.name, name, ""))
+    @property
+    def ordered_ids(self) -> list[View]:
+        """The ids, and what an index has of their order."""
+        return [self.views[name] for name in ("segment_ids", "sorted_ids", "permutation") if name in self.views]
 
     def empty(self, shape: tuple[int, ...], element: str) -> Any:
         """A new array of the kind of the operands."""
-        return allocation.empty(self.view("segment_ids"), shape, element, self.stream)
+        return allocation.empty(self.views["segment_ids"], shape, element, self.stream)
 
-    def sum(self, input: Any, segments: int) -> Any:
-        """The sums of this rank's segments, in the dtype of ``input``."""
-        prefix = "" if self.op.traits["ordered"] else "unsorted_"
-        return function(f"{prefix}segment_sum")(input, self.given["segment_ids"], segments)
+    def sum(self, input: Any, element: str, room: int) -> Any:
+        """The sums of this rank's segments, in the dtype of ``input``, and zeros up to ``room``."""
+        made, segments = self.empty((room, *input.shape[1:]), element), self.problem.num_segments
+        made[segments:] = 0
+        run = function("segment_sum" if self.op.traits["ordered"] else "unsorted_segment_sum")
+        run(input, self.given["segment_ids"], segments, out=made[:segments])
+        return made
+
+    def counts(self, room: int) -> Any:
+        """How many rows this rank has of each segment, and zeros up to ``room``."""
+        ids, segments = self.given["segment_ids"], self.problem.num_segments
+        if isinstance(ids, OrderedIds):
+            made = self.empty((room,), "i64")
+            made[:segments], made[segments:] = ids.view_of("counts").owner, 0
+            return made
+        ones = self.empty((self.problem.num_inputs,), "i64")
+        ones[...] = 1
+        return self.sum(ones, "i64", room)
 
 
 class Lists(NamedTuple):
@@ -79,20 +98,16 @@ def adds(fold: Fold) -> bool:
     return not fold.monoid or monoid_of(fold.monoid).combine is SUM.combine
 
 
-def left(rows: Rows, segments: int, counted: bool) -> tuple[Any, Any]:
-    """The states [segments · width] that this rank's rows leave, 0 where a segment has none, and counts [segments]; None for what is not asked."""
-    fold, problem, counts, states = rows.fold, rows.problem, None, None
-    if counted:
-        ones = rows.empty((problem.num_inputs,), "i64")
-        ones[...] = 1
-        counts = rows.sum(ones, segments)
+def left(rows: Rows, room: int, counted: bool) -> tuple[Any, Any]:
+    """The states [room · width] that this rank's rows leave, 0 where a segment has none, and counts [room]; None for what is not asked."""
+    fold, problem, counts, states = rows.fold, rows.problem, rows.counts(room) if counted else None, None
     if fold.monoid:
-        made = States(fold.monoid, problem.element, segments * problem.embedding_dim)
+        made = States(fold.monoid, problem.element, room * problem.embedding_dim)
         if adds(fold) and not monoid_of(fold.monoid).lifts and made.element == problem.element:
-            return rows.sum(rows.given[fold.over[0]], segments).reshape(-1), counts
+            return rows.sum(rows.given[fold.over[0]], made.element, room).reshape(-1), counts
         states = rows.empty((made.scalars,), made.element)
         states[...] = 0
-        inputs = [rows.view(name) for name in dict.fromkeys((*fold.over, "segment_ids"))]
+        inputs = [*(rows.views[name] for name in fold.over), *rows.ordered_ids]
         recipe = leave(rows.op, problem, fold, {each.name: layout_of(each) for each in inputs}, plan.target_of(inputs[0].device))
         outputs = [arrays.view(states, rows.op.name, "states")]
         plan.queue(rows.op.name, recipe, [*inputs, *outputs], rows.stream, len(inputs), updated=True)
@@ -139,7 +154,7 @@ def finished(rows: Rows, lists: Lists, result: str, empty: float = 0) -> Any:
 def spread(rows: Rows, lists: Lists | None) -> Any:
     """The results for this rank's rows, of the fold's results for the segments, or of their counts alone."""
     op, problem, output = rows.op, rows.problem, rows.op.operands[-1].name
-    inputs = [rows.view(operand.name) for operand in op.operands[:-1]]
+    inputs = [*(rows.views[operand.name] for operand in op.operands[:-2]), *rows.ordered_ids]
     if lists is not None and rows.fold.monoid:
         wide = BY_NAME[problem.element].accumulator
         folded = finished(rows, lists, wide)

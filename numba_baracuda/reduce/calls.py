@@ -17,13 +17,13 @@ from ..plans.preference import PlanPreference
 from ..plans.signatures import CALL, NEEDED, dressed, function_of, guarded, signature_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 
-_FIELDS = {"dtype": "result"}  #: keyword -> field of the descriptor
+FIELDS = {"dtype": "result"}  #: keyword -> field of the descriptor
 #: defaults of the keywords that only some ops have
 DEFAULTS = {"correction": 1, "ties": "all", "dtype": None}
 _PREFERENCE = PlanPreference()
 
 
-def _with_ones(view: View, axes: tuple[int, ...]) -> View:
+def with_ones(view: View, axes: tuple[int, ...]) -> View:
     """The view with the reduced axes as axes of extent 1."""
     shape, strides = list(view.shape), list(view.strides)
     for axis in axes:
@@ -46,7 +46,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
 
     def describe(views: list[View], sizes: tuple[int, ...], context: tuple[Any, bool, dict[str, Any]]) -> Problem:
         axis, _, named = context
-        settings = {_FIELDS.get(name, name): setting for name, setting in named.items()}
+        settings = {FIELDS.get(name, name): setting for name, setting in named.items()}
         return made(op.kind, views[0].shape, axis, views[0].element, **settings), _PREFERENCE
 
     def results(descriptor: ReduceDescriptor, views: list[View], context: tuple[Any, bool, dict[str, Any]]) -> Results:
@@ -60,7 +60,7 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
         wanted = _without(x.shape, descriptor.axes)
         if tuple(y.shape) != wanted:
             raise InvalidProblem(f"{op.name}: out has shape {list(y.shape)}, wants {list(wanted)} with keepdims=False")
-        return [x, _with_ones(y, descriptor.axes)]
+        return [x, with_ones(y, descriptor.axes)]
 
     calls = Calls(op, ["y"], describe, results, operands)
 
@@ -80,20 +80,22 @@ def forward_function(op: Op, made: Callable[..., ReduceDescriptor] = ReduceDescr
     return guarded(dressed(run, op, signature, _doc(op, _FORWARD)))
 
 
+def shape_of(op: Op, x: View | None, given: Any) -> tuple[int, ...]:
+    """The shape of the array that was reduced, for its gradient: that of x, or ``input_shape``."""
+    wanted = None if given is None else shape(op.name, "input_shape", given)
+    if x is None and wanted is None:
+        names = [operand.name for operand in op.operands[:-1]]
+        missing, wants = ("x", ", ".join(names)) if "x" in names else ("input_shape", "the shape of the reduced array, or x")
+        raise InvalidProblem(f"{op.name}: {missing} is missing, wants {wants}")
+    if x is not None and wanted not in (None, tuple(x.shape)):
+        raise InvalidProblem(f"{op.name}: input_shape is {list(wanted or ())}, wants {list(x.shape)}, which is that of x")
+    return tuple(x.shape) if x is not None else wanted or ()
+
+
 def backward_function(op: Op) -> Callable[..., Any]:
     """``f(dy, x, y, axis=…)`` of a gradient. Where x is not used, ``input_shape`` may be given instead."""
     names = [operand.name for operand in op.operands[:-1]]
     labels = {name: (op.name, name, "") for name in ("dy", "x", "y", "dx")}
-
-    def shape_of(x: View | None, given: Any) -> tuple[int, ...]:
-        """The shape of the array that was reduced: that of x, or ``input_shape``."""
-        wanted = None if given is None else shape(op.name, "input_shape", given)
-        if x is None and wanted is None:
-            missing, wants = ("x", ", ".join(names)) if "x" in names else ("input_shape", "the shape of the reduced array, or x")
-            raise InvalidProblem(f"{op.name}: {missing} is missing, wants {wants}")
-        if x is not None and wanted not in (None, tuple(x.shape)):
-            raise InvalidProblem(f"{op.name}: input_shape is {list(wanted or ())}, wants {list(x.shape)}, which is that of x")
-        return tuple(x.shape) if x is not None else wanted or ()
 
     def describe(views: list[View], sizes: tuple[int, ...], options: dict[str, Any]) -> Problem:
         settings = {name: options[name] for name in op.traits["keywords"]}
@@ -104,7 +106,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
 
     def operands(descriptor: ReduceBackwardDescriptor, views: list[View], options: dict[str, Any]) -> list[View]:
         axes, left = descriptor.axes, len(descriptor.input_shape) - len(descriptor.axes)
-        return [_with_ones(view, axes) if view.name in ("dy", "y") and len(view.shape) == left else view for view in views]
+        return [with_ones(view, axes) if view.name in ("dy", "y") and len(view.shape) == left else view for view in views]
 
     calls = Calls(op, ["dx"], describe, results, operands)
 
@@ -121,7 +123,7 @@ def backward_function(op: Op) -> Callable[..., Any]:
         given, out = dict(zip(("dy", "x", "y"), arguments, strict=True)), options["out"]
         views = {name: arrays.read(given[name], labels[name]) for name in names if name == "dy" or given[name] is not None}
         x = views.get("x")
-        whole = shape_of(x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
+        whole = shape_of(op, x if x or given["x"] is None else arrays.read(given["x"], labels["x"]), options["input_shape"])
         inputs = list(views.values())
         if len(inputs) < len(names):
             refuse(inputs, whole, options)

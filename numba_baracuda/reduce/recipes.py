@@ -190,24 +190,28 @@ def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
 
 
 def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """The recipe of a gradient: its fold, then a launch that broadcasts the results to the elements. One launch does both if rows are not split."""
+    """The recipe of a gradient: its fold, then a launch that broadcasts the results to the elements. One launch does both if rows are not split.
+
+    A caller may bring the results as the operand ``folded``, contiguous.
+    """
     if 0 in descriptor.input_shape:
         return Recipe(())
-    gradient, value, folded = gradient_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape)
+    gradient, value, folded, brought = gradient_of(op, descriptor), descriptor.element, contiguous(descriptor.output_shape), "folded" in layouts
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
-    ordered, staged_below = gradient.uses_positions, tuned(BroadcastStagedRows()).max_vector_bytes
+    ordered, staged_below = gradient.uses_positions, 0 if brought else tuned(BroadcastStagedRows()).max_vector_bytes
     operands = descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value
     full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below)
     walk = None if full.staged or gradient.uses_positions else walk_of_gradient(*operands, full)
     dense = dense_of(gradient, walk or full, *operands)
-    if dense and not gradient.fold:
-        return Recipe((_broadcast_dense(descriptor, dense, gradient, NULL),))
+    results = "folded" if brought else NULL
+    if dense and (brought or not gradient.fold):
+        return Recipe((_broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
-    if not gradient.fold:
-        return Recipe((_broadcast(descriptor, full, backward_geometry, gradient, NULL),))
+    if brought or not gradient.fold:
+        return Recipe((_broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value)
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:

@@ -34,7 +34,7 @@ def _rows(view: View, op: Op) -> tuple[int, int]:
     return shape[0], columns
 
 
-def _number_of_segments(op: Op, given: Any, index: OrderedIds | None) -> Any:
+def number_of_segments(op: Op, given: Any, index: OrderedIds | None) -> Any:
     """The number that the caller gives, or that of the index; they must be equal."""
     if given is not None and type(given) is not int:
         given = whole(op.name, "num_segments", given, 0)
@@ -96,7 +96,7 @@ def function_of(op: Op, describe: Describe = SegmentDescriptor) -> Callable[...,
         else:
             form = index.descriptor_form
             views += [index.view_of(name) for name in ("segment_ids", *part_names(op, form))]
-        segments = _number_of_segments(op, None if from_input else given[most], index)
+        segments = number_of_segments(op, None if from_input else given[most], index)
         out, sizes = options["out"], () if segments is None else (segments,)
         key = form, chosen, views[0].shape[1:]
         outs = calls(views, sizes, key, (form, options), None if out is None else (out,), options["stream"], options["workspace"])

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..core.errors import InvalidProblem, Unsupported
+from ..core.errors import InvalidProblem
 from . import batching
 from .operators import Operator
-from .second import LINEAR, RULES, Gradient
+from .second import LINEAR, RULES, Gradient, once
 
 #: the rule of ties where autograd asks for a gradient, by family: that of torch.amax
 _TIES = {"reduce": "even"}
@@ -95,7 +95,7 @@ def functions_of(operator: Operator, operators: dict[str, Operator]) -> tuple[An
     def backward_again(ctx: Any, grad: Any) -> tuple[Any, ...]:
         rules = RULES.get(operator.stem)
         if rules is None:
-            raise Unsupported(f"{op.name} has no gradient: {operator.stem} is differentiable once; {', '.join(RULES)} are twice")
+            raise once(op.name, operator.stem)
         given = Gradient(operator, operators, restored(ctx), ctx.shape)
         wanted = zip(roles, ctx.needs_input_grad, strict=True)
         return tuple(rules[role](given, grad) if needed and role in rules else None for role, needed in wanted)

@@ -57,13 +57,18 @@ def record(overload: Any, function: Any) -> None:
     LIBRARY.impl(overload._schema.name.partition("::")[2], run, "Autograd", with_keyset=True)
 
 
+def stem_of(name: str) -> str:
+    """What an op and its gradient compute, whatever the family."""
+    return name.removesuffix("_backward").removeprefix("unsorted_").removeprefix("segment_").removeprefix("reduce_")
+
+
 class Operator:
     """An op as torch calls it. ``function`` is the ``autograd.Function`` of its gradient, once :mod:`.autograd` has made it."""
 
     def __init__(self, op: Op) -> None:
         self.op, self.schema = op, Schema(op)
         self.roles = [self.role(name) for name in self.schema.names]
-        self.stem = op.name.removesuffix("_backward").removeprefix("unsorted_").removeprefix("segment_").removeprefix("reduce_")
+        self.stem = stem_of(op.name)
         self.backward = op.name.endswith("_backward")
         self.differentiable = self.backward or op.backward is not None
         self.function: Any = None

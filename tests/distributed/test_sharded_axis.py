@@ -126,10 +126,39 @@ def test_ranks_that_disagree() -> None:
 
     for failure in InProcessCommunicator.run(2, work):
         assert isinstance(failure, nb.InvalidProblem)
-        assert str(failure) == "reduce_sum: other extents is [3] on rank 1, wants [2], as on rank 0"
+        assert str(failure) == "reduce_sum: other extents of x is [3] on rank 1, wants [2], as on rank 0"
 
 
-@pytest.mark.parametrize("ranks", [8, 64])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (lambda rank: {"keepdims": bool(rank)}, "keepdims is true on rank 1, wants false, as on rank 0"),
+        (lambda rank: {"correction": 2 + rank}, "correction is 3.0 on rank 1, wants 2.0, as on rank 0"),
+        (lambda rank: {"axis": rank}, "axis is [1] on rank 1, wants [0], as on rank 0"),
+        (lambda rank: {"x": np.zeros((2, 2), np.float64 if rank else np.float32)}, "dtype of x is float64 on rank 1, wants float32, as on rank 0"),
+        (lambda rank: {"keepdims": 1}, "keepdims is 1, wants True or False"),
+        (lambda rank: {"axis": ()}, "axis is (), wants an axis, of which ranks have parts, or several"),
+    ],
+)
+def test_options_that_disagree(options: Any, message: str) -> None:
+    def work(comm: InProcessCommunicator) -> Any:
+        given = {"x": np.zeros((2, 2), np.float32), "axis": 1} | options(comm.rank)
+        return distributed.reduce_var(**given, group=comm)  # type: ignore[attr-defined]
+
+    for failure in InProcessCommunicator.run(2, work, timeout=20):
+        assert isinstance(failure, nb.InvalidProblem) and message in str(failure), failure
+
+
+def test_a_scan_of_strided_memory_is_refused_after_others() -> None:
+    def work(comm: InProcessCommunicator) -> Any:
+        distributed.cumsum(np.zeros((3, 3), np.float32), group=comm)  # type: ignore[attr-defined]
+        return distributed.cumsum(np.zeros((3, 3), np.float32).T, group=comm)  # type: ignore[attr-defined]
+
+    for failure in InProcessCommunicator.run(2, work, timeout=20):
+        assert isinstance(failure, nb.Unsupported) and "x has strides [1, 3], wants contiguous memory" in str(failure)
+
+
+@pytest.mark.parametrize("ranks", [3, 8, 64])
 def test_many_ranks(ranks: int) -> None:
     """Some of 64 ranks have nothing."""
     x, ends = data((2, 40), "f32"), [min(-(-40 // ranks) * rank, 40) for rank in range(ranks)] + [40]

@@ -164,6 +164,14 @@ def test_states_of_two_segments_are_all_that_sorted_ranks_gather() -> None:
         assert bytes_of == {"all_gather": 2 * (8 + 8 + 3 * 4 * scalars)} | more
 
 
+@pytest.mark.parametrize("ranks", [3, 8, 64])
+def test_many_ranks(ranks: int) -> None:
+    """Most of 64 ranks have nothing, and a segment lies on many of the others."""
+    ends = [min(-(-ROWS // ranks) * rank, ROWS) for rank in range(ranks)] + [ROWS]
+    for name in ("segment_var", "unsorted_segment_sum", "unsorted_segment_max_backward"):
+        check(name, "f32", operands(name, "f32", ids_of(name)), ends)
+
+
 def test_ranks_that_disagree() -> None:
     def work(comm: InProcessCommunicator) -> Any:
         return distributed.unsorted_segment_max(np.zeros((2, 3), np.float32), np.zeros(2 + comm.rank, np.int64), 4, group=comm)  # type: ignore[attr-defined]

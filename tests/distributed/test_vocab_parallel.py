@@ -125,8 +125,8 @@ def test_data_parallel_means(name: str) -> None:
     ("options", "message"),
     [
         ({"softcap": 2.0}, "softcap is 2.0 on rank 1, wants None, as on rank 0"),
-        ({"input": np.zeros((5, 3), np.float32), "weight": np.zeros((35, 3), np.float32)}, "h is 3 on rank 1, wants 4, as on rank 0"),
-        ({"input": np.zeros((5, 4)), "weight": np.zeros((35, 4))}, "dtype is float64 on rank 1, wants float32, as on rank 0"),
+        ({"input": np.zeros((5, 3), np.float32), "weight": np.zeros((35, 3), np.float32)}, "width of input is 3 on rank 1, wants 4, as on rank 0"),
+        ({"input": np.zeros((5, 4)), "weight": np.zeros((35, 4))}, "dtype of input is float64 on rank 1, wants float32, as on rank 0"),
         ({"vocab_range": (30, 65)}, r"vocab_range is \[30, 65\] on rank 1, wants \[35, 70\], as weight has \[35, 35\] rows on the ranks"),
         ({"label_smoothing": 2.0}, "label_smoothing is 2.0, wants a number from 0 to 1"),
         ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
@@ -141,6 +141,46 @@ def test_what_one_rank_has_wrong_is_said_on_all(options: dict[str, Any], message
 
     for failure in InProcessCommunicator.run(2, work, timeout=20):
         assert isinstance(failure, nb.InvalidProblem) and re.search(message, str(failure)), failure
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"softcap": 2.0}, "softcap is 2.0 on rank 1, wants None, as on rank 0"),
+        ({"input": np.zeros((5, 4)), "weight": np.zeros((35, 4))}, "dtype of input is float64 on rank 1, wants float32, as on rank 0"),
+        ({"target": np.zeros(4, np.int64)}, r"target has shape \[4\], wants \[5\]"),
+        ({"vocab_range": (1, 36)}, r"vocab_range is \[1, 36\]"),
+        ({"weight": np.zeros((30, 4), np.float32)}, "rows of weight is 30 on rank 1, wants 35, as on rank 0"),
+    ],
+)
+def test_all_ranks_of_a_grid_are_told_what_one_has_wrong(options: dict[str, Any], message: str) -> None:
+    """Two groups have parts of the classes, two have other rows; the last of four ranks is wrong."""
+    x, w, target = problem(5, 4)
+    groups, others = ([InProcessCommunicator.group(2) for _ in range(2)] for _ in range(2))
+
+    def work(comm: InProcessCommunicator) -> Any:
+        row, column = divmod(comm.rank, 2)
+        given = {"input": x, "weight": w[35 * column : 35 * column + 35], "target": target} | (options if comm.rank == 3 else {})
+        return distributed.fused_linear_cross_entropy(**given, group=groups[row][column], data_group=others[column][row])
+
+    for failure in InProcessCommunicator.run(4, work, timeout=20):
+        assert isinstance(failure, nb.InvalidProblem) and re.search(message, str(failure)), failure
+
+
+def test_groups_of_other_rows_come_with_any_numbers_of_them() -> None:
+    """Their numbers may change on some ranks alone."""
+    x, w, target = problem(11, 4)
+
+    def work(comm: InProcessCommunicator) -> Any:
+        sums = []
+        for rows in ([slice(0, 4), slice(4, 8)], [slice(0, 4), slice(4, 11)], [slice(0, 2), slice(2, 9)]):
+            own = rows[comm.rank]
+            sums.append(distributed.fused_linear_cross_entropy(x[own].copy(), w.copy(), target[own].copy(), data_group=comm).loss)
+        return sums
+
+    for each in InProcessCommunicator.run(2, work, timeout=20):
+        for loss, rows in zip(each, (8, 11, 9), strict=True):
+            np.testing.assert_allclose(loss, nb.fused_linear_cross_entropy(x[:rows], w, target[:rows]), rtol=1e-5)
 
 
 def test_numbers_that_are_none() -> None:

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
-from rank_gradients import assert_close, check_gradients, graded, gradients
+from rank_gradients import assert_close, check_gradients, check_second_gradients, graded, gradients, second_gradients
 from torch_ranks import on_ranks, same
 
 import numba_baracuda as nb
@@ -116,11 +116,12 @@ def test_reductions_scans_and_dtensors() -> None:
         assert_close(mine, right[0], torch.float32)
         assert_close(grad_input, right[1], torch.float32)
         assert_close(grad_weight, right[2], torch.float32)
-        assert message == "reduce_sum: other extents is [3] on rank 1, wants [2], as on rank 0"
+        assert message == "reduce_sum: other extents of x is [3] on rank 1, wants [2], as on rank 0"
 
 
 #: ops whose gradients processes compute; threads those of all
-FEW = ("reduce_var", "cumprod", "segment_max", "unsorted_segment_mean")
+FEW = ("reduce_var", "reduce_prod", "cumprod", "segment_max", "unsorted_segment_mean")
+TWICE = ("reduce_logsumexp", "cumsum", "segment_norm2", "unsorted_segment_softmax")
 
 
 def few(rank: int, size: int) -> dict[str, Any]:
@@ -129,6 +130,14 @@ def few(rank: int, size: int) -> dict[str, Any]:
 
 def test_gradients_of_three_processes() -> None:
     check_gradients(FEW, on_ranks(3, few))
+
+
+def twice(rank: int, size: int) -> dict[str, Any]:
+    return second_gradients(TWICE, dist.group.WORLD, rank, size)
+
+
+def test_gradients_of_gradients_of_three_processes() -> None:
+    check_second_gradients(TWICE, on_ranks(3, twice))
 
 
 def placed(rank: int, size: int) -> None:
@@ -156,6 +165,16 @@ def placed(rank: int, size: int) -> None:
     assert extremes.placements == (Shard(1),) and torch.equal(extremes.full_tensor(), nbt.unsorted_segment_max(x, ids, 4))
     filled = nbt.unsorted_segment_sum(rows, by_row, 5, empty=3.0)  # partial sums would add up what empty segments get
     assert torch.allclose(filled.full_tensor(), nbt.unsorted_segment_sum(x, ids, 5, empty=3.0), atol=1e-5)
+    one = x.clone().requires_grad_()
+    curves = []
+    for given, sums in ((one, nbt.unsorted_segment_sum(one, ids, 4)), (rows, sharded_ops.unsorted_segment_sum(rows, by_row, 4))):
+        (slope,) = torch.autograd.grad((sums**3).sum(), given, create_graph=True)
+        curves.append(torch.autograd.grad((slope * slope).sum(), given)[0])
+    assert torch.allclose(curves[1].full_tensor(), curves[0], rtol=1e-5)
+    index = nb.SegmentIndex(by_row.to_local(), 4)  # of a rank's own rows
+    for result, wants in (("replicated", Replicate()), ("sharded", Shard(0))):
+        sums = sharded_ops.unsorted_segment_sum(rows, index, result=result)
+        assert sums.placements == (wants,) and torch.allclose(sums.full_tensor(), nbt.unsorted_segment_sum(x, ids, 4), atol=1e-6)
     ordered = distribute_tensor(ids.sort()[0], mesh, [Shard(0)])
     shares = sharded_ops.segment_softmax(rows, ordered, 4)
     assert shares.placements == (Shard(0),) and torch.allclose(shares.full_tensor(), nbt.segment_softmax(x, ids.sort()[0], 4), atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,28 +12,61 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available():
     pytest.skip("torch has no distributed", allow_module_level=True)
 
-from rank_gradients import check_gradients, gradients, parts, ways
+from rank_gradients import check_gradients, check_second_gradients, gradients, parts, second_gradients, ways
 
 import numba_baracuda as nb
 import numba_baracuda.torch as nbt
 from numba_baracuda import distributed
 from numba_baracuda.torch import distributed as sharded_ops
-from numba_baracuda.torch.sharded import DIFFERENTIABLE
+from numba_baracuda.torch.operators import stem_of
+from numba_baracuda.torch.second import RULES
+from numba_baracuda.torch.sharded import FUNCTIONS
+
+DIFFERENTIABLE = [name for name in FUNCTIONS if nb.OPS[name].backward]
+
+
+def on_threads(size: int, work: Callable[[Any], Any]) -> list[Any]:
+    """What each of ``size`` ranks makes; raises what one raises."""
+    made = distributed.InProcessCommunicator.run(size, work)
+    for each in made:
+        if isinstance(each, BaseException):
+            raise each
+    return made
 
 
 def test_every_gradient_of_the_table_is_there() -> None:
-    forward = [name for name, op in nb.OPS.items() if op.backward and op.family in ("reduce", "scan", "segment")]
-    assert {*forward} - {*DIFFERENTIABLE} == {"reduce_prod"}
+    assert {*DIFFERENTIABLE} == {name for name, op in nb.OPS.items() if op.backward and op.family in ("reduce", "scan", "segment")}
 
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients_of_threads(name: str) -> None:
     for size in (1, 3, 8):
-        made = distributed.InProcessCommunicator.run(size, lambda comm: gradients([name], comm, comm.rank, comm.size))
-        for each in made:
-            if isinstance(each, BaseException):
-                raise each
-        check_gradients([name], made)
+        check_gradients([name], on_threads(size, lambda comm: gradients([name], comm, comm.rank, comm.size)))
+
+
+TWICE = [name for name in DIFFERENTIABLE if stem_of(name) in RULES]
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_gradients_of_gradients(name: str) -> None:
+    for size in (1, 3, 8):
+        made = on_threads(size, lambda comm: second_gradients([name], comm, comm.rank, comm.size))
+        check_second_gradients([name], made)
+
+
+@pytest.mark.parametrize("name", [name for name in DIFFERENTIABLE if name not in TWICE])
+def test_others_are_differentiable_once(name: str) -> None:
+    stem = stem_of(name)
+    for failure in distributed.InProcessCommunicator.run(3, lambda comm: second_gradients([name], comm, comm.rank, comm.size)):
+        assert isinstance(failure, nb.Unsupported)
+        assert str(failure).startswith(f"distributed.{nb.OPS[name].backward} has no gradient: {stem} is differentiable once; ")
+
+
+def test_64_ranks() -> None:
+    """Most have nothing."""
+    once, twice = ("reduce_prod",), ("reduce_logsumexp",)
+    check_gradients(once, on_threads(64, lambda comm: gradients(once, comm, comm.rank, comm.size)))
+    check_second_gradients(twice, on_threads(64, lambda comm: second_gradients(twice, comm, comm.rank, comm.size)))
 
 
 def test_scans_of_infinities_and_zeros() -> None:

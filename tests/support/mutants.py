@@ -69,7 +69,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "loss/row_functions": ("losses of *", "all results of losses*", "ranks: losses*"),
     "loss/shards": ("ranks: losses*", "test_vocab_parallel.py::test_numbers_that_are_none"),
-    "reduce/merge": ("ranks: variances", "ranks: segments", "ranks: rows of segments"),
+    "reduce/merge": ("ranks: variances", "ranks: segments", "ranks: rows of segments", "ranks: back to *"),
     "loss/totals": (
         "ranks: counted losses", "all results of losses", "losses of halves", "losses of rows", "losses, gradient given",
         "test_loss.py::test_nothing_counts",

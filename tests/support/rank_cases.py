@@ -60,6 +60,19 @@ def _parts(name: str, op: str, shape: tuple[int, int], axis: int, joined: int, *
     ranks(name, work, lambda: np.concatenate([getattr(nb, op)(x, axis, **options)] * copies), axis=max(joined, 0))
 
 
+def _slopes(name: str, op: str, shape: tuple[int, int], axis: int) -> None:
+    """The gradient of a reduction along an axis of which the first of three ranks has nothing; among the elements are zeros."""
+    x = np.random.default_rng(SEED).integers(0, 9, shape).astype(np.float32)
+    y = getattr(nb, op.removesuffix("_backward"))(x, axis)
+    ends = [0, 0, shape[axis] // 3, shape[axis]]
+
+    def work(comm: InProcessCommunicator) -> Any:
+        own = np.ascontiguousarray(x[(slice(None),) * axis + (slice(ends[comm.rank], ends[comm.rank + 1]),)])
+        return getattr(distributed, op)(np.ones_like(y), own, y, axis=axis, group=comm)
+
+    ranks(name, work, lambda: getattr(nb, op)(np.ones_like(y), x, y, axis=axis), axis=axis)
+
+
 def _counted() -> None:
     x, w, target = loss_cases.problem(9, 3, 40)
 
@@ -70,15 +83,16 @@ def _counted() -> None:
     ranks("counted losses", work, lambda: nb.fused_linear_cross_entropy(x, w, target, grad_input=True).grad_input)
 
 
-def _segments(name: str, op: str, **options: Any) -> None:
-    """An op of segments of whose rows the second of three ranks has none."""
+def _segments(name: str, op: str, indexed: bool = False, **options: Any) -> None:
+    """An op of segments of whose rows the second of three ranks has none; ``indexed``: ranks give indices of theirs."""
     rng = np.random.default_rng(SEED)
     x, ids = rng.uniform(0.5, 1.5, (20, 3)).astype(np.float32), rng.integers(-1, 8, 20)
     ids = ids if op.startswith("unsorted") else np.sort(ids)
 
     def work(comm: InProcessCommunicator) -> Any:
         own = slice(0, 5) if comm.rank == 0 else slice(5, 20 if comm.rank == 2 else 5)
-        return getattr(distributed, op)(x[own].copy(), ids[own].copy(), 7, group=comm, **options)
+        mine = nb.SegmentIndex(ids[own].copy(), 7) if indexed else ids[own].copy()
+        return getattr(distributed, op)(x[own].copy(), mine, 7, group=comm, **options)
 
     ranks(name, work, lambda: getattr(nb, op)(x, ids, 7))
 
@@ -88,9 +102,12 @@ _shares("losses of odd rows", 6, 37, softcap=2.0, lse_square_scale=0.03)
 _counted()
 _segments("segments", "unsorted_segment_max", result="sharded")
 _segments("segments in order", "segment_var", result="sharded")
+_segments("segments of indices", "unsorted_segment_argmax", indexed=True, result="sharded")
 _segments("positions", "segment_argmax", result="sharded")
 _segments("rows of segments", "unsorted_segment_log_softmax")
 _parts("variances", "reduce_var", (3, 20), 1, -1)
+_slopes("back to variances", "reduce_var_backward", (3, 20), 1)
+_slopes("back to products", "reduce_prod_backward", (20, 3), 0)
 _parts("scanned rows", "cumsum", (3, 40), 1, 1)
 _parts("scanned long rows", "cumsum", (1, 9000), 1, 1)
 _parts("scanned columns", "cummax", (40, 3), 0, 0)

@@ -17,13 +17,14 @@ ROWS, TERMS = 7, 40
 
 def assert_close(mine: Any, wanted: Any, dtype: Any) -> None:
     """Within the tolerance of sums of 40 terms of elements of this dtype, scaled by the greatest of what is wanted."""
-    allowed = element({torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]).tolerance(TERMS) * max(float(wanted.abs().max()), 1.0)
+    kind = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float64: "f64"}[dtype]
+    allowed = element(kind).tolerance(TERMS) * max(float(wanted.abs().max()), 1.0)
     assert mine.shape == wanted.shape and float((mine.double() - wanted.double()).abs().max()) <= 4 * allowed
 
 
 def parts(size: int) -> tuple[int, ...]:
     """Ends of the rows of each rank."""
-    return {1: (0, 7), 3: (0, 3, 3, 7), 8: (0, 0, 1, 1, 3, 4, 6, 7, 7)}[size]
+    return {1: (0, 7), 3: (0, 3, 3, 7), 8: (0, 0, 1, 1, 3, 4, 6, 7, 7), 64: (*range(8), *[7] * 57)}[size]
 
 
 def gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[str, Any]:
@@ -39,11 +40,60 @@ def gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[st
             y = getattr(sharded, name)(part, *mine, group=group, **options)
             (made,) = torch.autograd.grad(y, part, dy[own] if kind in ("scan", "rows") else dy)
             found[name, str(options)] = made
+            if kind in ("segment", "rows"):
+                index = nb.SegmentIndex(mine[0], mine[1])
+                prepared = getattr(sharded, name)(part, index, group=group)
+                torch.testing.assert_close(torch.autograd.grad(prepared, part, dy[own] if kind == "rows" else dy)[0], made, rtol=1e-5, atol=1e-5)
             if kind == "segment":
                 shared = getattr(sharded, name)(part, *mine, group=group, result="sharded")
                 assert same(shared.detach(), y.detach()[rank * most : (rank + 1) * most])
                 assert same(torch.autograd.grad(shared, part, dy[rank * most : (rank + 1) * most])[0], made)
     return found
+
+
+def second_gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[str, Any]:
+    """The gradients, of this rank's part of x and of what it has of dy, of the gradients of ops, by name and options."""
+    from numba_baracuda.torch import distributed as sharded
+
+    found, own, most = {}, slice(*parts(size)[rank : rank + 2]), -(-4 // size)
+    for name in names:
+        for options in ways(name):
+            x, dy, given, weights = twice_graded(name)
+            part, kind = x[own].clone().requires_grad_(), family(name)
+            mine = [each[own].clone() if isinstance(each, torch.Tensor) else each for each in given]
+            for result in ("replicated", "sharded") if kind == "segment" else ("",):
+                at = own if kind in ("scan", "rows") else slice(rank * most, (rank + 1) * most) if result == "sharded" else slice(None)
+                upstream = dy[at].clone().requires_grad_()
+                chosen = {"result": result} if result else {}
+                y = getattr(sharded, name)(part, *mine, group=group, **options, **chosen).clamp(-100)  # logsumexp of no rows is −∞
+                (slope,) = torch.autograd.grad((y * y * upstream).sum(), part, create_graph=True)
+                found[name, str(options), result] = torch.autograd.grad((slope * weights[own]).sum(), (part, upstream))
+    return found
+
+
+def check_second_gradients(names: Sequence[str], made: list[dict[str, Any]]) -> None:
+    """They are those of one process."""
+    for name in names:
+        for options in ways(name):
+            x, dy, given, weights = twice_graded(name)
+            one, upstream = x.requires_grad_(), dy.requires_grad_()
+            y = getattr(nbt, name)(one, *given, **options).clamp(-100)
+            (slope,) = torch.autograd.grad((y * y * upstream.reshape(y.shape)).sum(), one, create_graph=True)
+            right = torch.autograd.grad((slope * weights).sum(), (one, upstream))
+            for result in {key[2] for key in made[0] if key[:2] == (name, str(options))}:
+                of_x, of_dy = zip(*(each[name, str(options), result] for each in made), strict=True)
+                assert_close(torch.cat(of_x), right[0], torch.float64)
+                if family(name) in ("scan", "rows") or result == "sharded":
+                    assert_close(torch.cat(of_dy), right[1], torch.float64)
+                else:
+                    assert all(same(each, of_dy[0]) for each in of_dy)
+                    assert_close(of_dy[0], right[1], torch.float64)
+
+
+def twice_graded(name: str) -> tuple[Any, Any, tuple[Any, ...], Any]:
+    """:func:`graded` in float64, and the gradient of the gradient."""
+    x, dy, given = graded(name)
+    return x.double(), dy.double(), given, torch.randn(x.shape, generator=torch.Generator().manual_seed(8)).double()
 
 
 def family(name: str) -> str:

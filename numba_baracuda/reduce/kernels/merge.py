@@ -34,6 +34,12 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
         origin = states[at]
         return origin if abs(origin) < kind(infinity) else kind(0)
 
+    @jit.device
+    def moved(state: Any, shift: Any) -> Any:
+        if width == 2:
+            return state[0], state[1] + shift
+        return state[0], state[1] + shift, state[2]
+
     def merge_states(
         states: Ptr[state_kind(monoid, value)], counts: Ptr[int64], y: Ptr[result],
         rows: int64, columns: int64, ranks: int64, rank_stride: int64, count_stride: int64, base_rank: int64, count: int64,
@@ -52,7 +58,7 @@ def merge_states(*, monoid: str, value: str, result: str, based: bool, counted: 
                     if based:
                         shift = origin_at(states, rank * rank_stride + rows * width + row)
                         shift -= origin_at(states, base_rank * rank_stride + rows * width + row)
-                        state = state[0], state[1] + shift, state[2]
+                        state = moved(state, shift)
                     merged = combine(merged, state)
                     total += present
             at = row_offset(row, kept_shape, y_kept_strides)
