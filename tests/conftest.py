@@ -49,22 +49,22 @@ def _computes(item: pytest.Item) -> str:
 
 #: modules whose tests cross ops with elements and layouts; the emulator spends most of their time on inferring the types of kernels
 CROSSED = (
-    "test_backward", "test_benchmarks", "test_determinism", "test_exponentials", "test_first_rows", "test_forward", "test_index", "test_layout",
-    "test_loss", "test_loss_numbers", "test_monoids", "test_nonfinite", "test_passes", "test_ranges", "test_reduce", "test_replay", "test_samples",
-    "test_scan", "test_scan_integers", "test_scan_segments", "test_scan_tiling", "test_semantics", "test_sharded_axis",
+    "test_backward", "test_benchmarks", "test_dense", "test_determinism", "test_exponentials", "test_first_rows", "test_forward", "test_index",
+    "test_layout", "test_loss", "test_loss_numbers", "test_monoids", "test_nonfinite", "test_passes", "test_ranges", "test_reduce", "test_replay",
+    "test_samples", "test_scan", "test_scan_integers", "test_scan_segments", "test_scan_tiling", "test_semantics", "test_sharded_axis",
     "test_sharded_axis_gradients", "test_sharded_rows", "test_sharded_rows_indexed", "test_single_pass", "test_torch_sharded", "test_vocab_options",
     "test_vocab_parallel",
 )  # fmt: skip
-#: without --full the emulator runs one of so many cases of a test of these modules; of one that has no more cases, one of the second number
-SHARE, FEW = 7, 3
+#: without --full the emulator runs one of so many cases of a test of these modules that has more cases than the first number says
+SHARES = ((33, 11), (7, 7), (3, 3))
 
 
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     """The items that only --full runs.
 
-    Of the cases of a crossed test every ``SHARE``-th or ``FEW``-th runs, from a first one that differs from test to test.
+    Of the cases of a crossed test those at equal distances run, from a first one that differs from test to test.
 
-    Ops have two, four or six elements: a share that divides none of these numbers meets neighbouring ops in different ones.
+    Ops have two, four or six elements: 7 and 11 divide none of these numbers, so neighbouring ops are met in different ones.
     """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -72,10 +72,9 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left: set[pytest.Item] = set()
     for name, group in cases.items():
-        share = SHARE if len(group) > SHARE else FEW
-        if len(group) > share:
-            first = zlib.crc32(name.encode()) % share
-            left.update(case for k, case in enumerate(group) if k % share != first)
+        share = next((share for more, share in SHARES if len(group) > more), 1)
+        first = zlib.crc32(name.encode()) % share
+        left.update(case for k, case in enumerate(group) if k % share != first)
     return left
 
 
