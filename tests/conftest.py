@@ -47,7 +47,7 @@ def _computes(item: pytest.Item) -> str:
     return stem(name) if isinstance(name, str) and name in OPS else ""
 
 
-#: modules whose tests cross ops or device functions with elements and layouts; the emulator spends most of their time on inferring the types of kernels
+#: modules whose tests cross ops or device functions with elements and layouts; most of their time the emulator infers the types of kernels
 CROSSED = (
     "test_backward", "test_benchmarks", "test_dense", "test_determinism", "test_device_atomics", "test_device_block", "test_device_warp",
     "test_exponentials", "test_first_rows", "test_forward", "test_index", "test_layout", "test_loss", "test_loss_numbers", "test_monoids",
