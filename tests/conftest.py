@@ -51,7 +51,7 @@ def _computes(item: pytest.Item) -> str:
 CROSSED = (
     "test_backward", "test_benchmarks", "test_dense", "test_determinism", "test_device_atomics", "test_device_block", "test_device_warp",
     "test_exponentials", "test_first_rows", "test_forward", "test_index", "test_layout", "test_loss", "test_loss_numbers", "test_monoids",
-    "test_nonfinite", "test_passes", "test_ranges", "test_reduce", "test_replay", "test_samples", "test_scan", "test_scan_integers",
+    "test_nonfinite", "test_passes", "test_plan", "test_ranges", "test_reduce", "test_replay", "test_samples", "test_scan", "test_scan_integers",
     "test_scan_segments", "test_scan_tiling", "test_semantics", "test_sharded_axis", "test_sharded_axis_gradients", "test_sharded_rows",
     "test_sharded_rows_indexed", "test_single_pass", "test_torch_sharded", "test_vocab_options", "test_vocab_parallel",
 )  # fmt: skip
