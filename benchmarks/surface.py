@@ -19,6 +19,7 @@ from . import drawing, report, results
 from .results import Record, Row
 from .run import COPY_BYTES, Bench, copy_rates, framework_names, load_frameworks, measure, no_gpu
 from .surface_cells import DIRECTIONS, FAMILIES, SETS, WORK, Cell, cells
+from .surface_kernels import compile_all
 from .surface_report import Line, lines, listing, numbers, paint, summary, verdicts, worst
 from .timing import Copy, Events
 
@@ -74,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--family", choices=FAMILIES, required=True)
     parser.add_argument("--seed", type=int, required=True, metavar="K", help="seed of the cells")
     parser.add_argument("--cells", type=int, default=150, metavar="N", help="how many (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="T", help="begin no cell after this time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="T", help="begin no cell after this time, which starts when the kernels of all are compiled")
     parser.add_argument("--direction", choices=DIRECTIONS, default="both", help="default: both, each for half of the cells")
     parser.add_argument("--against", type=framework_names, default="torch,jax", metavar="NAME,NAME", help="peers (default: torch,jax)")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of each time, fewer for slow calls (default: %(default)s)")
@@ -86,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments, start = _parser().parse_args(argv), time.monotonic()
+    arguments, begun = _parser().parse_args(argv), time.monotonic()
     screen, asked = report.console(), (arguments.family, arguments.seed, arguments.direction, arguments.cells)
     if arguments.list:
         for cell in cells(*asked):
@@ -106,9 +107,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     header = results.stamp() | {"family": arguments.family, "seed": str(arguments.seed), "direction": arguments.direction, "redrawn": "0"}
     header["memory"] = f"{free / 1e9:.1f} GB; a cell that takes more is redrawn: {SETS} x its operands and {WORK} x the largest in float64"
     screen.print("\n".join(f"{key}: {value}" for key, value in header.items()), markup=False)
-    drawn: Iterable[Cell] = cells(*asked, free)
+    drawn = list(cells(*asked, free))
     if arguments.tiny:
-        drawn = (replace(cell, case=cell.case.tiny()) for cell in drawn)
+        drawn = [replace(cell, case=cell.case.tiny()) for cell in drawn]
+    compiled, start = compile_all(cell.case for cell in drawn), time.monotonic()
+    screen.print(f"{compiled} kernels compiled in {time.monotonic() - begun:.1f} s", markup=False)
     found = survey(drawn, bench, copy, screen, arguments.csv, header, start + arguments.seconds)
     return conclude(found, header, screen, arguments.plot)
 
