@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--family", choices=FAMILIES, required=True)
     parser.add_argument("--seed", type=int, required=True, metavar="K", help="seed of the cells")
     parser.add_argument("--cells", type=int, default=150, metavar="N", help="how many (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="T", help="begin no cell after this time, which starts when the kernels of all are compiled")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="T", help="begin no cell after this time, compilation aside")
     parser.add_argument("--direction", choices=DIRECTIONS, default="both", help="default: both, each for half of the cells")
     parser.add_argument("--against", type=framework_names, default="torch,jax", metavar="NAME,NAME", help="peers (default: torch,jax)")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of each time, fewer for slow calls (default: %(default)s)")

@@ -54,8 +54,9 @@ CROSSED = (
     "test_nonfinite", "test_passes", "test_plan", "test_ranges", "test_reduce", "test_replay", "test_samples", "test_scan", "test_scan_integers",
     "test_scan_segments", "test_scan_tiling", "test_semantics", "test_sharded_axis", "test_sharded_axis_gradients", "test_sharded_rows",
     "test_sharded_rows_indexed", "test_single_pass", "test_torch_sharded", "test_vocab_options", "test_vocab_parallel",
+    "test_gpu", "test_reduce_gpu", "test_scan_gpu",
 )  # fmt: skip
-#: without --full the emulator runs one of so many cases of a test of these modules that has more cases than the first number says
+#: without --full one of so many cases runs of a test of these modules that has more cases than the first number says
 SHARES = ((33, 11), (7, 7), (3, 3))
 
 
@@ -66,12 +67,12 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
 
     Ops have two, four or six elements: 7 and 11 divide none of these numbers, so neighbouring ops are met in different ones.
     """
-    cases: dict[str, list[pytest.Item]] = {}
+    cases: dict[tuple[str, bool], list[pytest.Item]] = {}
     for item in items:
-        if item.path.stem in CROSSED and "gpu" not in item.keywords:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if item.path.stem in CROSSED:
+            cases.setdefault((item.nodeid.partition("[")[0], "gpu" in item.keywords), []).append(item)
     left: set[pytest.Item] = set()
-    for name, group in cases.items():
+    for (name, _), group in cases.items():
         share = next((share for more, share in SHARES if len(group) > more), 1)
         first = zlib.crc32(name.encode()) % share
         left.update(case for k, case in enumerate(group) if k % share != first)
@@ -85,7 +86,7 @@ def _chosen_by_hand(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--full"):
         left = {item for item in items if "full" in item.keywords and "gpu" not in item.keywords}
-        if arrays.emulating() and not _chosen_by_hand(config):
+        if not _chosen_by_hand(config):
             left |= _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left])
         items[:] = [item for item in items if item not in left]

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..core import dtypes
+from ..core.axes import c_strides
 from ..core.errors import Unsupported
 from ..runtime import driver
 from .dlpack import INSTALL_CUPY
 from .streams import torch_stream
-from .views import Form, View
+from .views import Form, View, remember
 
 
 def on_cupy(device: int, stream: int, make: Callable[[Any], Any]) -> Any:
@@ -46,19 +47,28 @@ def _torch_dtype(element: str) -> Any:
     return getattr(sys.modules["torch"], dtypes.BY_NAME[element].numpy_name)
 
 
-@functools.cache
-def _torch_device(ordinal: int) -> Any:
-    return sys.modules["torch"].device("cuda", ordinal) if ordinal >= 0 else sys.modules["torch"].device("cpu")
+_torch_makers: dict[tuple[int, tuple[int, ...], str], Callable[[], Any]] = {}
+
+
+def _torch_maker(key: tuple[int, tuple[int, ...], str]) -> Callable[[], Any]:
+    """A function that makes tensors of a device, shape and element type; ``empty_strided`` costs the host a microsecond less than ``empty``."""
+    device, shape, element = key
+    torch = sys.modules["torch"]
+    where = torch.device("cuda", device) if device >= 0 else torch.device("cpu")
+    make = functools.partial(torch.empty_strided, shape, c_strides(shape), dtype=_torch_dtype(element), device=where)
+    return remember(_torch_makers, key, make)  # type: ignore[no-any-return]
 
 
 def _on_torch(device: int, stream: int, shape: tuple[int, ...], element: str) -> Any:
     """A tensor from torch's caching allocator, which ties a block to the stream that was current."""
-    torch = sys.modules["torch"]
-    dtype, where = _torch_dtype(element), _torch_device(device)
+    key = device, shape, element
+    make = _torch_makers.get(key) or _torch_maker(key)
     if device < 0 or torch_stream()(device) == stream:
-        return torch.empty(shape, dtype=dtype, device=where)
+        return make()
+    torch = sys.modules["torch"]
+    where = torch.device("cuda", device)
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=where) if stream > 1 else torch.cuda.default_stream(where)):
-        return torch.empty(shape, dtype=dtype, device=where)
+        return make()
 
 
 def empty(like: View, shape: tuple[int, ...], element: str, stream: int) -> Any:

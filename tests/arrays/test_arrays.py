@@ -186,14 +186,14 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
         def __exit__(self, *failure: object) -> None:
             state.stream = self.before
 
-    def empty(shape: tuple, dtype: Any, device: Any) -> Any:
-        state.taken.append((state.stream, shape, dtype, device))
-        return Tensor(shape, (1,) * len(shape), dtype.name, device[1])
+    def empty_strided(shape: tuple, strides: tuple, dtype: Any, device: Any) -> Any:
+        state.taken.append((state.stream, shape, strides, dtype, device))
+        return Tensor(shape, strides, dtype.name, device[1])
 
     module = types.SimpleNamespace(
         state=state,
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: state.stream + 1000 * device),
-        empty=empty,
+        empty_strided=empty_strided,
         device=lambda kind, index: (kind, index),
         cuda=types.SimpleNamespace(
             stream=Using, ExternalStream=lambda handle, device: handle, default_stream=lambda device: 0, current_stream=lambda device: None
@@ -202,6 +202,7 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
         **TORCH_DTYPES,
     )
     monkeypatch.setitem(sys.modules, "torch", module)
+    monkeypatch.setattr(allocation, "_torch_makers", {})
     streams.torch_stream.cache_clear()
     return module
 
@@ -485,9 +486,9 @@ def test_torch_memory_belongs_to_the_stream_it_is_for(card: None, fake_torch: An
     assert allocation.scratch(like, 100, 9).ptr == 4096
     allocation.scratch(like, 100, 0)
     assert fake_torch.state.taken == [
-        (7, (2, 5), TORCH_DTYPES["bfloat16"], ("cuda", 0)),
-        (9, (100,), TORCH_DTYPES["uint8"], ("cuda", 0)),
-        (0, (100,), TORCH_DTYPES["uint8"], ("cuda", 0)),
+        (7, (2, 5), (5, 1), TORCH_DTYPES["bfloat16"], ("cuda", 0)),
+        (9, (100,), (1,), TORCH_DTYPES["uint8"], ("cuda", 0)),
+        (0, (100,), (1,), TORCH_DTYPES["uint8"], ("cuda", 0)),
     ]
     assert fake_torch.state.stream == 7
 
