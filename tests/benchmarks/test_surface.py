@@ -13,17 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kinds import Kind
 from numpy_card import Xp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 pytest.importorskip("benchmarks", reason="the benchmarks are not part of a source distribution")
 
-from benchmarks import checks, peers, report, results, run, surface, surface_cells, surface_report, timing, values
+import numba_baracuda as nb
+from benchmarks import checks, peers, report, results, run, surface, surface_cells, surface_kernels, surface_report, timing, values
 from benchmarks.case import output_of
 from benchmarks.reduce_cases import ReduceCase
 from benchmarks.segment_cases import SegmentCase
 from benchmarks.surface_cells import Cell, cells, draw
 from numba_baracuda import OPS
+from numba_baracuda.plans.steps import Kernel
 
 MANY = 600
 DRAWN = {family: [draw(family, 5, number) for number in range(MANY)] for family in surface_cells.FAMILIES}
@@ -256,6 +259,20 @@ def test_cells_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert surface.main(["--family", "segment", "--seed", "9", "--cells", "5", "--list"]) == 0
     listed = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert listed == [[str(cell.number), cell.case.op] for cell in cells("segment", 9, "both", 5)]
+
+
+def test_the_kernels_of_all_cells_are_compiled_first(emulator: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: dict[Any, None] = {}
+    monkeypatch.setattr(surface_kernels, "warm", lambda specs, arch: compiled.update(specs) or len(compiled))
+    cases = [draw(family, 5, number).tiny() for family in surface_cells.FAMILIES for number in range(4)]
+    assert surface_kernels.compile_all(cases) == len(compiled)
+    for case in cases:
+        plan, operands = case.plan(), case.make(np)
+        if getattr(case, "indexed", False):
+            operands["segment_ids"] = nb.SegmentIndex(operands["segment_ids"], case.segments, is_sorted=False)
+        launched = {step.spec for step in plan.bound(plan.views(operands)).frame.steps if isinstance(step, Kernel)}
+        assert launched and launched <= compiled.keys(), case.id
+    assert surface_kernels.compile_all([]) == 0
 
 
 @pytest.mark.gpu
