@@ -185,12 +185,14 @@ def recover(code: int, device: int) -> None:
 
 def _ask(name: str, device: int, *arguments: Any) -> Any:
     """Call a driver function that needs a current context; if there is none, call it again with a context of ``device``."""
-    call = getattr(bindings(), name)
+    call = getattr(_bindings or bindings(), name)
     if device_count() > 1:
         with on_device(device):
             return check(call(*arguments), name)
     result = call(*arguments)
-    if result[0] and int(result[0]) in LOST_CONTEXT:
+    if not result[0]:
+        return result[1] if len(result) > 1 else None
+    if int(result[0]) in LOST_CONTEXT:
         recover(int(result[0]), device)
         result = call(*arguments)
     return check(result, name)
