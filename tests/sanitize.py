@@ -6,7 +6,8 @@ the cache, and what the sanitizer then watches takes seconds instead of minutes.
 ``--kernel-name kernel_substring=numba_baracuda`` leaves out the kernels of cuBLAS, in which racecheck reports hazards or fails itself.
 ``--report-api-errors no`` leaves out the driver bindings' look-ups of functions that an older driver lacks. Exits with the sanitizer's verdict only.
 ``python tests/sanitize.py 3/12`` runs the third of twelve shares, so that several can run side by side. ``python tests/sanitize.py 3/12 plain`` has
-CuPy's sums in place of cuBLAS' products: racecheck fails in cuBLAS' kernels for halves, whether or not their names are left out.
+CuPy's sums in place of cuBLAS' products: racecheck fails in cuBLAS' kernels for halves, whether or not their names are left out. With a third word,
+``paths``, only the cases of every path run, which take seconds.
 """
 
 from __future__ import annotations
@@ -130,12 +131,8 @@ def plain_product(step: Gemm, *_: object) -> Callable[..., None]:
     return queue
 
 
-def main(share: str = "1/1", products: str = "cublas") -> None:
-    cp.cuda.set_allocator(None)  # every array is an allocation of its own, so that the sanitizer knows its bounds
-    stream_scratch.MOST_STREAMS = 0  # and every workspace
-    if products == "plain":
-        cublas.product = plain_product
-    which, shares = map(int, share.split("/"))
+def ops(which: int, shares: int) -> None:
+    """Small cases of every op."""
     for op, variant in samples.variants_of(list(OPS.values()))[which - 1 :: shares]:
         wide = represents(op, variant)
         for element in [element for element in op.elements if element != "bf16"]:
@@ -176,11 +173,26 @@ def main(share: str = "1/1", products: str = "cublas") -> None:
     for element in ("f32", "f64", "f16", "bf16")[which - 1 :: shares]:
         for rows, width, classes in ((21, 12, 70), (5, 8, 5003), (3, 16, 20_011)):
             losses(element, rows, width, classes)
+
+
+def paths(which: int, shares: int) -> None:
+    """Every path of every kernel."""
     for case in list(watched_cases.CASES.values())[which - 1 :: shares]:
         with pytest.MonkeyPatch.context() as patch, contextlib.suppress(pytest.skip.Exception):
             case(KINDS["cupy"], patch)
+
+
+def main(share: str = "1/1", products: str = "cublas", what: str = "") -> None:
+    cp.cuda.set_allocator(None)  # every array is an allocation of its own, so that the sanitizer knows its bounds
+    stream_scratch.MOST_STREAMS = 0  # and every workspace
+    if products == "plain":
+        cublas.product = plain_product
+    which, shares = map(int, share.split("/"))
+    if what != "paths":
+        ops(which, shares)
+    paths(which, shares)
     cp.cuda.Device().synchronize()
-    print("every op ran")
+    print("every path ran" if what == "paths" else "every op ran")
 
 
 if __name__ == "__main__":
