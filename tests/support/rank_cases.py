@@ -86,7 +86,7 @@ def _counted() -> None:
 def _segments(name: str, op: str, indexed: bool = False, **options: Any) -> None:
     """An op of segments of whose rows the second of three ranks has none; ``indexed``: ranks give indices of theirs."""
     rng = np.random.default_rng(SEED)
-    x, ids = rng.uniform(0.5, 1.5, (20, 3)).astype(np.float32), rng.integers(-1, 8, 20)
+    x, ids = rng.uniform(-1.5, -0.5, (20, 3)).astype(np.float32), rng.integers(-1, 8, 20)  # below 0, which segments without rows have
     ids = ids if op.startswith("unsorted") else np.sort(ids)
 
     def work(comm: InProcessCommunicator) -> Any:
