@@ -31,7 +31,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import BroadcastDense, FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges
+from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges, FoldTiles
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -55,14 +55,18 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 
 def fold(
-    name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, disordered: bool = False, **options: Any
+    name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0,
+    disordered: bool = False, **options: Any,
 ) -> None:  # fmt: skip
-    """``tiles`` are those of a part of a range. For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays."""
+    """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual.
+
+    For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
+    """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
-        with using(FoldRanges, min_part_tiles=tiles):
+        with using(FoldRanges, min_part_tiles=tiles), using(FoldTiles, threads_per_block=threads) if threads else contextlib.nullcontext():
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
                 given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
@@ -85,10 +89,10 @@ def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 
 SORTED = "segment_sum", "ragged_sorted"
 # the last run longer than the carries of a block
-fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY)
-fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY)
+fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY, threads=32)
+fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY, threads=32)
 # so many carries that the search for the end of the long run reads the last one, of a group without rows
-fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 264, 3), MANY)
+fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 264, 3), MANY, threads=32)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
 fold("tiles, one block of ids below", *SORTED, Sample("b3", 24, (37,), 4, samples.all_are(-7)), 1)
