@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,11 +40,16 @@ class Operand:
 
 @dataclass(frozen=True)
 class Slot:
-    """A piece of the workspace."""
+    """A piece of the workspace, with so many elements as ``extent`` says. A function is asked once, when the number is needed."""
 
     name: str
     element: str
-    count: int
+    extent: int | Callable[[], int]
+
+    @functools.cached_property
+    def count(self) -> int:
+        """The number of elements."""
+        return self.extent() if callable(self.extent) else self.extent
 
     @property
     def nbytes(self) -> int:

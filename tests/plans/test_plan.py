@@ -529,7 +529,7 @@ def test_a_workspace_too_small_where_the_layout_needs_none(kind: Kind) -> None:
 
 
 def test_a_sort_works_in_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the library asks for is a slot; where there is no device, a byte that says so."""
+    """What the library asks for is a slot, once somebody needs its size; where there is no device, a byte that says so."""
     asked = []
 
     class Sorter:
@@ -550,6 +550,7 @@ def test_a_sort_works_in_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
                     recipe = variant.recipe(op, described, layouts, target)
                     sorts = [step for step in recipe.steps if isinstance(step, Sort)]
                     slots = [slot for slot in recipe.slots if slot.name in [step.scratch for step in sorts]]
+                    assert asked == []
                     assert [slot.count for slot in slots] == [room] * len(sorts) and len(sorts) < 2
                     sorting += len(sorts)
                     if sorts and room > 1:

@@ -124,10 +124,16 @@ def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_val
 def scratch_slot(step: Sort, target: Target) -> Slot:
     """The scratch of a sort: the bytes that the library asks for on the target's device; 1 where there is no device, as nothing sorts there.
 
-    The first question about a size of keys and values builds their sort, or reads it from disk.
+    The first question about a size of keys and values builds their sort, or reads it from disk. It comes after the recipe's kernels are compiled, beside
+    which the sort is built.
     """
     if target.ordinal < 0:
         return Slot(step.scratch, "u8", 1)
-    from ...runtime import radix
 
-    return Slot(step.scratch, "u8", apply(radix.sorter_of(step, target.ordinal).workspace, step.count, step.bits, step.first_bit))
+    def nbytes() -> int:
+        from ...runtime import radix
+
+        asked: int = apply(radix.sorter_of(step, target.ordinal).workspace, step.count, step.bits, step.first_bit)
+        return asked
+
+    return Slot(step.scratch, "u8", nbytes)
