@@ -124,8 +124,8 @@ def sort(descriptor: SegmentDescriptor, values: str, value_size: int, sorted_val
 def scratch_slot(step: Sort, target: Target) -> Slot:
     """The scratch of a sort: the bytes that the library asks for on the target's device; 1 where there is no device, as nothing sorts there.
 
-    The first question about a size of keys and values builds their sort, or reads it from disk. It comes after the recipe's kernels are compiled, beside
-    which the sort is built.
+    The first question about a size of keys and values builds their sort, or reads it from disk. It comes when the recipe's kernels are compiled, and
+    the sort is built beside them.
     """
     if target.ordinal < 0:
         return Slot(step.scratch, "u8", 1)
