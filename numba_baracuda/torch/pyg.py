@@ -11,13 +11,13 @@ from typing import Any
 import torch
 import torch_geometric.utils
 from torch_geometric import EdgeIndex
-from torch_geometric.nn import aggr
+from torch_geometric.nn import MessagePassing, aggr
 
 from ..arrays import arrays
 from ..core.errors import InvalidProblem
 from ..segment.index import SegmentIndex
 from . import scatter as ts
-from .segments import DTYPES, ids_of_offsets, segments_of
+from .segments import DTYPES, Segments, ids_of_offsets, segments_of
 
 #: which row of edges has the targets
 _FLOWS = {"source_to_target": 1, "target_to_source": 0}
@@ -62,20 +62,35 @@ def softmax(src: Any, index: Any = None, ptr: Any = None, num_nodes: int | None 
     return ts.scatter_softmax(src, _plain(index), dim, num_nodes)
 
 
+def _select(layer: Any, src: Any, index: Any) -> Any:
+    """The rows of nodes for the edges of a layer. Their gradient is a sum of segments in a fixed order; that of torch's function takes atomics."""
+    ids = _plain(index)
+    if not _served(src) or not src.is_floating_point() or ids.dim() != 1:
+        return _ORIGINAL_SELECT(layer, src, index)
+    dim = layer.node_dim % src.dim()
+    before, behind = src.shape[:dim], src.shape[dim + 1 :]
+    along = ids.reshape(*[1] * len(before), -1, *[1] * len(behind))
+    return Segments(along, (*before, ids.shape[0], *behind), dim, src.shape[dim], ordered=False).spread(src)
+
+
 _REPLACED = {name: globals()[name] for name in _ORIGINALS}
+_ORIGINAL_SELECT = MessagePassing._index_select_safe
 
 
 def patch() -> None:
     """Makes every module of torch_geometric call :func:`scatter`, :func:`segment` and :func:`softmax` of this one, until :func:`unpatch`.
 
-    Modules of others that imported a function by name before keep the one that they have.
+    Layers also take the rows of nodes for their edges from an op, and get the gradients of nodes by a sum of segments. Modules of others that
+    imported a function by name before keep the one that they have.
     """
     _swap(_ORIGINALS, _REPLACED)
+    MessagePassing._index_select_safe = _select
 
 
 def unpatch() -> None:
     """Undoes :func:`patch`."""
     _swap(_REPLACED, _ORIGINALS)
+    MessagePassing._index_select_safe = _ORIGINAL_SELECT
 
 
 def _swap(old: dict[str, Any], new: dict[str, Any]) -> None:

@@ -106,6 +106,22 @@ def test_patched_layers(patched: None) -> None:
         torch.testing.assert_close(found[0], found[1])
 
 
+def test_rows_of_nodes_for_edges(patched: None) -> None:
+    """As torch's index_select, along the axis of nodes of a layer; rows of other dtypes and edges of several axes go there."""
+    edges = torch.tensor([3, 0, 0, 2, 1, 3], device=DEVICE)
+    for dim, shape in ((-2, (4, 3)), (0, (4, 2, 3)), (1, (2, 4, 3)), (0, (4,))):
+        layer, leaf = pyg_nn.SimpleConv(), drawn(*shape).requires_grad_()
+        layer.node_dim = dim
+        y, wanted = layer._index_select(leaf, edges), leaf.index_select(dim, edges)
+        torch.testing.assert_close(y, wanted)
+        assert any("Segment" in type(node).__name__ for node in nodes(y.grad_fn))
+        dy = drawn(*y.shape)
+        torch.testing.assert_close(torch.autograd.grad(y, leaf, dy), torch.autograd.grad(wanted, leaf, dy))
+        assert layer._index_select(leaf, edges[:0]).shape == wanted.narrow(dim, 0, 0).shape
+    whole = torch.arange(8, device=DEVICE).reshape(4, 2)
+    assert torch.equal(pyg_nn.SimpleConv()._index_select(whole, edges), whole[edges])
+
+
 def nodes(first: Any) -> set[Any]:
     """All nodes of an autograd graph."""
     seen, left = set(), [first]
@@ -150,7 +166,9 @@ def test_patch_and_unpatch() -> None:
 
     pyg.patch()
     pyg.patch()
+    assert pyg_nn.MessagePassing._index_select_safe is pyg._select
     assert utils.scatter is base.scatter is pyg.scatter and utils.softmax is pyg.softmax and utils.segment is base.segment is pyg.segment
     pyg.unpatch()
     pyg.unpatch()
     assert all(getattr(utils, name) is original for name, original in ORIGINALS.items()) and base.scatter is ORIGINALS["scatter"]
+    assert pyg_nn.MessagePassing._index_select_safe is pyg._ORIGINAL_SELECT is not pyg._select
