@@ -76,7 +76,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "kernels/arrivals": ("* in a single pass",),
     "kernels/batch": ("sum of short rows", "argmax of columns", "sum of columns"),
-    "kernels/elements": ("tiles of halves", "zeros of products back to columns", "test_nonfinite.py::test_reductions"),
+    "kernels/elements": (
+        "tiles of halves", "zeros of products back to columns", "sum of columns to a strided result", "test_nonfinite.py::test_reductions",
+    ),
     "kernels/pivot_accumulator": ("var of *", "norm2 of *", "logsumexp of *"),
     "kernels/norms": ("norms in tiles", "test_semantics.py::test_norms_near_the_limits",),
     "kernels/products": (

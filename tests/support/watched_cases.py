@@ -393,6 +393,17 @@ for said, shape, axis in (("short rows", (70, 24), 1), ("rows of a warp", (9, 70
 reduce("sum of halves that lie apart", "sum", (6, 40, 6), (0, 2), "f16")
 reduce("sum of staged rows, shifted", "sum", (259, 33), 1, shifted=True)
 reduce("sum of columns along two axes", "sum", (21, 4, 13, 5), (0, 2))
+
+
+def strided_result(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns that lie side by side in the operand, and in lines of five in the result."""
+    x, y = np.random.default_rng(SEED).random((12, 30, 5), np.float32), kind.array(np.empty((30, 12), np.float32))
+    with kind.schedule(SEED):
+        nb.reduce_sum(kind.array(x), 0, keepdims=False, out=y[:, :10:2])
+    np.testing.assert_allclose(kind.numpy(y)[:, :10:2], x.sum(0), rtol=1e-6)
+
+
+_add("sum of columns to a strided result", strided_result)
 for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
