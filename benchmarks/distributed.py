@@ -1,7 +1,10 @@
-"""Ops of two GPUs against one: ``torchrun --nproc-per-node 2 -m benchmarks.distributed [--case PATTERN] [--repeats N]``.
+"""Ops of several GPUs against one: ``torchrun --nproc-per-node 2 -m benchmarks.distributed [--case PATTERN] [--repeats N] [--csv FILE]``.
 
-Each case runs on one GPU and on all ranks, in turn. A time is the median over repeats of the slowest rank's, between CUDA events behind a barrier.
-Every result is checked against that of one GPU before it is timed; after a wrong one the exit status is 1. Every rank makes the inputs from a seed.
+Each case runs on one GPU and on all ranks, in turn. A time is the median over repeats of the slowest rank's, between CUDA events behind a barrier,
+and is taken again where collectives exchange nothing: the difference is the time that ranks wait for each other. Memory is the most that a call
+takes beyond its operands, on the rank where that is most. Every result is checked against that of one GPU before it is timed, and must have the same
+bits in a second run; after a wrong one the exit status is 1. Every rank makes the inputs from a seed. Other packages' losses run where they are
+installed.
 """
 
 from __future__ import annotations
@@ -11,87 +14,20 @@ import fnmatch
 import os
 import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
-import numba_baracuda as nb
-from numba_baracuda import distributed
-from numba_baracuda.distributed import Communicator, TorchCommunicator, part
+from numba_baracuda.distributed import Communicator, TorchCommunicator
 
+from . import results
+from .distributed_cases import Case, Silent, Work, cases
 
-@dataclass(frozen=True)
-class Case:
-    """Two calls that compute the same, and what of one GPU's result this rank's is to equal, within ``allowed`` of its greatest number."""
-
-    name: str
-    bar: float  #: the ratio of times that is wanted
-    make: Callable[[Communicator, Any], tuple[Callable[[], Any], Callable[[], Any], Callable[[Any, Any], list[tuple[Any, Any]]]]]
-    allowed: float
-
-
-def _loss(group: Communicator, device: Any) -> Any:
-    rows, width, classes = 8192, 4096, 128256
-    x = torch.randn(rows, width, device=device, dtype=torch.bfloat16)
-    w = torch.randn(classes, width, device=device, dtype=torch.bfloat16) / width**0.5
-    target = torch.randint(0, classes, (rows,), device=device)
-    first, end = part("loss", group, classes)
-    own = w[first:end].clone()
-    wanted: dict[str, Any] = {"grad_input": True, "grad_weight": True}
-
-    def pairs(single: Any, several: Any) -> list[tuple[Any, Any]]:
-        return [(single.loss, several.loss), (single.grad_input, several.grad_input), (single.grad_weight[first:end], several.grad_weight)]
-
-    return (
-        lambda: nb.fused_linear_cross_entropy(x, w, target, **wanted),
-        lambda: distributed.fused_linear_cross_entropy(x, own, target, group=group, **wanted),
-        pairs,
-    )
-
-
-def _segments(result: str) -> Any:
-    def make(group: Communicator, device: Any) -> Any:
-        rows, segments = 4_000_000, 100_000
-        x, ids = torch.randn(rows, 128, device=device), torch.randint(0, segments, (rows,), device=device)
-        first, end = part("segments", group, rows)
-        own, own_ids = x[first:end].clone(), ids[first:end].clone()
-        mine = slice(*part("segments", group, segments)) if result == "sharded" else slice(None)
-        several: Any = distributed.unsorted_segment_sum  # type: ignore[attr-defined]
-        return (
-            lambda: nb.unsorted_segment_sum(x, ids, segments),
-            lambda: several(own, own_ids, segments, group=group, result=result),
-            lambda single, made: [(single[mine], made)],
-        )
-
-    return make
-
-
-def _axis(op: str, whole: bool, **options: Any) -> Any:
-    """An op along the axis of 2²⁹ numbers; ``whole``: every rank gets the result of all."""
-
-    def make(group: Communicator, device: Any) -> Any:
-        x = torch.rand(1 << 29, device=device)
-        first, end = part(op, group, 1 << 29)
-        own = x[first:end].clone()
-        return (
-            lambda: getattr(nb, op)(x, 0, **options),
-            lambda: getattr(distributed, op)(own, 0, group=group, **options),
-            lambda single, made: [(single if whole else single[first:end], made)],
-        )
-
-    return make
-
-
-CASES = (
-    Case("loss, 8192 x 4096 x 128256, bf16", 1.85, _loss, 0.02),
-    Case("unsorted_segment_sum, 4M x 128, replicated", 1.0, _segments("replicated"), 1e-4),
-    Case("unsorted_segment_sum, 4M x 128, sharded", 1.0, _segments("sharded"), 1e-4),
-    Case("cumsum, 2^29", 1.0, _axis("cumsum", False), 1e-4),
-    Case("reduce_var, 2^29", 1.85, _axis("reduce_var", True), 1e-4),
-)  # fmt: skip
+Line = dict[str, str]
 
 
 def slowest(call: Callable[[], Any], repeats: int, device: Any) -> float:
@@ -105,10 +41,25 @@ def slowest(call: Callable[[], Any], repeats: int, device: Any) -> float:
         call()
         end.record()
         torch.cuda.synchronize()
-        taken = torch.tensor(begin.elapsed_time(end), device=device)
-        dist.all_reduce(taken, dist.ReduceOp.MAX)
-        times.append(float(taken))
+        times.append(_most(begin.elapsed_time(end), device))
     return statistics.median(times)
+
+
+def _most(number: float, device: Any) -> float:
+    """The greatest of all ranks."""
+    held = torch.tensor(number, device=device, dtype=torch.float64)
+    dist.all_reduce(held, dist.ReduceOp.MAX)
+    return float(held)
+
+
+def memory(call: Callable[[], Any], device: Any) -> float:
+    """MiB that a call takes at most, beyond what is there, on the rank that takes most."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize()
+    return _most((torch.cuda.max_memory_allocated(device) - before) / 2**20, device)
 
 
 def off(single: Any, several: Any) -> float:
@@ -116,25 +67,67 @@ def off(single: Any, several: Any) -> float:
     return float((single.double() - several.double().reshape(single.shape)).abs().max() / single.double().abs().max().clamp(min=1e-30))
 
 
-def run(case: Case, group: Communicator, device: Any, repeats: int) -> bool:
-    """Prints a line; whether the results agree on every rank."""
+def same_bits(first: Iterable[tuple[Any, Any]], again: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether this rank's results of two runs are the same, bit by bit."""
+    return all(
+        torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+        for (_, a), (_, b) in zip(first, again, strict=True)
+    )
+
+
+def _peers(case: Case, work: Work, single: Any, ours: float, repeats: int, device: Any) -> Iterable[Line]:
+    """Lines of other packages; one that is missing or cannot do it says so."""
+    for name, call in work.peers.items():
+        try:
+            worst = max(off(*each) for each in work.pairs(single, call()))
+        except Exception as error:  # every rank fails alike
+            yield {"case": case.name, "who": name, "note": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]}
+            continue
+        held, took = memory(call, device), slowest(call, max(repeats // 2, 3), device)
+        yield {
+            "case": case.name,
+            "who": name,
+            "ms": f"{took:.3f}",
+            "mib": f"{held:.0f}",
+            "off_by": f"{_most(worst, device):.1e}",
+            "ours_is": f"{took / ours:.2f}",
+        }
+
+
+def run(case: Case, group: Communicator, mesh: Any, device: Any, repeats: int) -> list[Line]:
+    """The lines of a case: ours on one GPU and on all, then others."""
     torch.manual_seed(1)
-    one, all_ranks, pairs = case.make(group, device)
-    worst = torch.tensor(max(off(*each) for each in pairs(one(), all_ranks())), device=device)
-    dist.all_reduce(worst, dist.ReduceOp.MAX)
-    right = float(worst) <= case.allowed
-    single, several = slowest(one, repeats, device), slowest(all_ranks, repeats, device)
-    if group.rank == 0:
-        verdict = "right" if right else "WRONG"
-        print(f"{case.name}: {single:.3f} ms, {several:.3f} ms, {single / several:.2f} x (bar {case.bar}), off by {float(worst):.1e}: {verdict}")
-    return right
+    work = case.make(group, mesh, device)
+    single, several = work.one(), work.several(group)
+    pairs = work.pairs(single, several)
+    worst = _most(max(off(*each) for each in pairs), device)
+    again = bool(_most(not same_bits(pairs, work.pairs(single, work.several(group))), device)) is False
+    verdict = "yes" if worst <= case.allowed and again else "other bits in a second run" if worst <= case.allowed else "no"
+    del pairs, several
+    one, held = slowest(work.one, repeats, device), memory(lambda: work.several(group), device)
+    silent = Silent(group)
+    work.several(silent)
+    all_ranks, alone = slowest(lambda: work.several(group), repeats, device), slowest(lambda: work.several(silent), repeats, device)
+    bar = case.bars.get(group.size)
+    shared: Line = {"case": case.name, "ranks": str(group.size), "checked": verdict}
+    ratio = {"times_one_gpu": f"{one / all_ranks:.3f}", "bar": "" if bar is None else str(bar)}
+    lines = [
+        shared | {"who": "one GPU", "ms": f"{one:.3f}", "mib": f"{memory(work.one, device):.0f}"},
+        shared | ratio | {"who": results.OURS, "ms": f"{all_ranks:.3f}", "mib": f"{held:.0f}", "off_by": f"{worst:.1e}"}
+        | {"exposed_ms": f"{all_ranks - alone:.3f}"},
+    ]  # fmt: skip
+    return [*lines, *(line | {"ranks": str(group.size)} for line in _peers(case, work, single, all_ranks, repeats, device))]
+
+
+_KEYS = ("case", "ranks", "who", "ms", "times_one_gpu", "bar", "exposed_ms", "mib", "ours_is", "off_by", "checked", "note")
 
 
 def main() -> int:
     """Runs the cases that match."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", default="*")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", help="a pattern of names, as of a shell; all cases by default")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
     if not torch.cuda.is_available():
         print("needs a GPU for each rank", file=sys.stderr)
@@ -142,10 +135,20 @@ def main() -> int:
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
-    group = TorchCommunicator()
-    results = [run(case, group, device, given.repeats) for case in CASES if fnmatch.fnmatch(case.name, given.case)]
+    group, mesh = TorchCommunicator(), init_device_mesh("cuda", (dist.get_world_size(),))
+    lines: list[Line] = []
+    for case in cases():
+        if any(fnmatch.fnmatch(case.name, pattern) for pattern in given.case or ["*"]):
+            found = run(case, group, mesh, device, given.repeats)
+            torch.cuda.empty_cache()
+            lines += [dict.fromkeys(_KEYS, "") | line for line in found]
+            if group.rank == 0:
+                for line in found:
+                    print("; ".join(f"{key} {line[key]}" if key != "case" else line[key] for key in _KEYS if line.get(key)), flush=True)
+                if given.csv:
+                    results.write_csv(given.csv, results.stamp() | {"gpus": str(group.size)}, lines)
     dist.destroy_process_group()
-    return 0 if all(results) else 1
+    return 0 if all(line["checked"] in ("", results.RIGHT) for line in lines) else 1
 
 
 if __name__ == "__main__":
