@@ -79,11 +79,27 @@ def gathered(
         first = x[tuple(slice(0, 1) if k in descriptor.axes else slice(None) for k in range(len(view.shape)))]
         inputs.append(arrays.view(first, name, "first"))
         outputs.append(arrays.view(made[states.scalars :], name, "origins"))
-    layouts = {each.name: layout_of(each) for each in inputs}
-    plan.queue(name, leave(states, descriptor, layouts, plan.target_of(view.device)), [*inputs, *outputs], stream, len(inputs))
+
+    def recipe() -> Recipe:
+        return leave(states, descriptor, {each.name: layout_of(each) for each in inputs}, plan.target_of(view.device))
+
+    plan.queue(name, recipe, [*inputs, *outputs], stream, len(inputs), key=(states, descriptor))
     if descriptor.extent:
         place(made, states.monoid, states.element, before)
     return comm.all_gather(made, stream)
+
+
+def merged(
+    name: str, every: Any, y: Any, states: States, shape: tuple[int, ...], result: str, ranks: int, stream: int, counts: Any = None, **of: Any
+) -> None:  # fmt: skip
+    """Queues the merge of the states of all ranks, in their order, to y of this shape; ``of``: keywords of :func:`merge`."""
+    inputs = [arrays.view(every, name, "gathered"), *([] if counts is None else [arrays.view(counts, name, "counts")])]
+
+    def recipe() -> Recipe:
+        return Recipe(tuple(merge(states, shape, contiguous(shape), result, ranks, **of)))
+
+    key = states, shape, result, ranks, tuple(of.items())
+    plan.queue(name, recipe, [*inputs, arrays.view(y, name, "y")], stream, len(inputs), key=key)
 
 
 def _reduction(op: Op) -> Callable[..., Any]:
@@ -116,8 +132,7 @@ def _reduction(op: Op) -> Callable[..., Any]:
         y = allocation.empty(view, shape, result, handle)
         base = next((rank for rank, extent in enumerate(extents) if extent), 0)
         of = {"count": sum(extents), "correction": correction, "base_rank": base}
-        steps = merge(states, shape, contiguous(shape), _BYTES.get(result, result), comm.size, **of)
-        plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(every, op.name, "gathered"), arrays.view(y, op.name, "y")], handle)
+        merged(op.name, every, y, states, shape, _BYTES.get(result, result), comm.size, handle, **of)
         return y
 
     made = dressed(run, op, signature, _REDUCE.format(formula=op.formula, name=op.name, more=_PLACED if monoid_of(monoid).uses_positions else ""))
@@ -150,11 +165,13 @@ def _scan(op: Op) -> Callable[..., Any]:
         before = every[comm.rank + 1 :] if scanned.reverse else every[: comm.rank]
         initials = allocation.empty(view, (states.rows,), scanned.accumulator, handle)
         y = allocation.empty(view, tuple(view.shape), view.element, handle)
-        steps = merge(states, (states.rows,), contiguous((states.rows,)), scanned.accumulator, len(before))
-        plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(before, op.name, "gathered"), arrays.view(initials, op.name, "y")], handle)
+        merged(op.name, before, initials, states, (states.rows,), scanned.accumulator, len(before), handle)
         inputs, output = [arrays.read(x, (op.name, "x", "")), arrays.view(initials, op.name, "initials")], arrays.view(y, op.name, "y")
-        layouts = {"x": layout_of(view), "y": layout_of(output)}
-        plan.queue(op.name, scan_carried(op, scanned, layouts, plan.target_of(view.device)), [*inputs, output], handle, 2)
+
+        def recipe() -> Recipe:
+            return scan_carried(op, scanned, {"x": layout_of(view), "y": layout_of(output)}, plan.target_of(view.device))
+
+        plan.queue(op.name, recipe, [*inputs, output], handle, 2, key=scanned)
         return y
 
     run.__name__ = run.__qualname__ = op.name

@@ -11,7 +11,7 @@ from ..arrays import allocation, arrays, streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem
-from ..core.op import Op, Recipe, contiguous
+from ..core.op import Op, Recipe
 from ..core.registry import OPS
 from ..plans import plan
 from ..plans.binding import check
@@ -19,9 +19,9 @@ from ..plans.signatures import NEEDED, bound, dressed, signature_of
 from ..reduce.calls import DEFAULTS, shape_of, with_ones
 from ..reduce.descriptor import ReduceBackwardDescriptor
 from ..reduce.recipes import gradient_of
-from ..reduce.shards import States, merge
+from ..reduce.shards import States
 from .agreement import Call, agree
-from .axis import REDUCTIONS, gathered, layout_of, place, said, whole_of
+from .axis import REDUCTIONS, gathered, layout_of, merged, place, said, whole_of
 from .communicator import Communicator, communicator
 
 
@@ -45,9 +45,8 @@ def _folded(op: Op, comm: Communicator, x: Any, view: View, problem: ReduceBackw
     gradient, rows, before = gradient_of(op, problem), math.prod(problem.output_shape), sum(extents[: comm.rank])
     states, element = States.of_rows(gradient.fold, problem.element, rows), BY_NAME[problem.element].accumulator
     every = gathered(op.name, comm, x, view, problem, states, stream, before).wait()
-    made, y = allocation.empty(view, (rows, gradient.results), element, stream), contiguous(problem.output_shape)
-    steps = merge(states, y.shape, y, element, comm.size, count=sum(extents), correction=problem.correction, base_rank=comm.rank)
-    plan.queue(op.name, Recipe(tuple(steps)), [arrays.view(every, op.name, "gathered"), arrays.view(made, op.name, "y")], stream)
+    made, of = allocation.empty(view, (rows, gradient.results), element, stream), {"count": sum(extents), "correction": problem.correction}
+    merged(op.name, every, made, states, problem.output_shape, element, comm.size, stream, **of, base_rank=comm.rank)
     place(made, gradient.fold, element, -before, 1)
     return made
 
@@ -78,8 +77,11 @@ def _function(op: Op) -> Callable[..., Any]:
             inputs.append(arrays.view(folded, op.name, "folded"))
         if 0 not in problem.input_shape:
             operands = [*inputs, arrays.view(dx, op.name, "dx")]
-            recipe = op.variants[0].recipe(op, whole, {each.name: layout_of(each) for each in operands}, plan.target_of(inputs[0].device))
-            plan.queue(op.name, recipe, operands, stream, len(inputs))
+
+            def recipe() -> Recipe:
+                return op.variants[0].recipe(op, whole, {each.name: layout_of(each) for each in operands}, plan.target_of(inputs[0].device))
+
+            plan.queue(op.name, recipe, operands, stream, len(inputs), key=whole)
         return dx
 
     made = dressed(run, op, signature, _DOC.format(formula=op.formula, name=op.name))

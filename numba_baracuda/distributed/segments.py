@@ -10,13 +10,13 @@ from ..algebra import SUM, monoid_of
 from ..arrays import allocation, arrays
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME
-from ..core.op import Op, Recipe, contiguous
+from ..core.op import Op, Recipe
 from ..core.registry import function
 from ..plans import plan
-from ..reduce.shards import States, merge
+from ..reduce.shards import States
 from ..segment.descriptor import OrderedIds, SegmentDescriptor
 from ..segment.shards import Fold, leave
-from .axis import layout_of, place
+from .axis import layout_of, merged, place
 from .communicator import Communicator, part
 
 
@@ -108,9 +108,12 @@ def left(rows: Rows, room: int, counted: bool) -> tuple[Any, Any]:
         states = rows.empty((made.scalars,), made.element)
         states[...] = 0
         inputs = [*(rows.views[name] for name in fold.over), *rows.ordered_ids]
-        recipe = leave(rows.op, problem, fold, {each.name: layout_of(each) for each in inputs}, plan.target_of(inputs[0].device))
+
+        def recipe() -> Recipe:
+            return leave(rows.op, problem, fold, {each.name: layout_of(each) for each in inputs}, plan.target_of(inputs[0].device))
+
         outputs = [arrays.view(states, rows.op.name, "states")]
-        plan.queue(rows.op.name, recipe, [*inputs, *outputs], rows.stream, len(inputs), updated=True)
+        plan.queue(rows.op.name, recipe, [*inputs, *outputs], rows.stream, len(inputs), updated=True, key=(problem, fold))
         place(states, fold.monoid, made.element, rows.before)
     return states, counts
 
@@ -140,14 +143,11 @@ def finished(rows: Rows, lists: Lists, result: str, empty: float = 0) -> Any:
     shape, results, columns = (lists.segments, *rows.trailing), monoid_of(rows.fold.monoid).results, rows.problem.embedding_dim
     y = rows.empty(shape if results == 1 else (*shape, results), result)
     states = States(rows.fold.monoid, rows.problem.element, math.prod(shape))
-    inputs = [arrays.view(lists.states, rows.op.name, "gathered")]
-    if lists.counts is not None:
-        inputs.append(arrays.view(lists.counts, rows.op.name, "counts"))
-    steps = merge(
-        states, shape, contiguous(shape), result, lists.ranks, correction=rows.problem.correction, columns=columns * (len(inputs) > 1), empty=empty,
-        rank_stride=lists.pitch * rows.width, count_stride=lists.pitch,
+    counted, pitch = lists.counts is not None, lists.pitch
+    merged(
+        rows.op.name, lists.states, y, states, shape, result, lists.ranks, rows.stream, lists.counts, correction=rows.problem.correction,
+        columns=columns * counted, empty=empty, rank_stride=pitch * rows.width, count_stride=pitch,
     )  # fmt: skip
-    plan.queue(rows.op.name, Recipe(tuple(steps)), [*inputs, arrays.view(y, rows.op.name, "y")], rows.stream, len(inputs))
     return y
 
 
@@ -166,6 +166,9 @@ def spread(rows: Rows, lists: Lists | None) -> Any:
         inputs.append(arrays.view(counts, op.name, "counts"))
     made = rows.empty((problem.num_inputs, *rows.trailing), problem.element)
     views = [*inputs, arrays.view(made, op.name, output)]
-    recipe = op.variants[0].recipe(op, problem, {each.name: layout_of(each) for each in views}, plan.target_of(views[0].device))
-    plan.queue(op.name, recipe, views, rows.stream, len(inputs))
+
+    def recipe() -> Recipe:
+        return op.variants[0].recipe(op, problem, {each.name: layout_of(each) for each in views}, plan.target_of(views[0].device))
+
+    plan.queue(op.name, recipe, views, rows.stream, len(inputs), key=problem)
     return made

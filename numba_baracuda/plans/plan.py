@@ -232,7 +232,7 @@ def queue(
     ``name`` is for messages. With a ``key``, launches are kept for further calls with it on operands of these layouts; ``recipe`` may be a function.
     """
     pointers = [view.ptr for view in views]
-    known: Any = (name, key, *[view.form for view in views], *[pointer & 15 for pointer in pointers])
+    known: Any = (name, key, *[(view.name, view.form) for view in views], *[pointer & 15 for pointer in pointers])
     bound = None if key is None else frames.found(known)
     if bound is None:
         operands = tuple(Operand(view.name, (), output=k >= inputs, updated=updated) for k, view in enumerate(views))
