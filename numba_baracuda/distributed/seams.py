@@ -2,73 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..algebra import state_of
 from ..arrays import allocation, arrays
+from ..core.dtypes import BY_NAME
+from ..core.op import Recipe
+from ..plans import plan
+from ..segment import shards
 from .communicator import part
-from .segments import Lists, Rows, finished, left
+from .segments import Lists, Rows, adds, left
+
+#: bytes of the ids and counts that a rank sends, in front of its states
+_ENTRIES = 32
 
 
-class Owned(NamedTuple):
-    """The segments from ``first`` to before ``end``, as numbers on the device: each belongs to the first rank that has rows of it, and each without
-    rows to the first rank with rows of a later one, or to the last rank.
+def joined(rows: Rows) -> tuple[Lists, Any]:
+    """Of the segments that this rank has rows of, states and counts of the rows of all ranks; and [2]: the first segment that it owns, and their end.
+
+    A rank sends id, count and states of its first and of its last segment in one gather, and merges those of all ranks that have the id of one of its
+    own.
     """
+    comm, problem, op, ids = rows.comm, rows.problem, rows.op, rows.views["segment_ids"]
+    states, counts = left(rows, problem.num_segments, rows.fold.counted or not adds(rows.fold))
+    monoid, width = state_of(rows.fold.monoid or "sum"), 0 if states is None else rows.width
+    kind = "f32" if states is None else arrays.view(states, op.name, "states").element
+    used = _ENTRIES + 2 * width * BY_NAME[kind].itemsize
+    nbytes = -(-used // 8) * 8
+    packed = rows.empty((nbytes,), "u8")
+    own = {"states": states, "counts": counts}
+    sent = {"entries": allocation.as_element(packed[:_ENTRIES], "i64"), "sent": allocation.as_element(packed[_ENTRIES:used], kind)}
 
-    first: Any
-    end: Any
+    def views(given: dict[str, Any]) -> list[Any]:
+        return [arrays.view(each, op.name, name) for name, each in given.items() if each is not None]
 
+    def take() -> Recipe:
+        return shards.take(problem, ids, kind, width, counts is not None)
 
-def joined(rows: Rows) -> tuple[Lists, Owned]:
-    """Of the segments that this rank has rows of, states and counts of the rows of all ranks; and the segments that it owns.
+    inputs = [ids, *views(own)]
+    plan.queue(op.name, take, [*inputs, *views(sent)], rows.stream, len(inputs), key=("take", problem, kind, width))
+    every, owned = comm.all_gather(packed, rows.stream).wait().reshape(-1), rows.empty((2,), "i64")
+    read = {"entries": allocation.as_element(every, "i64"), "gathered": allocation.as_element(every[_ENTRIES:], kind)}
 
-    A rank sends id, count and state of its first and of its last segment, and merges those of all ranks that have the id of one of its own. A segment
-    more, behind the others and without rows, stands for ids out of range.
-    """
-    comm, segments, ids = rows.comm, rows.problem.num_segments, rows.views["segment_ids"].owner
-    states, counts = left(rows, segments + 1, counted=True)
-    entries = rows.empty((2, 2), "i64")
-    entries[...] = -1
-    for k in range(2 * bool(rows.problem.num_inputs)):
-        entries[k, 0] = ids[-k]
-    own = entries[:, 0]
-    inside = (own >= 0) & (own < segments)
-    at = own * inside + segments * ~inside
-    entries[:, 1] = counts[at] * inside
-    entries[1, 1] *= own[0] != own[1]
-    pending = [comm.all_gather(entries, rows.stream)]
-    if states is not None:
-        pending.append(comm.all_gather(states.reshape(segments + 1, -1)[at], rows.stream))
-    every, *gathered = (each.wait().reshape(2 * comm.size, -1) for each in pending)
-    present = (own.reshape(2, 1) == every[:, 0]) * every[:, 1]
-    counts[at] = present.sum(1)
-    if states is not None:
-        seam = replace(rows, fold=rows.fold._replace(monoid=state_of(rows.fold.monoid)))
-        element = arrays.view(states, rows.op.name, "states").element
-        for k in range(2):
-            merged = finished(seam, Lists(gathered[0], present[k].reshape(-1, 1), 2 * comm.size, 1, 1), element)
-            states.reshape(segments + 1, -1)[at[k : k + 1]] = merged.reshape(1, -1)
-        states = states.reshape(1, -1)
-    ends = (every[1::2, 0] + 1).clip(0, segments)
-    owned = Owned(ends[: comm.rank].max() if comm.rank else 0, ends[: comm.rank + 1].max() if comm.rank < comm.size - 1 else segments)
-    return Lists(states, counts.reshape(1, -1), 1, segments, segments + 1), owned
+    def merge() -> Recipe:
+        return shards.merge(problem, monoid, width, counts is not None, comm.rank, comm.size, nbytes, BY_NAME[kind].itemsize)
+
+    key = "merge", problem, monoid, width, comm.rank, comm.size
+    plan.queue(op.name, merge, views(read | own | {"owned": owned}), rows.stream, len(read), updated=True, key=key)
+    states, counts = (None if each is None else each.reshape(1, -1) for each in (states, counts))
+    return Lists(states, counts, 1, problem.num_segments, problem.num_segments), owned
 
 
-def shared(rows: Rows, y: Any, owned: Owned, sharded: bool) -> Any:
+def shared(rows: Rows, y: Any, owned: Any, sharded: bool) -> Any:
     """The results of all segments, or of this rank's part of them, from the rows of y that each rank owns: their bytes are added to zeros."""
-    comm, segments, element = rows.comm, rows.problem.num_segments, arrays.view(y, rows.op.name, "output").element
-    ones = rows.empty((segments,), "i64")
-    ones[...] = 1
-    at = ones.cumsum(0) - 1
-    mine = allocation.as_element(y.reshape(segments, -1), "u8")
-    mine *= ((at >= owned.first) & (at < owned.end)).reshape(-1, 1)
+    comm, segments, name = rows.comm, rows.problem.num_segments, rows.op.name
+    view = arrays.view(y, name, "output")
+    plan.queue(name, lambda: shards.clear(view), [arrays.view(owned, name, "owned"), view], rows.stream, updated=True, key="clear")
+    flat = y.reshape(segments, -1)
+    words = "i32" if flat.shape[1] * BY_NAME[view.element].itemsize % 4 == 0 else "u8"
+    mine = allocation.as_element(flat, words)
     if not sharded:
         comm.all_reduce(mine, rows.stream).wait()
         return y
-    first, end = part(rows.op.name, comm, segments)
+    first, end = part(name, comm, segments)
     most = -(-segments // comm.size)
-    padded = rows.empty((comm.size * most, mine.shape[1]), "u8")
+    padded = rows.empty((comm.size * most, mine.shape[1]), words)
     padded[:segments], padded[segments:] = mine, 0
     own = comm.reduce_scatter(padded.reshape(comm.size, most, -1), rows.stream).wait()
-    return allocation.as_element(own, element)[: end - first].reshape(end - first, *rows.trailing)
+    return allocation.as_element(own, view.element)[: end - first].reshape(end - first, *rows.trailing)

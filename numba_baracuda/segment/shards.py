@@ -1,17 +1,21 @@
-"""Folds over segments whose rows are divided among ranks: what ranks merge, and the launches that leave states of it."""
+"""Folds over segments whose rows are divided among ranks: what ranks merge, and the launches that leave states of it and join them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 from ..algebra import monoid_of, state_of
-from ..core.axes import c_strides
+from ..arrays.views import View
+from ..core.axes import c_strides, ceil_div
 from ..core.dtypes import BY_NAME
-from ..core.op import Layout, Op, Recipe, Target
+from ..core.op import NULL, Launch, Layout, Op, Recipe, Target
+from ..core.spec import KernelSpec
 from .descriptor import SegmentDescriptor
 from .recipes.broadcast import gradient_of
 from .recipes.fold import SegmentFold, fold_steps
 from .recipes.order import order_of
+from .tiling import THREADS
 
 
 class Fold(NamedTuple):
@@ -43,3 +47,37 @@ def leave(op: Op, descriptor: SegmentDescriptor, fold: Fold, layouts: dict[str, 
     made = SegmentFold(monoid, order, first, "states", (layouts[first], output), other, fills=False, input_positions=positions)
     steps, slots = fold_steps(descriptor, target, made)
     return Recipe((*order.steps, *steps), (*order.slots, *slots))
+
+
+def _launch(kernel: str, threads: int, constants: dict[str, Any], arguments: dict[str, Any]) -> Recipe:
+    """A single launch, with a thread for each item."""
+    spec = KernelSpec(f"numba_baracuda.segment.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, 0)
+    return Recipe((Launch(spec, (ceil_div(threads, THREADS), THREADS, 0), arguments),))
+
+
+def take(descriptor: SegmentDescriptor, ids: View, state: str, width: int, counted: bool) -> Recipe:
+    """What ``take_seams`` sends of the operands ``states`` and ``counts``, ``width`` scalars of each segment, to ``entries`` and ``sent``."""
+    arguments = {
+        "ids": "segment_ids", "counts": "counts" if counted else NULL, "states": "states" if width else NULL, "entries": "entries", "sent": "sent",
+        "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "ids_step": ids.strides[0], "width": width,
+    }  # fmt: skip
+    return _launch("take_seams", 2 * max(width, 1), {"index": ids.element, "state": state, "counted": counted}, arguments)
+
+
+def merge(descriptor: SegmentDescriptor, monoid: str, width: int, counted: bool, rank: int, ranks: int, nbytes: int, itemsize: int) -> Recipe:
+    """The launch that merges what ``ranks`` ranks have sent, ``nbytes`` each, to the operands ``states`` and ``counts``, and fills ``owned``."""
+    columns = width and descriptor.embedding_dim
+    arguments = {
+        "entries": "entries", "gathered": "gathered", "owned": "owned", "states": "states" if width else NULL,
+        "counts": "counts" if counted else NULL,
+        "segments": descriptor.num_segments, "columns": columns, "ranks": ranks, "rank": rank, "entries_step": nbytes // 8,
+        "states_step": nbytes // itemsize,
+    }  # fmt: skip
+    return _launch("merge_seams", 2 * max(columns, 1), {"monoid": monoid, "value": descriptor.element, "counted": counted}, arguments)
+
+
+def clear(output: View) -> Recipe:
+    """The launch that clears the segments of the operand ``output`` [segments, …] that ``owned`` does not have."""
+    segments, columns = output.shape[0], math.prod(output.shape[1:])
+    arguments = {"owned": "owned", "output": output.name, "segments": segments, "columns": columns}
+    return _launch("clear_others", segments * columns, {"result": output.element}, arguments)

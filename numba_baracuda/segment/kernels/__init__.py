@@ -18,6 +18,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
 | :func:`bound_segments`, :func:`expand_offsets`, :func:`first_rows` | turn ids into offsets, counts or numbers, and back |
 | :func:`count_ids`, :func:`count_few_ids` | count the rows of each segment, in global memory, or in shared memory where segments are few |
+| :func:`take_seams`, :func:`merge_seams`, :func:`clear_others` | send, merge and own the segments whose rows lie on several ranks |
 | :func:`first_fault` | finds the first id that is out of range or out of order |
 
 An element lies at row · row_stride + Σ coordinate · stride, in elements, so any view works. Constants of all kernels:
@@ -67,12 +68,14 @@ from .order import bound_ranges, bound_segments, expand_offsets, first_fault, fi
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
 from .rows import fill_rows, finish_rows, scatter_rows
+from .seams import clear_others, merge_seams, take_seams
 
 __all__ = [
     "bound_ranges",
     "bound_segments",
     "broadcast_to_elements",
     "broadcast_to_rows",
+    "clear_others",
     "count_few_ids",
     "count_ids",
     "expand_offsets",
@@ -91,10 +94,12 @@ __all__ = [
     "gather_flat",
     "gather_rows",
     "gather_runs",
+    "merge_seams",
     "number_rows",
     "scatter_positions",
     "scatter_rows",
     "scatter_to_winners",
     "sort_keys",
     "split_ranges",
+    "take_seams",
 ]  # fmt: skip
