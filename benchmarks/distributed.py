@@ -1,10 +1,10 @@
 """Ops of several GPUs against one: ``torchrun --nproc-per-node 2 -m benchmarks.distributed [--case PATTERN] [--repeats N] [--csv FILE]``.
 
-Each case runs on one GPU and on all ranks, in turn. A time is the median over repeats of the slowest rank's, between CUDA events behind a barrier,
-and is taken again where collectives exchange nothing: the difference is the time that ranks wait for each other. Memory is the most that a call
-takes beyond its operands, on the rank where that is most. Every result is checked against that of one GPU before it is timed, and must have the same
-bits in a second run; after a wrong one the exit status is 1. Every rank makes the inputs from a seed. Other packages' losses run where they are
-installed.
+Each case runs on one GPU and on all ranks, in turn. A time is the median over repeats of the slowest rank's, between CUDA events behind a barrier
+and a kernel that holds the device until all work is queued; the host's time has a column of its own. It is taken again where collectives exchange
+nothing: the difference is the time that ranks wait for each other. Memory is the most that a call takes beyond its operands, on the rank where that
+is most. Every result is checked against that of one GPU before it is timed, and must have the same bits in a second run; after a wrong one the exit
+status is 1. Every rank makes the inputs from a seed. Other packages' losses run where they are installed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import fnmatch
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from . import results
 from .distributed_cases import Case, Silent, Work, cases
 
 Line = dict[str, str]
+#: clocks for which a kernel holds a device while calls are queued behind it
+_HELD = 10_000_000
 
 
 def slowest(call: Callable[[], Any], repeats: int, device: Any) -> float:
@@ -37,11 +40,25 @@ def slowest(call: Callable[[], Any], repeats: int, device: Any) -> float:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         dist.barrier()
+        torch.cuda._sleep(_HELD)
         begin.record()
         call()
         end.record()
         torch.cuda.synchronize()
         times.append(_most(begin.elapsed_time(end), device))
+    return statistics.median(times)
+
+
+def host_time(call: Callable[[], Any], repeats: int, device: Any) -> float:
+    """The median of the milliseconds that a call takes the slowest rank's host, which queues its work behind a kernel that holds the device."""
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda._sleep(_HELD)
+        begin = time.perf_counter()
+        call()
+        times.append(_most((time.perf_counter() - begin) * 1e3, device))
     return statistics.median(times)
 
 
@@ -114,12 +131,12 @@ def run(case: Case, group: Communicator, mesh: Any, device: Any, repeats: int) -
     lines = [
         shared | {"who": "one GPU", "ms": f"{one:.3f}", "mib": f"{memory(work.one, device):.0f}"},
         shared | ratio | {"who": results.OURS, "ms": f"{all_ranks:.3f}", "mib": f"{held:.0f}", "off_by": f"{worst:.1e}"}
-        | {"exposed_ms": f"{all_ranks - alone:.3f}"},
+        | {"exposed_ms": f"{all_ranks - alone:.3f}", "host_ms": f"{host_time(lambda: work.several(group), repeats, device):.3f}"},
     ]  # fmt: skip
     return [*lines, *(line | {"ranks": str(group.size)} for line in _peers(case, work, single, all_ranks, repeats, device))]
 
 
-_KEYS = ("case", "ranks", "who", "ms", "times_one_gpu", "bar", "exposed_ms", "mib", "ours_is", "off_by", "checked", "note")
+_KEYS = ("case", "ranks", "who", "ms", "times_one_gpu", "bar", "exposed_ms", "host_ms", "mib", "ours_is", "off_by", "checked", "note")
 
 
 def main() -> int:

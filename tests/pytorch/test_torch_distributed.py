@@ -9,7 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
-from rank_gradients import assert_close, check_gradients, check_second_gradients, graded, gradients, second_gradients
+from rank_gradients import assert_close, check_gradients, check_second_gradients, gradients, second_gradients
+from rank_placements import FEW, placed
 from torch_ranks import on_ranks, same
 
 import numba_baracuda as nb
@@ -17,7 +18,7 @@ import numba_baracuda.torch as nbt
 from numba_baracuda import distributed
 
 if dist.is_available():
-    from numba_baracuda.torch import distributed as sharded_ops
+    pass
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch has no distributed")
 ROWS, WIDTH, CLASSES = 7, 4, 40
@@ -119,8 +120,6 @@ def test_reductions_scans_and_dtensors() -> None:
         assert message == "reduce_sum: other extents of x is [3] on rank 1, wants [2], as on rank 0"
 
 
-#: ops whose gradients processes compute; threads those of all
-FEW = ("reduce_var", "reduce_prod", "cumprod", "segment_max", "unsorted_segment_mean")
 TWICE = ("reduce_logsumexp", "cumsum", "segment_norm2", "unsorted_segment_softmax")
 
 
@@ -138,46 +137,6 @@ def twice(rank: int, size: int) -> dict[str, Any]:
 
 def test_gradients_of_gradients_of_three_processes() -> None:
     check_second_gradients(TWICE, on_ranks(3, twice))
-
-
-def placed(rank: int, size: int) -> None:
-    """Ops of :mod:`numba_baracuda.torch` on DTensors."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
-
-    mesh, x, ids = init_device_mesh("cpu", (size,)), graded("unsorted_segment_sum")[0], graded("unsorted_segment_sum")[2][0]
-    rows, by_row = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_(), distribute_tensor(ids, mesh, [Shard(0)])
-    columns, everywhere = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_(), distribute_tensor(ids, mesh, [Replicate()])
-    for segments in (4, 5):  # rules know the number of segments
-        one = x.clone().requires_grad_()
-        right = nbt.unsorted_segment_sum(one, ids, segments)
-        (slope,) = torch.autograd.grad((right * right).sum(), one)
-        for given, index, wants in ((rows, by_row, Partial()), (columns, everywhere, Shard(1))):
-            sums = nbt.unsorted_segment_sum(given, index, segments)
-            assert sums.placements == (wants,) and torch.allclose(sums.full_tensor(), right, atol=1e-5)
-            if segments == 5:
-                continue
-            (made,) = torch.autograd.grad((sums * sums).sum(), given)
-            assert made.placements == given.placements and torch.allclose(made.full_tensor(), slope, atol=1e-4)
-    extremes = nbt.unsorted_segment_max(rows, by_row, 4)  # it has no rule for rows, which are gathered
-    assert extremes.placements == (Replicate(),) and torch.equal(extremes.full_tensor(), nbt.unsorted_segment_max(x, ids, 4))
-    extremes = nbt.unsorted_segment_max(columns, everywhere, 4)
-    assert extremes.placements == (Shard(1),) and torch.equal(extremes.full_tensor(), nbt.unsorted_segment_max(x, ids, 4))
-    filled = nbt.unsorted_segment_sum(rows, by_row, 5, empty=3.0)  # partial sums would add up what empty segments get
-    assert torch.allclose(filled.full_tensor(), nbt.unsorted_segment_sum(x, ids, 5, empty=3.0), atol=1e-5)
-    one = x.clone().requires_grad_()
-    curves = []
-    for given, sums in ((one, nbt.unsorted_segment_sum(one, ids, 4)), (rows, sharded_ops.unsorted_segment_sum(rows, by_row, 4))):
-        (slope,) = torch.autograd.grad((sums**3).sum(), given, create_graph=True)
-        curves.append(torch.autograd.grad((slope * slope).sum(), given)[0])
-    assert torch.allclose(curves[1].full_tensor(), curves[0], rtol=1e-5)
-    index = nb.SegmentIndex(by_row.to_local(), 4)  # of a rank's own rows
-    for result, wants in (("replicated", Replicate()), ("sharded", Shard(0))):
-        sums = sharded_ops.unsorted_segment_sum(rows, index, result=result)
-        assert sums.placements == (wants,) and torch.allclose(sums.full_tensor(), nbt.unsorted_segment_sum(x, ids, 4), atol=1e-6)
-    ordered = distribute_tensor(ids.sort()[0], mesh, [Shard(0)])
-    shares = sharded_ops.segment_softmax(rows, ordered, 4)
-    assert shares.placements == (Shard(0),) and torch.allclose(shares.full_tensor(), nbt.segment_softmax(x, ids.sort()[0], 4), atol=1e-6)
 
 
 def test_placements() -> None:

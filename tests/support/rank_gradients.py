@@ -24,17 +24,17 @@ def assert_close(mine: Any, wanted: Any, dtype: Any) -> None:
 
 def parts(size: int) -> tuple[int, ...]:
     """Ends of the rows of each rank."""
-    return {1: (0, 7), 3: (0, 3, 3, 7), 8: (0, 0, 1, 1, 3, 4, 6, 7, 7), 64: (*range(8), *[7] * 57)}[size]
+    return {1: (0, 7), 2: (0, 3, 7), 3: (0, 3, 3, 7), 8: (0, 0, 1, 1, 3, 4, 6, 7, 7), 64: (*range(8), *[7] * 57)}[size]
 
 
-def gradients(names: Sequence[str], group: Any, rank: int, size: int) -> dict[str, Any]:
+def gradients(names: Sequence[str], group: Any, rank: int, size: int, device: Any = "cpu") -> dict[str, Any]:
     """The gradients of ops of this rank's part, by name and options."""
     from numba_baracuda.torch import distributed as sharded
 
     found, own, most = {}, slice(*parts(size)[rank : rank + 2]), -(-4 // size)
     for name in names:
         for options in ways(name):
-            x, dy, given = graded(name)
+            x, dy, given = graded(name, device)
             part, kind = x[own].clone().requires_grad_(), family(name)
             mine = [each[own].clone() if isinstance(each, torch.Tensor) else each for each in given]
             y = getattr(sharded, name)(part, *mine, group=group, **options)
@@ -107,7 +107,7 @@ def ways(name: str) -> list[dict[str, Any]]:
     return [{}, {"reverse": True}, {"exclusive": True}] if family(name) == "scan" else [{}]
 
 
-def graded(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
+def graded(name: str, device: Any = "cpu") -> tuple[Any, Any, tuple[Any, ...]]:
     """Input, upstream gradient, and what the op is given besides: an axis, or ids, of which some are out of range, and the number of segments."""
     draw, kind = torch.Generator().manual_seed(7), family(name)
     ids = torch.tensor([3, 0, -1, 3, 3, 0, 4])
@@ -115,15 +115,16 @@ def graded(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
     x[0, 0] = x[6, 0] = x[3, 0] = x[4, 0] = 9.0  # ties between ranks and within one
     x[1, 1] = x[5, 2] = 0.0  # factors of a product
     rows = {"reduce": 1, "segment": 4}.get(kind, ROWS)
-    return x, torch.randn(rows, 3, generator=draw), (0,) if kind in ("reduce", "scan") else (ids if "unsorted" in name else ids.sort()[0], 4)
+    ids = (ids if "unsorted" in name else ids.sort()[0]).to(device)
+    return x.to(device), torch.randn(rows, 3, generator=draw).to(device), (0,) if kind in ("reduce", "scan") else (ids, 4)
 
 
-def check_gradients(names: Sequence[str], made: list[dict[str, Any]]) -> None:
+def check_gradients(names: Sequence[str], made: list[dict[str, Any]], device: Any = "cpu") -> None:
     """They are those of one process."""
     for name in names:
         for options in ways(name):
-            x, dy, given = graded(name)
+            x, dy, given = graded(name, device)
             x.requires_grad_()
             y = getattr(nbt, name)(x, *given, **options)
             (right,) = torch.autograd.grad(y, x, dy.reshape(y.shape))
-            assert_close(torch.cat([each[name, str(options)] for each in made]), right, torch.float32)
+            assert_close(torch.cat([each[name, str(options)] for each in made]), right.cpu(), torch.float32)
