@@ -21,7 +21,7 @@ from ..segment.shards import Fold
 from .agreement import Call, agree
 from .communicator import communicator
 from .seams import joined, shared
-from .segments import Rows, exchanged, finished, spread
+from .segments import Rows, exchanged, finished, results_are_sums, spread
 
 _RESULTS = ("replicated", "sharded")
 
@@ -103,7 +103,7 @@ def _function(op: Op) -> Callable[..., Any]:
             lists = None if not folds else joined(rows)[0] if op.traits["ordered"] else exchanged(rows, False)
             return spread(rows, lists)
         value, element = problem.empty_value(op), problem.result_of(op)
-        if not (op.traits["ordered"] and anything):
+        if not (op.traits["ordered"] and anything) or results_are_sums(rows):
             return finished(rows, exchanged(rows, sharded), element, value)
         lists, owned = joined(rows)
         return shared(rows, finished(rows, lists, element, value), owned, sharded)
@@ -117,7 +117,8 @@ def _function(op: Op) -> Callable[..., Any]:
 _INDEXED = """
 For ids, each rank may give a{form} ``SegmentIndex`` of its own rows, made once for many calls, and leave out ``num_segments``."""
 _ORDERED = """Ids ascend along the rows of all ranks, one rank after another. A rank folds its own rows; states and counts of its first and last
-segment alone are gathered and merged in the order of ranks.""" + _INDEXED.format(form=" sorted")  # fmt: skip
+segment alone are gathered and merged in the order of ranks. Sums whose states are their results are added up by
+``all_reduce`` or ``reduce_scatter`` instead.""" + _INDEXED.format(form=" sorted")  # fmt: skip
 _ANY = """Ids are in any order. States of segments, in the accumulator's type, are added up by ``all_reduce`` or ``reduce_scatter`` where a state is a
 sum; others are gathered and merged in the order of ranks.""" + _INDEXED.format(form="")  # fmt: skip
 _DOC = """{formula}

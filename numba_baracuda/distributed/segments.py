@@ -98,6 +98,13 @@ def adds(fold: Fold) -> bool:
     return not fold.monoid or monoid_of(fold.monoid).combine is SUM.combine
 
 
+def results_are_sums(rows: Rows) -> bool:
+    """Whether the sum of what ranks leave is the result, bit for bit: states are sums of elements, in the result's type, and none counts rows."""
+    fold, element = rows.fold, rows.problem.element
+    plain = fold.monoid == SUM.name and not fold.counted
+    return plain and element == rows.problem.result_of(rows.op) == States(fold.monoid, element, 1).element
+
+
 def left(rows: Rows, room: int, counted: bool) -> tuple[Any, Any]:
     """The states [room · width] that this rank's rows leave, 0 where a segment has none, and counts [room]; None for what is not asked."""
     fold, problem, counts, states = rows.fold, rows.problem, rows.counts(room) if counted else None, None
@@ -140,6 +147,8 @@ def exchanged(rows: Rows, sharded: bool) -> Lists:
 
 def finished(rows: Rows, lists: Lists, result: str, empty: float = 0) -> Any:
     """The results of the fold for the segments of the lists, merged in the order of ranks: [segments, …], and an axis more if there are several."""
+    if lists.ranks == 1 and lists.counts is None and results_are_sums(rows):
+        return lists.states[0, : lists.segments * rows.width].reshape(lists.segments, *rows.trailing)
     shape, results, columns = (lists.segments, *rows.trailing), monoid_of(rows.fold.monoid).results, rows.problem.embedding_dim
     y = rows.empty(shape if results == 1 else (*shape, results), result)
     states = States(rows.fold.monoid, rows.problem.element, math.prod(shape))
