@@ -22,6 +22,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
+    "segment/seams": (
+        "ranks: segments in order", "ranks: rows of segments in order", "ranks: positions",
+        "test_sharded_rows.py::test_ranks_have_what_one_process_has[segment_mean_backward]",
+        "test_sharded_rows.py::test_ranks_have_what_one_process_has[segment_min]", "test_sharded_rows.py::test_a_segment_on_many_ranks[segment_max]",
+        "test_sharded_rows.py::test_a_segment_on_many_ranks[segment_logsumexp]",
+    ),
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
