@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import BroadcastColumns, BroadcastRows, FoldAndBroadcastRows, FoldColumns, FoldRows, SinglePass
+from .policy import BroadcastColumns, BroadcastRows, FoldAndBroadcastRows, FoldBeforeGradient, FoldColumns, FoldRows, SinglePass
 from .problem import Problem
 from .tiling import THREADS, column_lanes, column_steps, few_rows, row_lanes, short_row, splits_for, steps_of
 
@@ -24,16 +24,21 @@ class Geometry:
     height: int = 0  #: short rows at a time
 
     @classmethod
-    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True) -> Geometry:
+    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True, reused: bool = False) -> Geometry:
         """For a fold: rows that belong to a warp stay whole, others are split if there are few.
 
-        Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
+        Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it. ``reused``: a gradient reads x again.
         """
+        rows, columns = tuned(FoldRows()), tuned(FoldColumns())
+        if reused:
+            own = tuned(FoldBeforeGradient())
+            rows = replace(rows, grid_blocks_per_multiprocessor=own.row_blocks_per_multiprocessor, min_split_batches=own.min_split_batches)
+            columns = replace(columns, grid_blocks_per_multiprocessor=own.column_blocks_per_multiprocessor)
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))
         if not problem.row_contiguous:
-            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
+            return cls(lanes, blocks, *splits_for(columns, blocks, problem.extent, step, multiprocessors), steps)
         if lanes == THREADS:
-            return cls(lanes, blocks, *splits_for(tuned(FoldRows()), blocks, problem.extent, step, multiprocessors))
+            return cls(lanes, blocks, *splits_for(rows, blocks, problem.extent, step, multiprocessors))
         vectors = ceil_div(problem.extent, problem.vector)
         short = (0, 0) if problem.peeled else short_row(vectors, lanes, steps_of(value, problem.vector))
         if commutes or short[0] == 1:

@@ -123,6 +123,20 @@ class FoldAndBroadcastRows(Policy):
 
 
 @dataclass(frozen=True)
+class FoldBeforeGradient(Policy):
+    """Folds in a launch of their own whose gradient reads x again, the last elements first, which the L2 cache still holds.
+
+    Small splits, since blocks that run together should read neighbouring elements.
+    """
+
+    row_blocks_per_multiprocessor: int = 64  #: as of ``FoldRows``
+    column_blocks_per_multiprocessor: int = 32  #: as of ``FoldColumns``
+    min_split_batches: int = 4  #: as of ``FoldRows``
+    keeps: bool = True  #: whether loads of the fold let the cache keep x
+    last_first: bool = True  #: whether the gradient begins with the last elements
+
+
+@dataclass(frozen=True)
 class BroadcastDense(Policy):
     """``broadcast_dense``: gradients of dense operands in the order of memory."""
 

@@ -16,7 +16,7 @@ from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldBeforeGradient, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -61,7 +61,7 @@ def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
 
 def fold_steps(
     descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False,
+    alone: bool = False, reused: bool = False,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
 
@@ -76,12 +76,12 @@ def fold_steps(
         arguments = {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(fold_monoid)}
         return [_fold_staged(problem, constants, arguments)], []
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
-    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, reused)
     few = geometry.single_pass(problem, target.multiprocessors, value, fold_monoid.width) if alone and fold_monoid.commutes else None
     geometry, single_pass = few or geometry, few is not None
     kernel, config, blocks, extents = _fold_config(problem, geometry)
     if not geometry.height:
-        config["single_pass"] = single_pass
+        config |= {"single_pass": single_pass, "reused": reused and tuned(FoldBeforeGradient()).keeps}
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
     origin = {} if problem.row_contiguous else _kept_strides(origin=problem.origin_kept)
     corrected_count = descriptor.corrected_count(fold_monoid)
@@ -113,12 +113,12 @@ def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
 
 
 def _two_passes(
-    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str
+    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str, reused: bool
 ) -> tuple[list[Step], list[Slot]]:
     """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines."""
     value, fold_monoid, rows = _BYTES.get(descriptor.element, descriptor.element), monoid_of(monoid), math.prod(first.kept_shape)
     state = fold_monoid.kind or BY_NAME[value].accumulator
-    steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard)
+    steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard, reused=reused)
     constants = {"monoid": monoid, "value": value, "result": _BYTES.get(result, result), "guarded": guard != NULL, "kept": len(first.kept_shape)}
     arguments = {
         "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "scale": first.scale, "step": first.step,
@@ -129,9 +129,9 @@ def _two_passes(
 
 def fold_of(
     descriptor: ReduceDescriptor, x: Layout, y: Layout, target: Target, monoid: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False, ordered: bool | None = None, source: str = "x",
+    alone: bool = False, ordered: bool | None = None, source: str = "x", reused: bool = False,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two."""
+    """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two; ``reused``: a gradient reads x again."""
     ordered = monoid_of(monoid).uses_positions or not monoid_of(monoid).commutes if ordered is None else ordered
     fold_monoid, value = monoid_of(monoid), _BYTES.get(descriptor.element, descriptor.element)
     commutes, column_bytes = fold_monoid.commutes, _column_bytes(monoid, descriptor.element)
@@ -143,8 +143,8 @@ def fold_of(
             descriptor.axes, x, y, descriptor.element, problem, column_bytes, staged_below, ordered, fold_monoid.subtracts_origin, state_bytes
         )
         if first:
-            return _two_passes(descriptor, first, target, monoid, source, output, result, guard)
-    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone)
+            return _two_passes(descriptor, first, target, monoid, source, output, result, guard, reused)
+    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, reused)
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -221,9 +221,16 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         guard = "guard"
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special_results(descriptor, layouts["y"])]
-    fold_launches, fold_slots = fold_of(descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered)
+    fold_launches, fold_slots = fold_of(
+        descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered, reused=bool(gradient.rows) and not gradient.guarded
+    )
     spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
+
+
+def _last_first(gradient: Gradient, folded: str) -> bool:
+    """Whether a gradient begins with the last elements of x: its fold, one launch before, has read them last."""
+    return folded != NULL and bool(gradient.rows) and not gradient.guarded and tuned(FoldBeforeGradient()).last_first
 
 
 def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient) -> Launch:
@@ -250,7 +257,7 @@ def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradien
     dy, y, folded_strides, origin = dense.kept_strides
     spec = _spec(
         "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector,
+        short=dense.shape[-1] < vector, last_first=_last_first(gradient, folded),
     )  # fmt: skip
     arguments = {
         "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
@@ -277,6 +284,8 @@ def _broadcast(
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
         {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps, "ragged": problem.longer > 0}
     )
+    if not monoid:
+        constants["last_first"] = _last_first(gradient, folded)
     x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
         "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,

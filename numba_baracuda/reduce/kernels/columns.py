@@ -40,8 +40,8 @@ def stretches_of(depth: int) -> Any:
 
 @jit.kernel
 def fold_columns(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, guarded: bool, single_pass: bool,
-    kept: int, dims: int,
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, reused: bool, guarded: bool,
+    single_pass: bool, kept: int, dims: int,
 ) -> Any:  # fmt: skip
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
@@ -64,7 +64,7 @@ def fold_columns(
     position_stride = 1 if ordered else depth
     (store_result, store_partial), (coordinates, column_offset) = result_stores(monoid, value, result), coordinates_of(kept)
     advance = next_coordinates_of(kept)
-    start, fetch, fetch_some = walking_loads(value, vector, position_stride, dims, steps)
+    start, fetch, fetch_some = walking_loads(value, vector, position_stride, dims, steps, reused)
     fetch_each = peeled_loads(value, vector, position_stride, dims, steps)
     add, size = accumulator.add_columns(steps, vector, position_stride), steps * vector
     add_one, offset_of = accumulator.add_batch(1, 1, 1, 0), strided_offset_of(dims)

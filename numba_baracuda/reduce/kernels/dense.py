@@ -62,7 +62,7 @@ def coordinates_along(axes: int) -> tuple[Any, Any, Any]:
 
 
 @jit.kernel
-def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool) -> Any:
+def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, last_first: bool) -> Any:
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
 
     A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. The elements of a
@@ -114,7 +114,8 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
         terms, batch = cuda.local.array(terms_size, wide), cuda.local.array(vector, element)
         found, behind, places = cuda.local.array(axes, int32), cuda.local.array(axes, int32), cuda.local.array(OPERANDS, int32)
         strides = dy_strides, y_strides, folded_strides, origin_strides
-        begin = head + int64(cuda.blockIdx.x) * vectors * stride
+        block = int64(cuda.gridDim.x) - 1 - int64(cuda.blockIdx.x) if last_first else int64(cuda.blockIdx.x)
+        begin = head + block * vectors * stride
         position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))
         locate(position, shape, found)
         if not has_x:
