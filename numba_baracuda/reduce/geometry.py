@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import BroadcastColumns, BroadcastRows, FoldAndBroadcastRows, FoldBeforeGradient, FoldColumns, FoldRows, SinglePass
+from .policy import (
+    BroadcastColumns,
+    BroadcastRows,
+    FoldAndBroadcastColumns,
+    FoldAndBroadcastRows,
+    FoldBeforeGradient,
+    FoldColumns,
+    FoldRows,
+    SinglePass,
+)
 from .problem import Problem
 from .tiling import THREADS, column_lanes, column_steps, few_rows, row_lanes, short_row, splits_for, steps_of
 
@@ -75,6 +84,19 @@ class Geometry:
         lanes = min(own.lanes, max(policy.min_group_threads, wanted))
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes))
 
+    @classmethod
+    def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry | None:
+        """For a gradient of short columns that blocks fold themselves; None where columns are too long for the caches, or few."""
+        policy, nbytes = tuned(FoldAndBroadcastColumns()), problem.vector * problem.extent * BY_NAME[value].itemsize
+        lanes, blocks, _, steps = _block_shape(problem, multiprocessors, value, policy)
+        narrow = policy
+        while lanes * nbytes > policy.max_block_bytes and narrow.contiguous_bytes > policy.min_contiguous_bytes:
+            narrow = replace(narrow, contiguous_bytes=narrow.contiguous_bytes // 2)
+            lanes, blocks, _, steps = _block_shape(problem, multiprocessors, value, narrow)
+        if lanes * nbytes > policy.max_block_bytes or blocks < policy.grid_blocks_per_multiprocessor * multiprocessors:
+            return None
+        return cls(lanes, blocks, 1, problem.extent, steps)
+
     def states(self, problem: Problem) -> int:
         """States that a block of a split fold has in the end."""
         return 1 if problem.row_contiguous else self.lanes * problem.vector
@@ -92,7 +114,9 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _block_shape(problem: Problem, multiprocessors: int, value: str, policy: FoldColumns | BroadcastColumns) -> tuple[int, int, int, int]:
+def _block_shape(
+    problem: Problem, multiprocessors: int, value: str, policy: FoldColumns | BroadcastColumns | FoldAndBroadcastColumns
+) -> tuple[int, int, int, int]:
     """(lanes, blocks for all rows, elements of a row that a block takes at a time, vectors that a lane does)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:

@@ -123,6 +123,19 @@ class FoldAndBroadcastRows(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcastColumns(Policy):
+    """``fold_and_broadcast_columns``: gradients of columns so short that the caches hold those that all blocks have at a time."""
+
+    contiguous_bytes: int = 512  #: as of ``FoldColumns``; fewer, where a block would have more than it may
+    min_contiguous_bytes: int = 128
+    max_idle_percent: int = 12  #: as of ``FoldColumns``
+    short_extent: int = 16  #: as of ``FoldColumns``
+    short_walk: int = 1  #: as of ``FoldColumns``
+    max_block_bytes: int = 64 << 10  #: of the columns of a block
+    grid_blocks_per_multiprocessor: int = 4  #: fewer blocks go in launches of their own, which split columns
+
+
+@dataclass(frozen=True)
 class FoldBeforeGradient(Policy):
     """Folds in a launch of their own whose gradient reads x again, the last elements first, which the L2 cache still holds.
 

@@ -208,6 +208,11 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe((_broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
+    if gradient.fold and not brought and not full.row_contiguous:
+        short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
+        whole = Geometry.of_fused_columns(short, target.multiprocessors, value)
+        if whole:
+            return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if brought or not gradient.fold:
@@ -282,10 +287,11 @@ def _broadcast(
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
-        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps, "ragged": problem.longer > 0}
+        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
     )
     if not monoid:
         constants["last_first"] = _last_first(gradient, folded)
+        constants |= {} if problem.row_contiguous else {"ragged": problem.longer > 0}
     x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
         "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,
@@ -296,6 +302,6 @@ def _broadcast(
         arguments |= _kept_strides(origin=problem.origin_kept)
     if monoid:
         arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
-        return Launch(_spec("fold_and_broadcast_rows", monoid=monoid, **constants), geometry.launch, arguments)
+        return Launch(_spec(f"fold_and_broadcast_{_form(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
     arguments |= {"folded": folded, **_kept_strides(folded=folded_strides)}
     return Launch(_spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, arguments)

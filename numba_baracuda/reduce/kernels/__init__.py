@@ -15,6 +15,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
+| :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs; columns are short | kept |
 | :func:`broadcast_dense` | stores the gradient of each element, in the order of memory | any |
 | :func:`find_special_results` | tells whether a guarded gradient needs its fold | any |
 
@@ -26,6 +27,8 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``lanes``: lanes that have a row, a power of two: neighbouring lanes of a warp, or the whole block where there are more than 32; of columns, lanes
   of a block that have neighbouring columns
 * ``steps``: vectors of a column that a lane loads before it uses the first
+* ``reused``: whether a later launch reads x again, so that caches should keep it; ``last_first``: whether blocks begin with the last elements of x,
+  which that fold has read last
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
 * ``single_pass``: whether the last block of a row to finish combines the partials of its splits, so that no second launch does; not if ``guarded``
@@ -52,7 +55,7 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 """
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
-from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
+from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_columns, fold_and_broadcast_rows
 from .columns import fold_columns
 from .dense import broadcast_dense
 from .merge import merge_states
@@ -68,6 +71,7 @@ __all__ = [
     "broadcast_staged_rows",
     "combine_partials",
     "find_special_results",
+    "fold_and_broadcast_columns",
     "fold_and_broadcast_rows",
     "fold_columns",
     "fold_rows",
