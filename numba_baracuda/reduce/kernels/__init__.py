@@ -30,14 +30,15 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``reused``: whether a later launch reads x again, so that caches should keep it; ``last_first``: whether blocks begin with the last elements of x,
   which that fold has read last
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
-* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
+* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0; ``special``: whether a block does nothing where no result of its rows in
+  ``guard`` is special, which is one that is no normal number
 * ``single_pass``: whether the last block of a row to finish combines the partials of its splits, so that no second launch does; not if ``guarded``
 * ``kept``, ``dims``: the numbers of kept and of reduced axes
 
 Parameters of all kernels; a row's arrays have the kept axes, full ones the reduced axes, too:
 
 * ``x`` [full]: the elements; ``y`` [kept]: the results; ``dy`` [kept] and ``dx`` [full]: the gradients of y and of x
-* ``guard`` [1]: 0 if no result is special; of a ``single_pass`` [rows, or blocks of columns]: how many blocks of each have finished, 0 before
+* ``guard`` [1], or [kept] as ``y`` lies, if ``special``: the results; 0 if no result is special; of a ``single_pass`` [rows, or blocks of columns]: how many blocks of each have finished, 0 before
   and after; else any address
 * ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns in a ``single_pass``
   [blocks of columns, splits, scalars of a lane's states, lanes]

@@ -10,7 +10,7 @@ from ...algebra import monoid_of
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
-from ...kernels.elements import position_code_of, strided_offset_of
+from ...kernels.elements import conversions_of, is_normal_of, position_code_of, strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -39,6 +39,13 @@ def result_stores(monoid: str, value: str, result: str) -> tuple[Any, Any]:
                 y[offset * results + w] = narrow(finished[w])
 
     return store_result, jit.device(lambda partials, index, state: put(partials, index * width, 1, state))
+
+
+@functools.cache
+def special_of(value: str) -> Any:
+    """``is_special(y, offset)``: 1 if ``y[offset]`` is zero, subnormal, infinite or NaN, else 0."""
+    widen, is_normal = conversions_of(value)[0], is_normal_of(value)
+    return jit.device(lambda y, offset: int32(not is_normal(widen(y[offset]))))
 
 
 @functools.cache
@@ -85,7 +92,7 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -
 
 
 @jit.kernel
-def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int) -> Any:
+def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, special: bool, kept: int) -> Any:
     """``y[r] = finish(partials[r, 0] ⊕ … ⊕ partials[r, splits - 1])``: the second launch of a fold whose rows are split.
 
     A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …, or neighbouring ones where the monoid does
@@ -96,10 +103,11 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
     states, width, ordered = state_functions(monoid, value), typed_monoid(monoid, value).width, not monoid_of(monoid).commutes
     identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
     (get, _), (store_result, _), kind = state_accessors(width), result_stores(monoid, value, result), jit.SCALARS[state_kind(monoid, value)]
+    is_special = special_of(value)
     groups, row_offset, fold_splits, scalars = THREADS // lanes, strided_offset_of(kept), splits_fold(monoid, value, 1, 1, lanes), width
 
     def combine_partials(
-        guard: Ptr[int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
+        guard: Ptr[value if special else int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
         rows: int64, splits: int64, scale: int64, step: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
@@ -108,6 +116,8 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
             return
         group, lane = lane_of_group(lanes)
         row = int64(cuda.blockIdx.x) * groups + group
+        if special and not cuda.syncthreads_or(is_special(guard, row_offset(min(row, int64(rows - 1)), kept_shape, y_kept_strides))):
+            return
         state = identity()
         if row < rows:
             if ordered:
