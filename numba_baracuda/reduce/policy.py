@@ -131,6 +131,7 @@ class FoldAndBroadcastColumns(Policy):
     max_idle_percent: int = 12  #: as of ``FoldColumns``
     short_extent: int = 16  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
+    vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: of the widest load: a lane has the states and the terms of all columns of a vector
     max_block_bytes: int = 64 << 10  #: of the columns of a block
     grid_blocks_per_multiprocessor: int = 4  #: fewer blocks go in launches of their own, which split columns
 

@@ -16,7 +16,7 @@ from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldBeforeGradient, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldAndBroadcastColumns, FoldBeforeGradient, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -221,7 +221,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
     if gradient.fold and not brought and not full.row_contiguous:
-        short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
+        column_bytes = min(_column_bytes(gradient.fold, value), tuned(FoldAndBroadcastColumns()).vector_bytes)
+        short = Problem.of(*operands, ordered, column_bytes=column_bytes)
         whole = Geometry.of_fused_columns(short, target.multiprocessors, value)
         if whole:
             return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
