@@ -63,6 +63,12 @@ class Dense:
         rows = problem.row_contiguous and len(problem.shape) == 1 and problem.extent * size >= policy.max_row_bytes
         return not (whole and rows and small and gradient.rows)
 
+    def is_near(self, gradient: Gradient) -> bool:
+        """Whether elements of a vector, most of which lie on one line, have terms that are neighbours in memory."""
+        dy, y = self.kept_strides[0][-1], self.kept_strides[1][-1]
+        unit = dy == 1 and (y == 1 or len(gradient.segments) == 1)
+        return self.kept_line and unit and self.vector > 1 and self.shape[-1] >= tuned(BroadcastDense()).min_near_vectors * self.vector
+
     def step(self, distance: int) -> Strides:
         """The coordinates of the element number ``distance``."""
         found: list[int] = []

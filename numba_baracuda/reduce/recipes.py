@@ -275,7 +275,7 @@ def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradien
     dy, y, folded_strides, origin = dense.kept_strides
     spec = _spec(
         "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector, last_first=_last_first(gradient, folded),
+        short=dense.shape[-1] < vector, near=dense.is_near(gradient), last_first=_last_first(gradient, folded),
     )  # fmt: skip
     arguments = {
         "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",

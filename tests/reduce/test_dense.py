@@ -31,7 +31,7 @@ FREE = [op for op in BACKWARD if op.name not in ("reduce_prod_backward",)]
 def dense() -> Iterator[None]:
     """Small problems go as large ones do; folds of a gradient have a launch of their own."""
     with (
-        using(BroadcastDense, min_bytes=1, min_item_bytes=1, items_per_thread=2), using(FoldAndBroadcastRows, min_bytes=1),
+        using(BroadcastDense, min_bytes=1, min_item_bytes=1, items_per_thread=2, min_near_vectors=4), using(FoldAndBroadcastRows, min_bytes=1),
         using(Passes, min_bytes=1),
     ):  # fmt: skip
         yield
@@ -109,7 +109,7 @@ def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
         ("var", (216, 455, 2, 1259), (0, 2, 3), "f32", "broadcast_dense"),
         ("max", (9992625, 4, 2), (0, 1), "bf16", "broadcast_dense"),
         ("sum", (100, 100), 1, "f32", "broadcast_rows"),  # little
-        ("std", (94, 140, 3908), 0, "f32", "broadcast_columns"),  # many terms for each element
+        ("std", (94, 140, 3908), 0, "f32", "fold_and_broadcast_columns"),  # caches hold the columns of all blocks
         ("norm2", (294, 2, 94760), (0, 1), "bf16", "broadcast_columns"),
         ("var", (36, 21040, 13, 4), (0, 3), "bf16", "broadcast_columns"),
         ("sum", (1 << 14, 1 << 13), 0, "bf16", "broadcast_columns"),  # many instructions for each vector

@@ -356,7 +356,7 @@ def reduce(
         with (
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
-            using(BroadcastDense, items_per_thread=2, **({"min_bytes": 1} if dense else {})),
+            using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
@@ -430,7 +430,7 @@ for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
     reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
     reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)
 for op in ("mean", "max", "logsumexp"):
-    for said, shape, axis in (("rows", (83, 37), 1), ("short rows", (1100, 3), 1), ("columns", (37, 83), 0), ("short columns", (1100, 3), 0)):
+    for said, shape, axis in (("rows", (83, 37), 1), ("short rows", (1100, 3), 1), ("columns", (37, 83), 0), ("short columns", (1100, 3), 0), ("columns in lines", (40, 9), 0)):
         reduce(f"{op} back to dense {said}", f"{op}_backward", shape, axis, dense=True)
 reduce("var back to dense rows apart", "var_backward", (3, 60, 2, 9), (0, 2, 3), dense=True)
 reduce("the first of equals back to rows", "max_backward", (20, 300), 1, ties="first")
