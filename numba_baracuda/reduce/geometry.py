@@ -12,6 +12,7 @@ from .policy import (
     BroadcastRows,
     FoldAndBroadcastColumns,
     FoldAndBroadcastRows,
+    FoldAndBroadcastTurns,
     FoldBeforeGradient,
     FoldColumns,
     FoldRows,
@@ -31,6 +32,7 @@ class Geometry:
     chunk: int
     steps: int = 0  #: vectors of a short row that a lane loads; of columns, those that it loads before it uses the first
     height: int = 0  #: short rows at a time
+    lag: int = 0  #: blocks from one that folds a part of a row to one that stores its gradient, where they are not the same
 
     @classmethod
     def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True, reused: bool = False) -> Geometry:
@@ -97,6 +99,24 @@ class Geometry:
             return None
         return cls(lanes, blocks, 1, problem.extent, steps)
 
+    @classmethod
+    def of_turns(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry | None:
+        """For a gradient of rows or columns that blocks share, by turns; None where caches do not hold a row, or the columns of a block."""
+        policy, size = tuned(FoldAndBroadcastTurns()), BY_NAME[value].itemsize
+        if problem.rows * problem.extent * size < policy.min_bytes:
+            return None
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldAndBroadcastColumns()))
+        if problem.row_contiguous:
+            lanes, blocks, step, across = THREADS, problem.rows, THREADS * steps * problem.vector, size
+        else:
+            across = lanes * problem.vector * size
+        chunk = step * max(1, policy.block_bytes // (step * across))
+        splits = ceil_div(problem.extent, chunk)
+        if problem.extent * across > policy.max_row_bytes or blocks * splits < 2 * policy.lag_blocks_per_multiprocessor * multiprocessors:
+            return None
+        lag = splits * ceil_div(policy.lag_blocks_per_multiprocessor * multiprocessors, splits)
+        return cls(lanes, blocks, splits, chunk, steps, lag=lag)
+
     def states(self, problem: Problem) -> int:
         """States that a block of a split fold has in the end."""
         return 1 if problem.row_contiguous else self.lanes * problem.vector
@@ -111,7 +131,7 @@ class Geometry:
 
     @property
     def launch(self) -> tuple[int, int, int]:
-        return self.blocks * self.splits, THREADS, 0
+        return self.blocks * self.splits + self.lag, THREADS, 0
 
 
 def _block_shape(

@@ -137,6 +137,16 @@ class FoldAndBroadcastColumns(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcastTurns(Policy):
+    """Gradients of rows, or of columns, that many blocks share: a block folds a part, and stores the gradient of an earlier one."""
+
+    block_bytes: int = 32 << 10  #: of a part
+    max_row_bytes: int = 12 << 20  #: of a row, or of the columns of a block, which the L2 cache holds until all parts of it are folded
+    min_bytes: int = 64 << 20  #: of elements; less takes so short that the wait for the first row matters
+    lag_blocks_per_multiprocessor: int = 2  #: least number of parts between the one that a block folds and the one whose gradient it stores
+
+
+@dataclass(frozen=True)
 class FoldBeforeGradient(Policy):
     """Folds in a launch of their own whose gradient reads x again, the last elements first, which the L2 cache still holds.
 

@@ -226,6 +226,9 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         whole = Geometry.of_fused_columns(short, target.multiprocessors, value)
         if whole:
             return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
+        turns = None if gradient.guarded else Geometry.of_turns(short, target.multiprocessors, value)
+        if turns:
+            return _by_turns(descriptor, short, turns, gradient)
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if brought or not gradient.fold:
@@ -234,6 +237,9 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
+    turns = Geometry.of_turns(full, target.multiprocessors, value) if full.row_contiguous else None
+    if turns:
+        return _by_turns(descriptor, full, turns, gradient)
     slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
     fold_launches, fold_slots = fold_of(
         descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered, reused=bool(gradient.rows) and not gradient.guarded,
@@ -244,6 +250,13 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         steps += [Clear(guard), _find_special_results(descriptor, y)]
     spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
+
+
+def _by_turns(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient) -> Recipe:
+    """The recipe of a gradient by one launch whose blocks share rows or columns."""
+    states = geometry.blocks * geometry.splits * geometry.states(problem) * monoid_of(gradient.fold).width
+    slots = Slot("arrivals", "i32", geometry.blocks + 1), Slot("partials", BY_NAME[descriptor.element].accumulator, states)
+    return Recipe((Clear("arrivals"), _broadcast(descriptor, problem, geometry, gradient, NULL, gradient.fold)), slots)
 
 
 def _last_first(gradient: Gradient, folded: str) -> bool:
@@ -315,6 +328,13 @@ def _broadcast(
         arguments |= _kept_strides(origin=problem.origin_kept)
     if monoid:
         arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
+        if geometry.lag or not problem.row_contiguous:
+            arguments |= {"arrivals": "arrivals" if geometry.lag else NULL, "partials": "partials" if geometry.lag else NULL, "lag": geometry.lag}
+        if geometry.lag and problem.row_contiguous:
+            del constants["lanes"]
+            return Launch(_spec("fold_and_broadcast_long_rows", monoid=monoid, **constants), geometry.launch, arguments)
+        if not problem.row_contiguous:
+            constants["turns"] = geometry.lag > 0
         return Launch(_spec(f"fold_and_broadcast_{_form(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
     arguments |= {"folded": folded, **_kept_strides(folded=folded_strides)}
     return Launch(_spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, arguments)

@@ -13,9 +13,10 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`merge_states` | combines the states that ranks have of the same rows | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
+| :func:`fold_and_broadcast_long_rows` | the same; many blocks share a row, by turns | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
-| :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs; columns are short | kept |
+| :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs | kept |
 | :func:`broadcast_dense` | stores the gradient of each element, in the order of memory | any |
 | :func:`find_special_results` | tells whether a guarded gradient needs its fold | any |
 
@@ -56,7 +57,7 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 """
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
-from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_columns, fold_and_broadcast_rows
+from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
 from .columns import fold_columns
 from .dense import broadcast_dense
 from .merge import merge_states
@@ -64,6 +65,7 @@ from .results import combine_partials
 from .rows import fold_rows
 from .short import fold_short_rows
 from .staged import broadcast_staged_rows, fold_staged_rows
+from .whole import fold_and_broadcast_columns, fold_and_broadcast_long_rows
 
 __all__ = [
     "broadcast_columns",
@@ -73,6 +75,7 @@ __all__ = [
     "combine_partials",
     "find_special_results",
     "fold_and_broadcast_columns",
+    "fold_and_broadcast_long_rows",
     "fold_and_broadcast_rows",
     "fold_columns",
     "fold_rows",

@@ -9,7 +9,7 @@ from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...device.atomics import red_max
 from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.batch import state_accessors, typed_monoid
+from ...kernels.batch import typed_monoid
 from ...kernels.elements import (
     accumulator_type,
     conversions_of,
@@ -22,7 +22,6 @@ from ...kernels.elements import (
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .columns import columns_fold, columns_tree
 from .loads import lane_of_group, split_from_last, split_of_block
 from .results import special_of
 from .rows import lane_fold
@@ -118,85 +117,6 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
             store_gradient(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return fold_and_broadcast_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
-
-
-@jit.kernel
-def fold_and_broadcast_columns(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, steps: int, kept: int, dims: int) -> Any:
-    """:func:`fold_columns` and :func:`broadcast_columns` in one launch: a block folds whole columns, then reads them again from the caches.
-
-    The lanes of a column find its terms in shared memory. Where the gradient is guarded a block folds only if one of its results is no normal number.
-    ``splits`` is 1. Bytes: columns · extent · value read from memory and written, and read once more, from the caches.
-
-    Constants and parameters as :mod:`.` lists them.
-    """
-    wide, row_vjp, guarded, depth = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded, THREADS // lanes
-    (coordinates, column_offset), advance, load_row_terms = coordinates_of(kept), next_coordinates_of(kept), row_vjp.load_row_terms
-    widen, is_normal, origin_from = conversions_of(value)[0], is_normal_of(value), origin_of(value)
-    accumulator, subtracts_origin, results = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin, monoid_of(monoid).results
-    kind, width, accumulator_width, state_of = accumulator.kind, accumulator.state_width, accumulator.width, accumulator.state
-    (get, put), (get_accumulator, _), finish = state_accessors(width), state_accessors(accumulator_width), jit.device(typed_monoid(monoid, value).finish)
-    fold_lane = columns_fold(monoid, value, vector, lanes, steps, False, dims, row_vjp.has_x)
-    (combine_lanes, shared_size), store_gradient = columns_tree(monoid, value, vector, lanes), lane_vjp(gradient, value, vector, depth, dims, steps, True)
-    terms_size, state_scalars, accumulator_scalars = ROW_TERMS * vector, width * vector, accumulator_width * vector
-    shared_terms_size = terms_size * lanes if depth > 1 else 1
-
-    def fold_and_broadcast_columns(
-        x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
-        columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
-        kept_shape: Extents[kept], x_kept_strides: Extents[kept], origin_kept_strides: Extents[kept], dy_kept_strides: Extents[kept],
-        y_kept_strides: Extents[kept], dx_kept_strides: Extents[kept],
-        shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
-    ) -> None:  # fmt: skip
-        shared_states, shared_terms = cuda.shared.array(shared_size, kind), cuda.shared.array(shared_terms_size, wide)
-        row_terms, found = cuda.local.array(terms_size, wide), cuda.local.array(kept, int64)
-        accumulators, state = cuda.local.array(accumulator_scalars, kind), cuda.local.array(state_scalars, kind)
-        row_lane, column_lane = lane_of_group(lanes)
-        column = (int64(cuda.blockIdx.x) * lanes + column_lane) * vector
-        exists = column < columns
-        column = min(column, int64(columns - vector))
-        coordinates(column, kept_shape, found)
-        x_offset, dx_offset = column_offset(found, x_kept_strides), column_offset(found, dx_kept_strides)
-        special, folds = False, True
-        if guarded:
-            for v in range(vector):
-                special |= not is_normal(widen(y[column_offset(found, y_kept_strides)]))
-                advance(found, kept_shape)
-            folds = cuda.syncthreads_or(int32(special)) != 0
-            coordinates(column, kept_shape, found)
-        if folds:
-            count = fold_lane(
-                x, x_offset, int64(0), int64(extent) if exists else int64(0), row_lane, int64(0), int64(vector), shape, x_strides, accumulators
-            )
-            for v in range(vector):
-                origin = wide(0)
-                if subtracts_origin:
-                    origin = origin_from(x[column_offset(found, origin_kept_strides)])
-                    advance(found, kept_shape)
-                put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
-            combine_lanes(state, shared_states, row_lane)
-            if subtracts_origin:
-                coordinates(column, kept_shape, found)
-        if row_lane == 0:
-            for v in range(vector):
-                p_q, y_offset = (wide(0), wide(-1)), column_offset(found, y_kept_strides)
-                if folds:
-                    finished = finish(get(state, v * width, 1), wide(corrected_count), wide(1))
-                    own = (finished, wide(0)) if results == 1 else finished
-                    p_q = own if not guarded or not is_normal(widen(y[y_offset])) else p_q
-                origin_offset, dy_offset = column_offset(found, origin_kept_strides), column_offset(found, dy_kept_strides)
-                load_row_terms(row_terms, ROW_TERMS * v, x, dy, y, origin_offset, dy_offset, y_offset, p_q)
-                advance(found, kept_shape)
-        if depth > 1:
-            if row_lane == 0:
-                for k in range(terms_size):
-                    shared_terms[k * lanes + column_lane] = row_terms[k]
-            cuda.syncthreads()
-            for k in range(terms_size):
-                row_terms[k] = shared_terms[k * lanes + column_lane]
-        if exists:
-            store_gradient(x, dx, x_offset, dx_offset, int64(row_lane), int64(extent), shape, x_strides, dx_strides, inverse_extent, row_terms)
-
-    return fold_and_broadcast_columns, lambda columns: (-(-columns // (lanes * vector)), THREADS, 0)
 
 
 @jit.kernel
