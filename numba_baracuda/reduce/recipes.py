@@ -255,7 +255,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
 def _by_turns(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient) -> Recipe:
     """The recipe of a gradient by one launch whose blocks share rows or columns."""
     states = geometry.blocks * geometry.splits * geometry.states(problem) * monoid_of(gradient.fold).width
-    slots = Slot("arrivals", "i32", geometry.blocks + 1), Slot("partials", BY_NAME[descriptor.element].accumulator, states)
+    slots = Slot("arrivals", "i32", 2 * geometry.blocks + 1), Slot("partials", BY_NAME[descriptor.element].accumulator, states)
     return Recipe((Clear("arrivals"), _broadcast(descriptor, problem, geometry, gradient, NULL, gradient.fold)), slots)
 
 

@@ -1,20 +1,23 @@
 """Turns: blocks of one launch that fold rows and use the results of rows that other blocks have folded, while caches hold these rows.
 
-A counter numbers blocks in the order in which they begin. Turn t folds part t of all rows, and leaves its state and one more arrival for its row.
-Then it uses the row of part t − lag, and waits until all parts of that have arrived. ``lag`` is a multiple of the parts of a row, so it waits for
-blocks with smaller numbers alone: they run or are done, and fold before they wait. So every block ends, however few run at a time.
+A counter numbers blocks in the order in which they begin. Turn t folds part t of all rows and leaves its state; the last block of a row to do so
+combines all of them, and says that the row is folded. Then turn t uses the row of part t − lag, and waits until that is folded. ``lag`` is a multiple
+of the parts of a row, so a block waits for blocks with smaller numbers alone: they run or are done, and fold before they wait. So every block ends,
+however few run at a time.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
-from ...device.order import fetch_add, fetch_add_acq_rel, load_acquire
+from ...device.order import fetch_add, load_acquire, store_release
 from ...runtime import jit
+
+# ``arrivals`` holds, of ``rows`` rows, how many parts of each are folded, the number of the next turn, and whether each row is folded. All are 0
+# before the launch. The threads of a block call these functions together.
 
 
 @jit.device
@@ -24,33 +27,27 @@ def split_of_turn(turn: Any, splits: Any) -> Any:
     return row, turn - row * splits
 
 
-@functools.cache
-def turns_of() -> tuple[Any, Any, Any]:
-    """(``next_turn``, ``arrive``, ``await_all``), which all threads of a block call together.
+@jit.device
+def next_turn(arrivals: Any, rows: Any, number: Any) -> Any:
+    """The number of the block; ``number`` [1] is shared memory."""
+    if cuda.threadIdx.x == 0:
+        number[0] = fetch_add(arrivals, rows, int32(1))
+    cuda.syncthreads()
+    return int64(number[0])
 
-    ``arrivals`` holds a counter for each of ``rows`` rows, and one of turns, all 0 before the launch. ``next_turn(arrivals, rows)`` numbers the
-    block. ``arrive(arrivals, row)`` follows the stores of a part, and ``await_all(arrivals, row, splits)`` returns when these are visible of all parts.
-    """
 
-    @jit.device
-    def next_turn(arrivals: Any, rows: Any) -> Any:
-        number = cuda.shared.array(1, int32)
-        if cuda.threadIdx.x == 0:
-            number[0] = fetch_add(arrivals, rows, int32(1))
-        cuda.syncthreads()
-        return int64(number[0])
+@jit.device
+def say_folded(arrivals: Any, rows: Any, row: Any) -> None:
+    """Says that the row is folded, and its state stored."""
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        store_release(arrivals, rows + 1 + row, int32(1))
 
-    @jit.device
-    def arrive(arrivals: Any, row: Any) -> None:
-        cuda.syncthreads()
-        if cuda.threadIdx.x == 0:
-            fetch_add_acq_rel(arrivals, row, int32(1))
 
-    @jit.device
-    def await_all(arrivals: Any, row: Any, splits: Any) -> None:
-        if cuda.threadIdx.x == 0:
-            while load_acquire(arrivals, row) < splits:
-                pass
-        cuda.syncthreads()
-
-    return next_turn, arrive, await_all
+@jit.device
+def await_folded(arrivals: Any, rows: Any, row: Any) -> None:
+    """Waits until the row is folded; the block then sees its state."""
+    if cuda.threadIdx.x == 0:
+        while load_acquire(arrivals, rows + 1 + row) == 0:
+            pass
+    cuda.syncthreads()

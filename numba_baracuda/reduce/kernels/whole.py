@@ -9,6 +9,7 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...kernels.accumulators import thread_accumulator_of
+from ...kernels.arrivals import last_to_arrive
 from ...kernels.batch import state_accessors, state_kind, typed_monoid
 from ...kernels.elements import accumulator_type, coordinates_of, next_coordinates_of, origin_of, strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
@@ -19,7 +20,7 @@ from .columns import columns_fold, columns_tree
 from .loads import lane_of_group
 from .results import result_stores, special_of, splits_fold
 from .rows import lane_fold
-from .turns import split_of_turn, turns_of
+from .turns import await_folded, next_turn, say_folded, split_of_turn
 from .vjp import ROW_TERMS, group_vjp, lane_vjp, vjp_of
 
 
@@ -40,7 +41,7 @@ class ColumnTerms:
         accumulator, subtracts_origin, results = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin, monoid_of(monoid).results
         width, accumulator_width, state_of, origin_from = accumulator.state_width, accumulator.width, accumulator.state, origin_of(value)
         (get, put), (get_accumulator, _), is_special = state_accessors(width), state_accessors(accumulator_width), special_of(value)
-        fold_lane, finish = columns_fold(monoid, value, vector, lanes, steps, False, dims, True), jit.device(typed_monoid(monoid, value).finish)
+        fold_lane, finish = columns_fold(monoid, value, vector, lanes, 1 if guarded else steps, False, dims, True), jit.device(typed_monoid(monoid, value).finish)
         kind, accumulator_scalars, terms_size = accumulator.kind, accumulator_width * vector, ROW_TERMS * vector
         self.shared_size = terms_size * lanes if depth > 1 else 1
 
@@ -120,8 +121,8 @@ def fold_and_broadcast_columns(
     is_special, fold, spread, shared_terms_size, guarded = each.special, each.fold, each.spread, each.shared_size, GRADIENTS[gradient].guarded
     (combine_lanes, shared_size), store_gradient = columns_tree(monoid, value, vector, lanes), lane_vjp(gradient, value, vector, depth, dims, steps, True)
     state_scalars, terms_size = thread_accumulator_of(monoid, value).state_width * vector, ROW_TERMS * vector
-    (coordinates, column_offset), (next_turn, arrive, await_all) = coordinates_of(kept), turns_of()
-    combine_splits = splits_fold(monoid, value, vector, lanes, depth)
+    coordinates, column_offset = coordinates_of(kept)
+    combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if turns else 0
 
     def fold_and_broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], arrivals: Ptr[int32], partials: Ptr[state_kind(monoid, value)], dx: Ptr[value],
@@ -138,7 +139,7 @@ def fold_and_broadcast_columns(
         blocks = (columns + lanes * vector - 1) // (lanes * vector)
         turn, folds = int64(cuda.blockIdx.x), int32(1)
         if turns:
-            turn = next_turn(arrivals, blocks)
+            turn = next_turn(arrivals, blocks, cuda.shared.array(1, int32))
         if turn < blocks * splits:
             column_block, split = split_of_turn(turn, splits)
             column = (column_block * lanes + column_lane) * vector
@@ -151,11 +152,18 @@ def fold_and_broadcast_columns(
                 x_offset = column_offset(found, x_kept_strides)
                 fold(x, x_offset, column, split * chunk, end, row_lane, found, kept_shape, origin_kept_strides, shape, x_strides, state)
                 combine_lanes(state, shared_states, row_lane)
-                if turns:
+                for stage in range(stages):
+                    place = (column_block * splits + (split if stage == 0 else int64(0))) * state_scalars
                     if row_lane == 0:
                         for k in range(state_scalars):
-                            partials[((column_block * splits + split) * state_scalars + k) * lanes + column_lane] = state[k]
-                    arrive(arrivals, column_block)
+                            partials[(place + k) * lanes + column_lane] = state[k]
+                    if stage > 0:
+                        say_folded(arrivals, blocks, column_block)
+                    elif last_to_arrive(arrivals, column_block, splits):
+                        combine_splits(partials, column_block, splits, row_lane, column_lane, state, int64(1), int64(0))
+                        combine_lanes(state, shared_states, row_lane)
+                    else:
+                        break
         turn -= lag
         if turn < 0:
             return
@@ -166,9 +174,10 @@ def fold_and_broadcast_columns(
             if guarded:
                 folds = cuda.syncthreads_or(is_special(y, column, found, kept_shape, y_kept_strides))
             if folds:
-                await_all(arrivals, column_block, splits)
-                combine_splits(partials, column_block, splits, row_lane, column_lane, state, int64(1), int64(0))
-                combine_lanes(state, shared_states, row_lane)
+                await_folded(arrivals, blocks, column_block)
+                if row_lane == 0:
+                    for k in range(state_scalars):
+                        state[k] = partials[(column_block * splits * state_scalars + k) * lanes + column_lane]
         spread(
             x, dy, y, column, folds, found, kept_shape, origin_kept_strides, dy_kept_strides, y_kept_strides, corrected_count, state, shared_terms,
             row_terms,
@@ -194,14 +203,14 @@ def fold_and_broadcast_long_rows(*, gradient: str, monoid: str, value: str, vect
     wide, row_vjp, guarded, kind = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded, jit.SCALARS[state_kind(monoid, value)]
     store_gradient, load_row_terms = group_vjp(gradient, value, vector, THREADS, dims, peeled), row_vjp.load_row_terms
     subtracts_origin, results, accumulator = monoid_of(monoid).subtracts_origin, monoid_of(monoid).results, thread_accumulator_of(monoid, value)
-    fold_lane, origin_from, is_special = lane_fold(monoid, value, vector, THREADS, peeled, dims, True), origin_of(value), special_of(value)
+    fold_lane, origin_from, is_special = lane_fold(monoid, value, vector, THREADS, peeled, dims, True, guarded), origin_of(value), special_of(value)
     reduce_lanes, (_, store_partial), row_offset = accumulator.reduce_lanes(THREADS), result_stores(monoid, value, value), strided_offset_of(kept)
-    combine_splits, reduce_states, finish = (
-        splits_fold(monoid, value, 1, 1, THREADS),
-        group_reduce(monoid, value, THREADS),
+    combine_splits, reduce_warp, finish = (
+        splits_fold(monoid, value, 1, 1, 32),
+        group_reduce(monoid, value, 32),
         jit.device(typed_monoid(monoid, value).finish),
     )
-    (get, _), width, (next_turn, arrive, await_all) = state_accessors(accumulator.state_width), accumulator.state_width, turns_of()
+    (get, _), width = state_accessors(accumulator.state_width), accumulator.state_width
 
     def fold_and_broadcast_long_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], arrivals: Ptr[int32], partials: Ptr[state_kind(monoid, value)], dx: Ptr[value],
@@ -210,7 +219,7 @@ def fold_and_broadcast_long_rows(*, gradient: str, monoid: str, value: str, vect
         dx_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         row_terms, states = cuda.local.array(ROW_TERMS, wide), cuda.local.array(width, kind)
-        lane, turn = int32(cuda.threadIdx.x), next_turn(arrivals, rows)
+        lane, turn = int32(cuda.threadIdx.x), next_turn(arrivals, rows, cuda.shared.array(1, int32))
         if turn < rows * splits:
             row, split = split_of_turn(turn, splits)
             if not guarded or is_special(y, row_offset(row, kept_shape, y_kept_strides)):
@@ -221,16 +230,21 @@ def fold_and_broadcast_long_rows(*, gradient: str, monoid: str, value: str, vect
                 state = reduce_lanes(acc, count, origin)
                 if lane == 0:
                     store_partial(partials, row * splits + split, state)
-                arrive(arrivals, row)
+                if last_to_arrive(arrivals, row, splits):
+                    if lane < 32:
+                        combine_splits(partials, row, splits, lane, 0, states, int64(1), int64(0))
+                        state = reduce_warp(get(states, 0, 1))
+                    if lane == 0:
+                        store_partial(partials, row * splits, state)
+                    say_folded(arrivals, rows, row)
         turn -= lag
         if turn < 0:
             return
         row, split = split_of_turn(turn, splits)
         x_offset, y_offset, p_q = row_offset(row, kept_shape, x_kept_strides), row_offset(row, kept_shape, y_kept_strides), (wide(0), wide(-1))
         if not guarded or is_special(y, y_offset):
-            await_all(arrivals, row, splits)
-            combine_splits(partials, row, splits, lane, 0, states, int64(1), int64(0))
-            finished = finish(reduce_states(get(states, 0, 1)), wide(corrected_count), wide(1))
+            await_folded(arrivals, rows, row)
+            finished = finish(get(partials, row * splits * width, 1), wide(corrected_count), wide(1))
             p_q = (finished, wide(0)) if results == 1 else finished
         load_row_terms(row_terms, 0, x, dy, y, x_offset, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
         dx_offset, begin, end = row_offset(row, kept_shape, dx_kept_strides), split * chunk, min((split + 1) * chunk, int64(extent))
