@@ -331,9 +331,9 @@ def reduce(
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
-    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or parts of columns
-    and of rows by ``turns``, or else a launch before does. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines
-    them, else a second launch.
+    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or parts of columns and of rows by ``turns``, or else
+    a launch before does. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second
+    launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -442,7 +442,13 @@ for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
     reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
     reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)
 for op in ("mean", "max", "logsumexp"):
-    for said, shape, axis in (("rows", (83, 37), 1), ("short rows", (1100, 3), 1), ("columns", (37, 83), 0), ("short columns", (1100, 3), 0), ("columns in lines", (40, 9), 0)):
+    for said, shape, axis in (
+        ("rows", (83, 37), 1),
+        ("short rows", (1100, 3), 1),
+        ("columns", (37, 83), 0),
+        ("short columns", (1100, 3), 0),
+        ("columns in lines", (40, 9), 0),
+    ):
         reduce(f"{op} back to dense {said}", f"{op}_backward", shape, axis, dense=True)
 reduce("var back to dense rows apart", "var_backward", (3, 60, 2, 9), (0, 2, 3), dense=True)
 reduce("the first of equals back to rows", "max_backward", (20, 300), 1, ties="first")

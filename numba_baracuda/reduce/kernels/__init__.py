@@ -39,8 +39,10 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 Parameters of all kernels; a row's arrays have the kept axes, full ones the reduced axes, too:
 
 * ``x`` [full]: the elements; ``y`` [kept]: the results; ``dy`` [kept] and ``dx`` [full]: the gradients of y and of x
-* ``guard`` [1], or [kept] as ``y`` lies, if ``special``: the results; 0 if no result is special; of a ``single_pass`` [rows, or blocks of columns]: how many blocks of each have finished, 0 before
-  and after; else any address
+* ``guard`` [1]: 0 if no result is special; [kept], as ``y`` lies, if ``special``: the results; of a ``single_pass`` [rows, or blocks of columns]:
+  how many blocks of each have finished, 0 before and after; else any address
+* ``arrivals`` [2 · rows, or blocks of columns, + 1]: the counters of :mod:`.turns`, 0 before; any address where there are none; ``lag``: turns
+  between the part that a block folds and that whose gradient it stores
 * ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns in a ``single_pass``
   [blocks of columns, splits, scalars of a lane's states, lanes]
 * ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold

@@ -120,9 +120,7 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
 
 
 @jit.kernel
-def broadcast_columns(
-    *, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, last_first: bool, kept: int, dims: int
-) -> Any:
+def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, last_first: bool, kept: int, dims: int) -> Any:
     """:func:`broadcast_rows` for columns, with the lanes of a block in a grid, as many ``steps`` and perhaps ``ragged`` as in :func:`fold_columns`.
 
     Constants and parameters as :mod:`.` lists them.

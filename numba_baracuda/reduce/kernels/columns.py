@@ -90,7 +90,7 @@ def columns_fold(monoid: str, value: str, vector: int, lanes: int, steps: int, p
 def columns_tree(monoid: str, value: str, vector: int, lanes: int) -> tuple[Any, int]:
     """``combine_lanes(state, shared, row_lane)``, and the scalars that it wants in ``shared``: the states of all lanes of a column, combined.
 
-    ``state`` holds one of each of a lane's ``vector`` columns; it becomes the whole columns' where ``row_lane`` is 0. All threads of a block call this.
+    ``state`` holds one of each of a lane's ``vector`` columns; it becomes the whole columns' where ``row_lane`` is 0. All threads of a block call it.
     """
     (get, put), width = state_accessors(thread_accumulator_of(monoid, value).state_width), thread_accumulator_of(monoid, value).state_width
     combine, depth, scalars = state_functions(monoid, value).combine, THREADS // lanes, width * vector

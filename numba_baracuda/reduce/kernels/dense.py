@@ -136,7 +136,11 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
     ) -> None:  # fmt: skip
         terms, batch = cuda.local.array(terms_size, wide), cuda.local.array(vector, element)
         found, behind, places = cuda.local.array(axes, int32), cuda.local.array(axes, int32), cuda.local.array(OPERANDS, int32)
-        strides, dys, ys = (dy_strides, y_strides, folded_strides, origin_strides), cuda.local.array(vector, element), cuda.local.array(vector, element)
+        strides, dys, ys = (
+            (dy_strides, y_strides, folded_strides, origin_strides),
+            cuda.local.array(vector, element),
+            cuda.local.array(vector, element),
+        )
         block = int64(cuda.gridDim.x) - 1 - int64(cuda.blockIdx.x) if last_first else int64(cuda.blockIdx.x)
         begin = head + block * vectors * stride
         position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))

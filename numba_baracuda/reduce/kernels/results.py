@@ -103,7 +103,7 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
     states, width, ordered = state_functions(monoid, value), typed_monoid(monoid, value).width, not monoid_of(monoid).commutes
     identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
     (get, _), (store_result, _), kind = state_accessors(width), result_stores(monoid, value, result), jit.SCALARS[state_kind(monoid, value)]
-    is_special = special_of(value)
+    is_special: Any = special_of(value) if special else None
     groups, row_offset, fold_splits, scalars = THREADS // lanes, strided_offset_of(kept), splits_fold(monoid, value, 1, 1, lanes), width
 
     def combine_partials(

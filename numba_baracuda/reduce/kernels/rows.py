@@ -83,7 +83,7 @@ def fold_rows(
     wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
     accumulator, groups, row_offset = thread_accumulator_of(monoid, value), THREADS // lanes, strided_offset_of(kept)
     empty, reduce_lanes, (store_result, store_partial) = accumulator.empty, accumulator.reduce_lanes(lanes), result_stores(monoid, value, result)
-    is_special = special_of(value)
+    is_special: Any = special_of(value) if special else None
     combine_splits, reduce_warp = splits_fold(monoid, value, 1, 1, 32), group_reduce(monoid, value, 32)
     (get, _), width, kind = state_accessors(accumulator.state_width), accumulator.state_width, jit.SCALARS[state_kind(monoid, value)]
     if monoid_of(monoid).commutes:

@@ -41,7 +41,10 @@ class ColumnTerms:
         accumulator, subtracts_origin, results = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin, monoid_of(monoid).results
         width, accumulator_width, state_of, origin_from = accumulator.state_width, accumulator.width, accumulator.state, origin_of(value)
         (get, put), (get_accumulator, _), is_special = state_accessors(width), state_accessors(accumulator_width), special_of(value)
-        fold_lane, finish = columns_fold(monoid, value, vector, lanes, 1 if guarded else steps, False, dims, True), jit.device(typed_monoid(monoid, value).finish)
+        fold_lane, finish = (
+            columns_fold(monoid, value, vector, lanes, 1 if guarded else steps, False, dims, True),
+            jit.device(typed_monoid(monoid, value).finish),
+        )
         kind, accumulator_scalars, terms_size = accumulator.kind, accumulator_width * vector, ROW_TERMS * vector
         self.shared_size = terms_size * lanes if depth > 1 else 1
 
@@ -50,7 +53,7 @@ class ColumnTerms:
             any_special = int32(not guarded)
             if guarded:
                 coordinates(column, kept_shape, found)
-                for v in range(vector):
+                for _ in range(vector):
                     any_special |= is_special(y, column_offset(found, y_strides))
                     advance(found, kept_shape)
             return any_special
@@ -119,7 +122,10 @@ def fold_and_broadcast_columns(
     wide, depth, kind = accumulator_type(value), THREADS // lanes, thread_accumulator_of(monoid, value).kind
     each = column_terms_of(gradient, monoid, value, vector, lanes, steps, kept, dims)
     is_special, fold, spread, shared_terms_size, guarded = each.special, each.fold, each.spread, each.shared_size, GRADIENTS[gradient].guarded
-    (combine_lanes, shared_size), store_gradient = columns_tree(monoid, value, vector, lanes), lane_vjp(gradient, value, vector, depth, dims, steps, True)
+    (combine_lanes, shared_size), store_gradient = (
+        columns_tree(monoid, value, vector, lanes),
+        lane_vjp(gradient, value, vector, depth, dims, steps, True),
+    )
     state_scalars, terms_size = thread_accumulator_of(monoid, value).state_width * vector, ROW_TERMS * vector
     coordinates, column_offset = coordinates_of(kept)
     combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if turns else 0
@@ -200,7 +206,12 @@ def fold_and_broadcast_long_rows(*, gradient: str, monoid: str, value: str, vect
 
     Constants and parameters as :mod:`.` lists them.
     """
-    wide, row_vjp, guarded, kind = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded, jit.SCALARS[state_kind(monoid, value)]
+    wide, row_vjp, guarded, kind = (
+        accumulator_type(value),
+        vjp_of(gradient, value),
+        GRADIENTS[gradient].guarded,
+        jit.SCALARS[state_kind(monoid, value)],
+    )
     store_gradient, load_row_terms = group_vjp(gradient, value, vector, THREADS, dims, peeled), row_vjp.load_row_terms
     subtracts_origin, results, accumulator = monoid_of(monoid).subtracts_origin, monoid_of(monoid).results, thread_accumulator_of(monoid, value)
     fold_lane, origin_from, is_special = lane_fold(monoid, value, vector, THREADS, peeled, dims, True, guarded), origin_of(value), special_of(value)
