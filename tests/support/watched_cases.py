@@ -331,7 +331,7 @@ def reduce(
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
-    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or parts of columns and of rows by ``turns``, or else
+    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or parts of columns and rows by ``turns``, or else
     a launch before does. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second
     launch.
     """
