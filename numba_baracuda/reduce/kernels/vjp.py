@@ -167,6 +167,13 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
             batch[s * vector + v] = element_vjp(batch[s * vector + v], position + v * position_step, inverse_extent, terms)
 
     @jit.device
+    def vjp_of_batch(batch: Any, position: Any, inverse_extent: Any, row_terms: Any) -> None:
+        """The same in all vectors, by one loop: of two, the compiler may leave one."""
+        for k in range(size):
+            terms = terms_at(row_terms, k % vector * row_step)
+            batch[k] = element_vjp(batch[k], position + k // vector * stride + k % vector * position_step, inverse_extent, terms)
+
+    @jit.device
     def walk(
         x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any, inverse_extent: Any,
         row_terms: Any,
@@ -178,22 +185,18 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
         while position + (steps - 1) * stride < end:
             if has_x:
                 fetch(x, x_offset, position, shape, x_strides, batch, 0)
+                vjp_of_batch(batch, position, inverse_extent, row_terms)
             walk = start(dx_offset, position, shape, dx_strides)
             for s in range(steps):
-                vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
                 if not has_x:  # the compiler would keep a batch of one repeated number in local memory
-                    store(dx, walk[0], batch, s * vector)
-                    walk = advance(walk, shape, dx_strides)
-            if has_x:
-                for s in range(steps):
-                    store(dx, walk[0], batch, s * vector)
-                    walk = advance(walk, shape, dx_strides)
+                    vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+                store(dx, walk[0], batch, s * vector)
+                walk = advance(walk, shape, dx_strides)
             position = opaque(position + steps * stride)
         if position < end:
             if has_x:
                 fetch_some(x, x_offset, position, end, position, shape, x_strides, batch, 0)
-                for s in range(steps):
-                    vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+                vjp_of_batch(batch, position, inverse_extent, row_terms)
             walk = start(dx_offset, position, shape, dx_strides)
             for s in range(steps):
                 if position + s * stride < end:
