@@ -194,10 +194,10 @@ def too_many_positions(op: Op, descriptor: ReduceDescriptor) -> str | None:
 
 
 def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
-    """The gradient of an op, for max and min under the descriptor's rule of ties."""
+    """The gradient of an op, for max and min under the descriptor's rule of ties; of half types its rounded form, if it has one."""
     name = op.traits["gradient"]
     if name not in ("max", "min"):
-        return GRADIENTS[name]
+        return GRADIENTS.get(f"rounded_{name}", GRADIENTS[name]) if BY_NAME[descriptor.element].itemsize == 2 else GRADIENTS[name]
     return GRADIENTS["equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"]
 
 
