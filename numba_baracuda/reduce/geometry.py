@@ -12,8 +12,6 @@ from .policy import (
     BroadcastRows,
     FoldAndBroadcastColumns,
     FoldAndBroadcastRows,
-    FoldAndBroadcastTurns,
-    FoldBeforeGradient,
     FoldColumns,
     FoldRows,
     SinglePass,
@@ -32,24 +30,19 @@ class Geometry:
     chunk: int
     steps: int = 0  #: vectors of a short row that a lane loads; of columns, those that it loads before it uses the first
     height: int = 0  #: short rows at a time
-    lag: int = 0  #: blocks from one that folds a part of a row to one that stores its gradient, where they are not the same
+    held: bool = False  #: whether lanes hold all elements of their columns
 
     @classmethod
-    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True, reused: bool = False) -> Geometry:
+    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True) -> Geometry:
         """For a fold: rows that belong to a warp stay whole, others are split if there are few.
 
-        Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it. ``reused``: a gradient reads x again.
+        Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
         """
-        rows, columns = tuned(FoldRows()), tuned(FoldColumns())
-        if reused:
-            own = tuned(FoldBeforeGradient())
-            rows = replace(rows, grid_blocks_per_multiprocessor=own.row_blocks_per_multiprocessor, min_split_batches=own.min_split_batches)
-            columns = replace(columns, grid_blocks_per_multiprocessor=own.column_blocks_per_multiprocessor)
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))
         if not problem.row_contiguous:
-            return cls(lanes, blocks, *splits_for(columns, blocks, problem.extent, step, multiprocessors), steps)
+            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
         if lanes == THREADS:
-            return cls(lanes, blocks, *splits_for(rows, blocks, problem.extent, step, multiprocessors))
+            return cls(lanes, blocks, *splits_for(tuned(FoldRows()), blocks, problem.extent, step, multiprocessors))
         vectors = ceil_div(problem.extent, problem.vector)
         short = (0, 0) if problem.peeled else short_row(vectors, lanes, steps_of(value, problem.vector))
         if commutes or short[0] == 1:
@@ -87,35 +80,24 @@ class Geometry:
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes))
 
     @classmethod
-    def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry | None:
-        """For a gradient of short columns that blocks fold themselves; None where columns are too long for the caches, or few."""
-        policy, nbytes = tuned(FoldAndBroadcastColumns()), problem.vector * problem.extent * BY_NAME[value].itemsize
-        lanes, blocks, _, steps = _block_shape(problem, multiprocessors, value, policy)
-        narrow = policy
-        while lanes * nbytes > policy.max_block_bytes and narrow.contiguous_bytes > policy.min_contiguous_bytes:
-            narrow = replace(narrow, contiguous_bytes=narrow.contiguous_bytes // 2)
-            lanes, blocks, _, steps = _block_shape(problem, multiprocessors, value, narrow)
-        if lanes * nbytes > policy.max_block_bytes or blocks < policy.grid_blocks_per_multiprocessor * multiprocessors:
-            return None
-        return cls(lanes, blocks, 1, problem.extent, steps)
+    def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str, holds: bool) -> Geometry | None:
+        """For a gradient of short columns that blocks fold themselves; None where columns are too long for the caches, or few.
 
-    @classmethod
-    def of_turns(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry | None:
-        """For a gradient of rows or columns that blocks share, by turns; None where caches do not hold a row, or the columns of a block."""
-        policy, size = tuned(FoldAndBroadcastTurns()), BY_NAME[value].itemsize
-        if problem.rows * problem.extent * size < policy.min_bytes:
+        ``holds``: lanes may hold their elements.
+        """
+        policy, most = tuned(FoldAndBroadcastColumns()), steps_of(value, problem.vector)
+        lanes, _, _, steps = _block_shape(problem, multiprocessors, value, policy)
+        held = holds and problem.extent <= THREADS // policy.least_lanes * most
+        if held:
+            lanes = policy.least_lanes
+            while lanes < THREADS and THREADS // (2 * lanes) * most >= problem.extent:
+                lanes *= 2
+            steps = ceil_div(problem.extent, THREADS // lanes)
+        blocks = ceil_div(problem.rows, lanes * problem.vector)
+        long = not held and lanes * problem.vector * problem.extent * BY_NAME[value].itemsize > policy.max_block_bytes
+        if long or blocks < policy.grid_blocks_per_multiprocessor * multiprocessors:
             return None
-        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldAndBroadcastColumns()))
-        if problem.row_contiguous:
-            lanes, blocks, step, across = THREADS, problem.rows, THREADS * steps * problem.vector, size
-        else:
-            across = lanes * problem.vector * size
-        chunk = step * max(1, policy.block_bytes // (step * across))
-        splits = ceil_div(problem.extent, chunk)
-        if problem.extent * across > policy.max_row_bytes or blocks * splits < 2 * policy.lag_blocks_per_multiprocessor * multiprocessors:
-            return None
-        lag = splits * ceil_div(policy.lag_blocks_per_multiprocessor * multiprocessors, splits)
-        return cls(lanes, blocks, splits, chunk, steps, lag=lag)
+        return cls(lanes, blocks, 1, problem.extent, steps, held=held)
 
     def states(self, problem: Problem) -> int:
         """States that a block of a split fold has in the end."""
@@ -131,7 +113,7 @@ class Geometry:
 
     @property
     def launch(self) -> tuple[int, int, int]:
-        return self.blocks * self.splits + self.lag, THREADS, 0
+        return self.blocks * self.splits, THREADS, 0
 
 
 def _block_shape(

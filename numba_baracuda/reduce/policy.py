@@ -124,40 +124,16 @@ class FoldAndBroadcastRows(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcastColumns(Policy):
-    """``fold_and_broadcast_columns``: gradients of columns so short that the caches hold those that all blocks have at a time."""
+    """``fold_and_broadcast_columns``: gradients of columns so short that lanes hold them, or caches those that all blocks have at a time."""
 
-    contiguous_bytes: int = 512  #: as of ``FoldColumns``; fewer, where a block would have more than it may
-    min_contiguous_bytes: int = 128
+    contiguous_bytes: int = 256  #: as of ``FoldColumns``
     max_idle_percent: int = 12  #: as of ``FoldColumns``
     short_extent: int = 16  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
     vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: of the widest load: a lane has the states and the terms of all columns of a vector
-    max_block_bytes: int = 64 << 10  #: of the columns of a block
+    least_lanes: int = chosen(32, 8, 16, 32, 64)  #: adjacent lanes of columns that lanes hold
+    max_block_bytes: int = 96 << 10  #: of the columns of a block
     grid_blocks_per_multiprocessor: int = 4  #: fewer blocks go in launches of their own, which split columns
-
-
-@dataclass(frozen=True)
-class FoldAndBroadcastTurns(Policy):
-    """Gradients of rows, or of columns, that many blocks share: a block folds a part, and stores the gradient of an earlier one."""
-
-    block_bytes: int = 32 << 10  #: of a part
-    max_row_bytes: int = 12 << 20  #: of a row, or of the columns of a block, which the L2 cache holds until all parts of it are folded
-    min_bytes: int = 64 << 20  #: of elements; less takes so short that the wait for the first row matters
-    lag_blocks_per_multiprocessor: int = 2  #: least number of parts between the one that a block folds and the one whose gradient it stores
-
-
-@dataclass(frozen=True)
-class FoldBeforeGradient(Policy):
-    """Folds in a launch of their own whose gradient reads x again, the last elements first, which the L2 cache still holds.
-
-    Small splits, since blocks that run together should read neighbouring elements.
-    """
-
-    row_blocks_per_multiprocessor: int = 64  #: as of ``FoldRows``
-    column_blocks_per_multiprocessor: int = 32  #: as of ``FoldColumns``
-    min_split_batches: int = 4  #: as of ``FoldRows``
-    keeps: bool = True  #: whether loads of the fold let the cache keep x
-    last_first: bool = True  #: whether the gradient begins with the last elements
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldAndBroadcastColumns, FoldBeforeGradient, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldAndBroadcastColumns, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -61,7 +61,7 @@ def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
 
 def fold_steps(
     descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False, reused: bool = False, results: str = NULL,
+    alone: bool = False, results: str = NULL,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
 
@@ -73,7 +73,7 @@ def fold_steps(
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
-    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, reused)
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
     special = results != NULL and problem.row_contiguous and not problem.staged and not geometry.height
     guard = results if special else guard
     guarded = guard != NULL and not special
@@ -85,7 +85,7 @@ def fold_steps(
     geometry, single_pass = few or geometry, few is not None
     kernel, config, blocks, extents = _fold_config(problem, geometry)
     if not geometry.height:
-        config |= {"single_pass": single_pass, "reused": reused and tuned(FoldBeforeGradient()).keeps}
+        config["single_pass"] = single_pass
     if kernel == "fold_rows":
         config["special"] = special
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
@@ -119,12 +119,12 @@ def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
 
 
 def _two_passes(
-    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str, reused: bool
+    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str
 ) -> tuple[list[Step], list[Slot]]:
     """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines."""
     value, fold_monoid, rows = _BYTES.get(descriptor.element, descriptor.element), monoid_of(monoid), math.prod(first.kept_shape)
     state = fold_monoid.kind or BY_NAME[value].accumulator
-    steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard, reused=reused)
+    steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard)
     constants = {"monoid": monoid, "value": value, "result": _BYTES.get(result, result), "guarded": guard != NULL, "kept": len(first.kept_shape)}
     constants["special"] = False
     arguments = {
@@ -136,9 +136,9 @@ def _two_passes(
 
 def fold_of(
     descriptor: ReduceDescriptor, x: Layout, y: Layout, target: Target, monoid: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False, ordered: bool | None = None, source: str = "x", reused: bool = False, results: Layout | None = None,
+    alone: bool = False, ordered: bool | None = None, source: str = "x", results: Layout | None = None,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two; ``reused``: a gradient reads x again.
+    """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two.
 
     ``results``: the layout of the operand y that a guarded gradient has.
     """
@@ -155,8 +155,8 @@ def fold_of(
             descriptor.axes, x, y, descriptor.element, problem, column_bytes, staged_below, ordered, fold_monoid.subtracts_origin, state_bytes
         )
         if first:
-            return _two_passes(descriptor, first, target, monoid, source, output, result, guard, reused)
-    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, reused, "y" if alike else NULL)
+            return _two_passes(descriptor, first, target, monoid, source, output, result, guard)
+    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, "y" if alike else NULL)
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -223,12 +223,9 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if gradient.fold and not brought and not full.row_contiguous:
         column_bytes = min(_column_bytes(gradient.fold, value), tuned(FoldAndBroadcastColumns()).vector_bytes)
         short = Problem.of(*operands, ordered, column_bytes=column_bytes)
-        whole = Geometry.of_fused_columns(short, target.multiprocessors, value)
+        whole = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows))
         if whole:
             return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
-        turns = None if gradient.guarded else Geometry.of_turns(short, target.multiprocessors, value)
-        if turns:
-            return _by_turns(descriptor, short, turns, gradient)
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if brought or not gradient.fold:
@@ -237,12 +234,9 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
-    turns = Geometry.of_turns(full, target.multiprocessors, value) if full.row_contiguous else None
-    if turns:
-        return _by_turns(descriptor, full, turns, gradient)
     slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
     fold_launches, fold_slots = fold_of(
-        descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered, reused=bool(gradient.rows) and not gradient.guarded,
+        descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered,
         results=y if gradient.guarded else None,
     )  # fmt: skip
     if gradient.guarded and any(isinstance(step, Launch) and guard in step.pointers for step in fold_launches):
@@ -250,18 +244,6 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         steps += [Clear(guard), _find_special_results(descriptor, y)]
     spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
-
-
-def _by_turns(descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient) -> Recipe:
-    """The recipe of a gradient by one launch whose blocks share rows or columns."""
-    states = geometry.blocks * geometry.splits * geometry.states(problem) * monoid_of(gradient.fold).width
-    slots = Slot("arrivals", "i32", 2 * geometry.blocks + 1), Slot("partials", BY_NAME[descriptor.element].accumulator, states)
-    return Recipe((Clear("arrivals"), _broadcast(descriptor, problem, geometry, gradient, NULL, gradient.fold)), slots)
-
-
-def _last_first(gradient: Gradient, folded: str) -> bool:
-    """Whether a gradient begins with the last elements of x: its fold, one launch before, has read them last."""
-    return folded != NULL and bool(gradient.rows) and not gradient.guarded and tuned(FoldBeforeGradient()).last_first
 
 
 def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient) -> Launch:
@@ -288,7 +270,7 @@ def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradien
     dy, y, folded_strides, origin = dense.kept_strides
     spec = _spec(
         "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector, near=dense.is_near(gradient), last_first=_last_first(gradient, folded),
+        short=dense.shape[-1] < vector, near=dense.is_near(gradient),
     )  # fmt: skip
     arguments = {
         "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
@@ -315,9 +297,8 @@ def _broadcast(
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
         {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
     )
-    if not monoid:
-        constants["last_first"] = _last_first(gradient, folded)
-        constants |= {} if problem.row_contiguous else {"ragged": problem.longer > 0}
+    if not monoid and not problem.row_contiguous:
+        constants["ragged"] = problem.longer > 0
     x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
         "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,
@@ -328,13 +309,7 @@ def _broadcast(
         arguments |= _kept_strides(origin=problem.origin_kept)
     if monoid:
         arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
-        if geometry.lag or not problem.row_contiguous:
-            arguments |= {"arrivals": "arrivals" if geometry.lag else NULL, "partials": "partials" if geometry.lag else NULL, "lag": geometry.lag}
-        if geometry.lag and problem.row_contiguous:
-            del constants["lanes"]
-            return Launch(_spec("fold_and_broadcast_long_rows", monoid=monoid, **constants), geometry.launch, arguments)
-        if not problem.row_contiguous:
-            constants["turns"] = geometry.lag > 0
+        constants |= {} if problem.row_contiguous else {"held": geometry.held}
         return Launch(_spec(f"fold_and_broadcast_{_form(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
     arguments |= {"folded": folded, **_kept_strides(folded=folded_strides)}
     return Launch(_spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, arguments)

@@ -36,8 +36,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/staged": ("* of staged rows*", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns", "test_passes.py::test_far_from_zero"),
-    "reduce/whole": ("* back to * by turns", "* back to *whole columns*"),
-    "reduce/turns": ("* back to * by turns",),
+    "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
     "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (

@@ -28,7 +28,7 @@ from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
-from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldAndBroadcastTurns, FoldColumns, FoldRows, SinglePass
+from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges, FoldTiles
@@ -325,14 +325,13 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False,
-    turns: bool = False, **options: Any,
+    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
-    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or parts of columns and rows by ``turns``, or else
-    a launch before does. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second
+    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before
+    does. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second
     launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
@@ -360,7 +359,6 @@ def reduce(
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
             using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
-            using(FoldAndBroadcastTurns, block_bytes=1, lag_blocks_per_multiprocessor=1, **({"min_bytes": 1} if turns else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
@@ -417,21 +415,14 @@ for op in ("mean", "var", "prod"):
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)
-for op in ("var", "prod", "std"):
-    for said, shape, axis in (("whole columns", (70, 140), 0), ("short whole columns", (3, 300, 5), 0), ("whole columns apart", (9, 140, 5), (0, 2))):
+for said, shape, axis in (("whole columns", (290, 140), 0), ("held columns", (50, 140), 0), ("short held columns", (3, 300, 5), 0)):
+    for op in ("var", "std", "prod"):
         reduce(f"{op} back to {said}", f"{op}_backward", shape, axis, whole=True)
-reduce("var back to whole columns of halves", "var_backward", (70, 140), 0, "bf16", whole=True)
-reduce("the first of equals back to whole columns", "max_backward", (70, 140), 0, ties="first", whole=True)
+    reduce(f"var back to {said} of halves", "var_backward", shape, axis, "bf16", whole=True)
+    reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
+reduce("var back to held columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
+reduce("var back to whole columns apart", "var_backward", (49, 140, 5), (0, 2), whole=True)
 reduce("zeros of products back to whole columns", "prod_backward", (70, 300), 0, zeros=0.003, whole=True)
-for op in ("var", "std"):
-    for said, shape, axis in (("columns", (300, 40), 0), ("columns of many blocks", (70, 140), 0), ("columns apart", (9, 70, 50), (0, 2))):
-        reduce(f"{op} back to {said} by turns", f"{op}_backward", shape, axis, turns=True)
-for op in ("var", "prod", "std"):
-    for said, shape, axis in (("rows", (3, 9100), 1), ("rows of one part", (9, 3000), 1), ("rows apart", (2, 9, 1201), (0, 2))):
-        reduce(f"{op} back to {said} by turns", f"{op}_backward", shape, axis, turns=True, batches=1)
-reduce("the first of equals back to rows by turns", "max_backward", (2, 9001), 1, ties="first", turns=True, batches=1)
-reduce("var back to columns of halves by turns", "var_backward", (300, 40), 0, "bf16", turns=True)
-reduce("zeros of products back to rows by turns", "prod_backward", (3, 9101), 1, zeros=0.0001, turns=True, batches=1)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to staged rows", "prod_backward", (200, 7), 1, zeros=0.1)
 reduce("the first of equals back to staged rows", "max_backward", (259, 7), 1, ties="first")

@@ -13,7 +13,6 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`merge_states` | combines the states that ranks have of the same rows | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
-| :func:`fold_and_broadcast_long_rows` | the same; many blocks share a row, by turns | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
 | :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs | kept |
@@ -28,8 +27,6 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``lanes``: lanes that have a row, a power of two: neighbouring lanes of a warp, or the whole block where there are more than 32; of columns, lanes
   of a block that have neighbouring columns
 * ``steps``: vectors of a column that a lane loads before it uses the first
-* ``reused``: whether a later launch reads x again, so that caches should keep it; ``last_first``: whether blocks begin with the last elements of x,
-  which that fold has read last
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0; ``special``: whether a block does nothing where no result of its rows in
   ``guard`` is special, which is one that is no normal number
@@ -41,8 +38,6 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 * ``x`` [full]: the elements; ``y`` [kept]: the results; ``dy`` [kept] and ``dx`` [full]: the gradients of y and of x
 * ``guard`` [1]: 0 if no result is special; [kept], as ``y`` lies, if ``special``: the results; of a ``single_pass`` [rows, or blocks of columns]:
   how many blocks of each have finished, 0 before and after; else any address
-* ``arrivals`` [2 · rows, or blocks of columns, + 1]: the counters of :mod:`.turns`, 0 before; any address where there are none; ``lag``: turns
-  between the part that a block folds and that whose gradient it stores
 * ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns in a ``single_pass``
   [blocks of columns, splits, scalars of a lane's states, lanes]
 * ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold
@@ -67,7 +62,7 @@ from .results import combine_partials
 from .rows import fold_rows
 from .short import fold_short_rows
 from .staged import broadcast_staged_rows, fold_staged_rows
-from .whole import fold_and_broadcast_columns, fold_and_broadcast_long_rows
+from .whole import fold_and_broadcast_columns
 
 __all__ = [
     "broadcast_columns",
@@ -77,7 +72,6 @@ __all__ = [
     "combine_partials",
     "find_special_results",
     "fold_and_broadcast_columns",
-    "fold_and_broadcast_long_rows",
     "fold_and_broadcast_rows",
     "fold_columns",
     "fold_rows",

@@ -82,7 +82,7 @@ def neighbours_of(value: str, count: int) -> Any:
 
 
 @jit.kernel
-def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool, last_first: bool) -> Any:
+def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool) -> Any:
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
 
     A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. The elements of a
@@ -141,8 +141,7 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
             cuda.local.array(vector, element),
             cuda.local.array(vector, element),
         )
-        block = int64(cuda.gridDim.x) - 1 - int64(cuda.blockIdx.x) if last_first else int64(cuda.blockIdx.x)
-        begin = head + block * vectors * stride
+        begin = head + int64(cuda.blockIdx.x) * vectors * stride
         position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))
         locate(position, shape, found)
         if not has_x:

@@ -24,14 +24,6 @@ def split_of_block(splits: Any) -> Any:
 
 
 @jit.device
-def split_from_last(splits: Any) -> Any:
-    """:func:`split_of_block` of the block as far from the end of the grid as this one is from its begin."""
-    block = int64(cuda.gridDim.x) - 1 - int64(cuda.blockIdx.x)
-    row_block = int64(uint32(block) // uint32(splits)) if splits > 1 else block
-    return row_block, block - row_block * splits
-
-
-@jit.device
 def lane_of_group(lanes: Any) -> Any:
     """(group, lane in the group) of this thread, where groups have ``lanes`` neighbouring lanes."""
     thread = uint32(cuda.threadIdx.x)

@@ -116,10 +116,10 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
             return
         group, lane = lane_of_group(lanes)
         row = int64(cuda.blockIdx.x) * groups + group
-        if special and not cuda.syncthreads_or(is_special(guard, row_offset(min(row, int64(rows - 1)), kept_shape, y_kept_strides))):
-            return
-        state = identity()
-        if row < rows:
+        state, folds = identity(), row < rows
+        if special and folds:
+            folds = is_special(guard, row_offset(row, kept_shape, y_kept_strides)) != 0
+        if folds:
             if ordered:
                 share = (splits + lanes - 1) // lanes
                 for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
@@ -128,7 +128,7 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
                 fold_splits(partials, row, splits, lane, 0, folded, scale, step)
                 state = get(folded, 0, 1)
         state = reduce_lanes(state)
-        if lane == 0 and row < rows:
+        if lane == 0 and folds:
             store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
 
     return combine_partials, lambda rows: (-(-rows // groups), THREADS, 0)
