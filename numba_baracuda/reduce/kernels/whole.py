@@ -1,6 +1,5 @@
 """Gradients across rows in one launch with the folds that they need."""
 
-import functools
 from typing import Any
 
 from numba import cuda
@@ -18,32 +17,6 @@ from .columns import columns_fold, columns_tree
 from .loads import lane_of_group, vector_loads
 from .results import special_of
 from .vjp import ROW_TERMS, held_vjp, lane_vjp, vjp_of
-
-
-@functools.cache
-def held_fold(monoid: str, value: str, vector: int, stride: int, dims: int, steps: int) -> Any:
-    """``fold(x, base, position, end, shape, strides, batch, accumulators)``: :func:`columns_fold` of elements that the lane goes on to hold.
-
-    They are at most ``steps`` vectors, ``stride`` positions from one to the next, which go to ``batch``.
-    """
-    accumulator, (_, fetch_some) = thread_accumulator_of(monoid, value), vector_loads(value, vector, stride, dims, steps)
-    empty, add, width, (_, put) = (
-        accumulator.empty,
-        accumulator.add_columns(steps, vector, stride),
-        accumulator.width,
-        state_accessors(accumulator.width),
-    )
-
-    @jit.device
-    def fold(x: Any, base: Any, position: Any, end: Any, shape: Any, strides: Any, batch: Any, accumulators: Any) -> Any:
-        for v in range(vector):
-            put(accumulators, v * width, 1, empty())
-        count = fetch_some(x, base, position, end, int64(0), shape, strides, batch, 0)
-        if count > 0:
-            add(accumulators, batch, position, count, int32(0))
-        return count
-
-    return fold
 
 
 @jit.kernel
@@ -65,7 +38,8 @@ def fold_and_broadcast_columns(
     (get, put), (get_accumulator, _), state_of = state_accessors(width), state_accessors(accumulator_width), accumulator.state
     origin_from, is_special, finish = origin_of(value), special_of(value), jit.device(typed_monoid(monoid, value).finish)
     fold_lane = columns_fold(monoid, value, vector, lanes, 1 if guarded else steps, False, dims, True)
-    fold_held, store_held = held_fold(monoid, value, vector, depth, dims, steps), held_vjp(gradient, value, vector, depth, dims, steps)
+    (_, fetch_some), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
+    empty, store_held = accumulator.empty, held_vjp(gradient, value, vector, depth, dims, steps)
     (combine_lanes, shared_size), store_gradient = (
         columns_tree(monoid, value, vector, lanes),
         lane_vjp(gradient, value, vector, depth, dims, steps, True),
@@ -99,15 +73,19 @@ def fold_and_broadcast_columns(
             coordinates(column, kept_shape, found)
         if special:
             if held:
-                count = fold_held(x, x_offset, int64(row_lane), end, shape, x_strides, batch, accumulators)
+                count = fetch_some(x, x_offset, int64(row_lane), end, int64(0), shape, x_strides, batch, 0)
             else:
                 count = fold_lane(x, x_offset, int64(0), end, row_lane, int64(0), int64(vector), shape, x_strides, accumulators)
             for v in range(vector):
-                origin = wide(0)
+                acc, origin = empty(), wide(0)
+                if not held:
+                    acc = get_accumulator(accumulators, v * accumulator_width, 1)
+                elif count > 0:
+                    acc = add_held(acc, batch, v, int64(row_lane), count, int32(0))
                 if subtracts_origin:
                     origin = origin_from(x[column_offset(found, origin_kept_strides)])
                     advance(found, kept_shape)
-                put(state, v * width, 1, state_of(get_accumulator(accumulators, v * accumulator_width, 1), count, origin))
+                put(state, v * width, 1, state_of(acc, count, origin))
             combine_lanes(state, shared_states, row_lane)
             if subtracts_origin:
                 coordinates(column, kept_shape, found)
