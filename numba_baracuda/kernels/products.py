@@ -13,7 +13,6 @@ from typing import Any
 from numba.cuda.types import float32, float64, int32, int64
 
 from ..device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64
-from ..device.numbers import reciprocal_approx
 from ..runtime import jit
 
 #: log₂ u by the state's type: a product of two numbers below √u is in range, and so is every element times u or 1 / u
@@ -99,31 +98,13 @@ def product_of_others(kind: Any) -> Any:
 
     Where q is −1, y is a normal number, and the product is y / x. Elsewhere p and q are the results of :func:`finish_product`.
     """
-    return _product_of_others(kind, jit.device(lambda y, x: y / x))
-
-
-@functools.cache
-def rounded_product_of_others(kind: Any) -> Any:
-    """The same of elements that are rounded to a half type. Error of y / x: 2 ulp; subnormal numbers stay, since no reciprocal is one."""
-    bound = 64
-    most, least = kind(2.0**bound), kind(2.0**-bound)
-
-    @jit.device
-    def quotient(y: Any, x: Any) -> Any:
-        scale = least if abs(x) > most else most if abs(x) < least else kind(1)
-        return y * reciprocal_approx(x * scale) * scale
-
-    return _product_of_others(kind, quotient)
-
-
-def _product_of_others(kind: Any, quotient: Any) -> Any:
     exponent, (normalize, classify) = _UNITS[kind], _decompose(kind)
     unit, inverse = kind(2.0**exponent), kind(2.0**-exponent)
 
     @jit.device
     def vjp(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
         if q < 0:
-            return g * quotient(y, x)
+            return g * (y / x)
         code, (which, entering) = int32(q), classify(x)
         others = int32(code >> _KIND_BITS & _ALL | code & _ALL & ~which)
         m, k = normalize(entering)

@@ -60,18 +60,19 @@ class Dense:
         policy = tuned(BroadcastDense())
         small, whole = size < policy.min_item_bytes, problem.vector * size == tuned(Block()).vector_bytes and not problem.staged
         if gradient.fold:
-            return not (self.kept_line or small)
+            return not self.kept_line and not (small and problem.vector > 1)
         if self.kept_line:
             return not (gradient.divides or self.shape[-1] * size > policy.max_line_bytes or (whole and small and not gradient.rows))
         rows = problem.row_contiguous and len(problem.shape) == 1 and problem.extent * size >= policy.max_row_bytes
         return not (whole and rows and small and gradient.rows)
 
-    def is_near(self, gradient: Gradient) -> bool:
+    def is_near(self, gradient: Gradient, size: int) -> bool:
         """Whether elements of a vector, most of which lie on one line, have terms that are neighbours in memory."""
         dy, y = self.kept_strides[0][-1], self.kept_strides[1][-1]
         unit = dy == 1 and (y == 1 or len(gradient.segments) == 1)
-        many = self.shape[-1] >= tuned(BroadcastDense()).min_near_vectors * self.vector or self.shape[-1] % self.vector == 0
-        return self.kept_line and unit and self.vector > 1 and many
+        policy = tuned(BroadcastDense())
+        many = size < policy.min_item_bytes and self.shape[-1] >= policy.min_near_vectors * self.vector
+        return self.kept_line and unit and self.vector > 1 and (many or self.shape[-1] == self.vector)
 
     def step(self, distance: int) -> Strides:
         """The coordinates of the element number ``distance``."""

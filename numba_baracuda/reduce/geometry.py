@@ -80,21 +80,21 @@ class Geometry:
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes))
 
     @classmethod
-    def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str, holds: bool) -> Geometry | None:
+    def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str, holds: bool, guarded: bool) -> Geometry | None:
         """For a gradient of short columns that blocks fold themselves; None where columns are too long for the caches, or few.
 
-        ``holds``: lanes may hold their elements.
+        ``holds``: lanes may hold their elements; ``guarded``: few columns need their fold.
         """
-        policy, most = tuned(FoldAndBroadcastColumns()), steps_of(value, problem.vector)
-        lanes, _, _, steps = _block_shape(problem, multiprocessors, value, policy)
-        held = holds and problem.extent <= THREADS // policy.least_lanes * most
-        if held:
-            lanes = policy.least_lanes
-            while lanes < THREADS and THREADS // (2 * lanes) * most >= problem.extent:
-                lanes *= 2
-            steps = ceil_div(problem.extent, THREADS // lanes)
+        policy, nbytes = tuned(FoldAndBroadcastColumns()), problem.vector * problem.extent * BY_NAME[value].itemsize
+        held = holds and problem.extent <= steps_of(value, problem.vector)
+        lanes, steps, narrow = THREADS, problem.extent, policy
+        if not held:
+            lanes, _, _, steps = _block_shape(problem, multiprocessors, value, policy)
+            while lanes * nbytes > policy.wide_block_bytes and narrow.contiguous_bytes > policy.min_contiguous_bytes:
+                narrow = replace(narrow, contiguous_bytes=narrow.contiguous_bytes // 2)
+                lanes, _, _, steps = _block_shape(problem, multiprocessors, value, narrow)
         blocks = ceil_div(problem.rows, lanes * problem.vector)
-        long = not held and lanes * problem.vector * problem.extent * BY_NAME[value].itemsize > policy.max_block_bytes
+        long = problem.extent > policy.max_guarded_extent if guarded else lanes * nbytes > policy.max_block_bytes
         if long or blocks < policy.grid_blocks_per_multiprocessor * multiprocessors:
             return None
         return cls(lanes, blocks, 1, problem.extent, steps, held=held)

@@ -16,7 +16,7 @@ from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldAndBroadcastColumns, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -194,10 +194,10 @@ def too_many_positions(op: Op, descriptor: ReduceDescriptor) -> str | None:
 
 
 def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
-    """The gradient of an op, for max and min under the descriptor's rule of ties; of half types its rounded form, if it has one."""
+    """The gradient of an op, for max and min under the descriptor's rule of ties."""
     name = op.traits["gradient"]
     if name not in ("max", "min"):
-        return GRADIENTS.get(f"rounded_{name}", GRADIENTS[name]) if BY_NAME[descriptor.element].itemsize == 2 else GRADIENTS[name]
+        return GRADIENTS[name]
     return GRADIENTS["equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"]
 
 
@@ -221,9 +221,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
     if gradient.fold and not brought and not full.row_contiguous:
-        column_bytes = min(_column_bytes(gradient.fold, value), tuned(FoldAndBroadcastColumns()).vector_bytes)
-        short = Problem.of(*operands, ordered, column_bytes=column_bytes)
-        whole = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows))
+        short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
+        whole = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
         if whole:
             return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
     full = walk or full
@@ -270,7 +269,7 @@ def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradien
     dy, y, folded_strides, origin = dense.kept_strides
     spec = _spec(
         "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector, near=dense.is_near(gradient),
+        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize),
     )  # fmt: skip
     arguments = {
         "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",

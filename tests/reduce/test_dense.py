@@ -142,9 +142,10 @@ def test_lanes_of_rows_that_are_folded_and_stored() -> None:
     [
         ((2, 1 << 26), {"held": True, "lanes": 256, "steps": 2, "vector": 2}),
         ((2, (1 << 26) + 1), {"held": True, "lanes": 256, "steps": 2, "vector": 1}),
-        ((48, 1 << 20), {"held": True, "lanes": 32, "steps": 6, "vector": 2}),
-        ((64, 1 << 20), {"held": True, "lanes": 32, "steps": 8}),
-        ((65, 1 << 20), {"held": False, "lanes": 32, "steps": 8}),
+        ((8, 1 << 20), {"held": True, "lanes": 256, "steps": 8, "vector": 2}),
+        ((9, 1 << 20), {"held": False, "lanes": 256}),
+        ((48, 1 << 20), {"held": False, "lanes": 64}),
+        ((200, 1 << 20), {"held": False, "lanes": 32}),
     ],
 )
 def test_columns_that_lanes_hold(shape: tuple[int, ...], constants: dict[str, Any]) -> None:
@@ -156,8 +157,9 @@ def test_columns_that_caches_hold() -> None:
     assert [launch.spec.kernel for launch in launches("reduce_var_backward", (4000, 1 << 16), 0)] == [
         "fold_columns", "combine_partials", "broadcast_columns",
     ]  # fmt: skip
-    (launch,) = launches("reduce_prod_backward", (48, 1 << 20), 0)  # whose fold few need
+    (launch,) = launches("reduce_prod_backward", (32, 1 << 20), 0)  # whose fold few need
     assert dict(launch.spec.constants)["held"] is False
+    assert launches("reduce_prod_backward", (48, 1 << 20), 0)[-1].spec.kernel == "broadcast_columns"
     assert launches("reduce_var_backward", (300, 1 << 10), 0)[-1].spec.kernel == "broadcast_columns"  # few columns
 
 
@@ -176,7 +178,7 @@ def test_special_results_of_long_rows_are_found_by_those_who_fold_them() -> None
 def test_vectors_of_short_lines() -> None:
     for shape, element, vector, near in (
         ((1 << 20, 32, 4), "bf16", 4, True), ((1 << 20, 32, 2), "bf16", 8, False), ((1 << 20, 32, 2), "f32", 2, True),
-        ((1 << 20, 32, 3), "f32", 4, False), ((1 << 10, 32, 1 << 12), "f32", 4, True), ((1 << 20, 32, 33), "f32", 4, False),
+        ((1 << 20, 32, 3), "f32", 4, False), ((1 << 10, 32, 1 << 12), "f32", 4, False), ((1 << 10, 32, 300), "bf16", 8, True),
     ):  # fmt: skip
         (launch,) = launches("reduce_max_backward", shape, 1, element)
         assert launch.spec.kernel == "broadcast_dense" and {"vector": vector, "near": near}.items() <= dict(launch.spec.constants).items()

@@ -240,10 +240,6 @@ KNOWN: dict[str, dict[str, str]] = {
         "columns_tree.combine_lanes: guard: half <= row_lane in if half <= row_lane < 2 * half:":
             "lanes of the lower half would store what nobody reads, and overwrite it before anybody does",
     },
-    "reduce/whole": {
-        "fold_and_broadcast_columns.fold_and_broadcast_columns: guard: count > 0 in if count > 0:":
-            "the state of no elements is the identity, whatever their accumulator",
-    },
     "reduce/short": {
         "fold_short_rows.fold_short_rows: guard: group < rows_here in if lane < height and group < rows_here:":
             "saves a division: every row asks once more before it is written",

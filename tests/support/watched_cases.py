@@ -415,12 +415,12 @@ for op in ("mean", "var", "prod"):
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)
-for said, shape, axis in (("whole columns", (290, 140), 0), ("held columns", (50, 140), 0), ("short held columns", (3, 300, 5), 0)):
+for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns", (50, 140), 0), ("held columns", (3, 300, 5), 0)):
     for op in ("var", "std", "prod"):
         reduce(f"{op} back to {said}", f"{op}_backward", shape, axis, whole=True)
     reduce(f"var back to {said} of halves", "var_backward", shape, axis, "bf16", whole=True)
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
-reduce("var back to held columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
+reduce("var back to wide whole columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
 reduce("var back to whole columns apart", "var_backward", (49, 140, 5), (0, 2), whole=True)
 reduce("zeros of products back to whole columns", "prod_backward", (70, 300), 0, zeros=0.003, whole=True)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)

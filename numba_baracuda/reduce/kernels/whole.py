@@ -38,7 +38,7 @@ def fold_and_broadcast_columns(
     (get, put), (get_accumulator, _), state_of = state_accessors(width), state_accessors(accumulator_width), accumulator.state
     origin_from, is_special, finish = origin_of(value), special_of(value), jit.device(typed_monoid(monoid, value).finish)
     fold_lane = columns_fold(monoid, value, vector, lanes, 1 if guarded else steps, False, dims, True)
-    (_, fetch_some), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
+    (fetch, _), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
     empty, store_held = accumulator.empty, held_vjp(gradient, value, vector, depth, dims, steps)
     (combine_lanes, shared_size), store_gradient = (
         columns_tree(monoid, value, vector, lanes),
@@ -73,15 +73,13 @@ def fold_and_broadcast_columns(
             coordinates(column, kept_shape, found)
         if special:
             if held:
-                count = fetch_some(x, x_offset, int64(row_lane), end, int64(0), shape, x_strides, batch, 0)
+                fetch(x, x_offset, int64(0), shape, x_strides, batch, 0)
+                count = int32(steps)
             else:
                 count = fold_lane(x, x_offset, int64(0), end, row_lane, int64(0), int64(vector), shape, x_strides, accumulators)
             for v in range(vector):
-                acc, origin = empty(), wide(0)
-                if not held:
-                    acc = get_accumulator(accumulators, v * accumulator_width, 1)
-                elif count > 0:
-                    acc = add_held(acc, batch, v, int64(row_lane), count, int32(0))
+                origin = wide(0)
+                acc = add_held(empty(), batch, v, int64(0), count, int32(0)) if held else get_accumulator(accumulators, v * accumulator_width, 1)
                 if subtracts_origin:
                     origin = origin_from(x[column_offset(found, origin_kept_strides)])
                     advance(found, kept_shape)
@@ -107,7 +105,7 @@ def fold_and_broadcast_columns(
             for k in range(terms_size):
                 row_terms[k] = shared_terms[k * lanes + column_lane]
         if held:
-            store_held(dx, batch, dx_offset, int64(row_lane), end, shape, dx_strides, inverse_extent, row_terms)
+            store_held(dx, batch, dx_offset, int64(0), end, shape, dx_strides, inverse_extent, row_terms)
         else:
             store_gradient(x, dx, x_offset, dx_offset, int64(row_lane), end, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
