@@ -422,7 +422,8 @@ for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
 reduce("var back to wide whole columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
 reduce("var back to whole columns apart", "var_backward", (49, 140, 5), (0, 2), whole=True)
-reduce("zeros of products back to whole columns", "prod_backward", (70, 300), 0, zeros=0.003, whole=True)
+reduce("products back to whole columns", "prod_backward", (30, 140), 0, whole=True)
+reduce("zeros of products back to whole columns", "prod_backward", (30, 300), 0, zeros=0.003, whole=True)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to staged rows", "prod_backward", (200, 7), 1, zeros=0.1)
 reduce("the first of equals back to staged rows", "max_backward", (259, 7), 1, ties="first")
@@ -441,6 +442,7 @@ for op in ("mean", "max", "logsumexp"):
         ("columns in lines", (40, 9), 0),
     ):
         reduce(f"{op} back to dense {said}", f"{op}_backward", shape, axis, dense=True)
+    reduce(f"{op} back to dense columns of halves", f"{op}_backward", (37, 83), 0, "bf16", dense=True)
 reduce("var back to dense rows apart", "var_backward", (3, 60, 2, 9), (0, 2, 3), dense=True)
 reduce("the first of equals back to rows", "max_backward", (20, 300), 1, ties="first")
 
