@@ -66,7 +66,7 @@ def fold_steps(
     """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
 
     Rows that are split leave partials in the workspace, which a second launch combines, or, of few elements, the last block of each row. That pays
-    only where the fold is ``alone``, so that one launch is left. With ``guard``, nothing runs unless ``guard[0]`` is set. Blocks of rows look at the
+    only where the fold is ``alone``, so that one launch is left. With ``guard``, nothing runs unless ``guard[0]`` is set. Blocks that have a row look at the
     operand ``results`` instead, whose elements lie as those of the output do.
     """
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
@@ -74,7 +74,7 @@ def fold_steps(
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
-    special = results != NULL and problem.row_contiguous and not problem.staged and not geometry.height
+    special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
     guard = results if special else guard
     guarded = guard != NULL and not special
     constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guarded, "kept": len(problem.kept_shape)}

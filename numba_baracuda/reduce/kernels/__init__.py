@@ -28,8 +28,8 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
   of a block that have neighbouring columns
 * ``steps``: vectors of a column that a lane loads before it uses the first
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
-* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0; ``special``: whether a block does nothing where no result of its rows in
-  ``guard`` is special, which is one that is no normal number
+* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0; ``special``: whether it does only rows whose result in ``guard`` is
+  special, which is one that is no normal number; a block has a row then, or combines partials
 * ``single_pass``: whether the last block of a row to finish combines the partials of its splits, so that no second launch does; not if ``guarded``
 * ``kept``, ``dims``: the numbers of kept and of reduced axes
 

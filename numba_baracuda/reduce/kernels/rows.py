@@ -101,7 +101,7 @@ def fold_rows(
         row_block, split = split_of_block(splits)
         group, lane = lane_of_group(lanes)
         row = row_block * groups + group
-        if special and not cuda.syncthreads_or(is_special(guard, row_offset(min(row, int64(rows - 1)), kept_shape, y_kept_strides))):
+        if special and not is_special(guard, row_offset(row, kept_shape, y_kept_strides)):
             return
         acc, count, origin = empty(), int32(0), wide(0)
         if row < rows:
