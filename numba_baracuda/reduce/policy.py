@@ -134,7 +134,7 @@ class FoldAndBroadcastColumns(Policy):
     wide_block_bytes: int = 64 << 10  #: of the columns of a block
     max_block_bytes: int = 256 << 10  #: columns of more go in launches of their own, which split them
     max_guarded_extent: int = 32  #: longer columns whose fold few need go so, too: to look at the results costs them little
-    grid_blocks_per_multiprocessor: int = 4  #: fewer blocks go in launches of their own, which split columns
+    grid_blocks_per_multiprocessor: int = 8  #: fewer blocks go in launches of their own, which split columns
 
 
 @dataclass(frozen=True)
