@@ -66,8 +66,8 @@ def fold_steps(
     """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
 
     Rows that are split leave partials in the workspace, which a second launch combines, or, of few elements, the last block of each row. That pays
-    only where the fold is ``alone``, so that one launch is left. With ``guard``, nothing runs unless ``guard[0]`` is set. Blocks that have a row look at
-    the operand ``results`` instead, whose elements lie as those of the output do.
+    only where the fold is ``alone``, so that one launch is left. With ``guard``, nothing runs unless ``guard[0]`` is set. Blocks that have a row look
+    at the operand ``results`` instead, whose elements lie as those of the output do.
     """
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
     fold_monoid = monoid_of(monoid)
