@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..algebra.gradients import Gradient
-from ..core.axes import merge_axes
+from ..core.axes import fitting, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -50,18 +50,29 @@ class Dense:
         vector = max(1, tuned(Block()).vector_bytes // size)
         while any((layout.address - first.address) % (vector * size) for layout in full):
             vector //= 2
-        return cls(shape, strides, order[-1] not in axes, vector, min(-first.address // size % vector, spans[0]), spans[0])
+        kept_line, line = order[-1] not in axes, fitting(vector, shape[-1:])
+        if kept_line and shape[-1] < vector and line * size >= tuned(BroadcastDense()).min_vector_bytes:
+            vector = line  # whole vectors of one line, of which there are more
+        return cls(shape, strides, kept_line, vector, min(-first.address // size % vector, spans[0]), spans[0])
 
     def pays(self, gradient: Gradient, problem: Problem, size: int) -> bool:
         """Whether rows or columns, as in ``problem``, are slower. Many terms for each element take long, and so do terms that caches lose."""
         policy = tuned(BroadcastDense())
         small, whole = size < policy.min_item_bytes, problem.vector * size == tuned(Block()).vector_bytes and not problem.staged
         if gradient.fold:
-            return not (self.kept_line or small)
+            return not self.kept_line and not (small and problem.vector > 1)
         if self.kept_line:
             return not (gradient.divides or self.shape[-1] * size > policy.max_line_bytes or (whole and small and not gradient.rows))
         rows = problem.row_contiguous and len(problem.shape) == 1 and problem.extent * size >= policy.max_row_bytes
         return not (whole and rows and small and gradient.rows)
+
+    def is_near(self, gradient: Gradient, size: int) -> bool:
+        """Whether elements of a vector, most of which lie on one line, have terms that are neighbours in memory."""
+        dy, y = self.kept_strides[0][-1], self.kept_strides[1][-1]
+        unit = dy == 1 and (y == 1 or len(gradient.segments) == 1)
+        policy = tuned(BroadcastDense())
+        many = size < policy.min_item_bytes and self.shape[-1] >= policy.min_near_vectors * self.vector
+        return self.kept_line and unit and self.vector > 1 and (many or self.shape[-1] == self.vector)
 
     def step(self, distance: int) -> Strides:
         """The coordinates of the element number ``distance``."""

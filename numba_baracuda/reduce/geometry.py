@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import BroadcastColumns, BroadcastRows, FoldAndBroadcastRows, FoldColumns, FoldRows, SinglePass
+from .policy import (
+    BroadcastColumns,
+    BroadcastRows,
+    FoldAndBroadcastColumns,
+    FoldAndBroadcastRows,
+    FoldColumns,
+    FoldRows,
+    SinglePass,
+)
 from .problem import Problem
 from .tiling import THREADS, column_lanes, column_steps, few_rows, row_lanes, short_row, splits_for, steps_of
 
@@ -22,6 +30,7 @@ class Geometry:
     chunk: int
     steps: int = 0  #: vectors of a short row that a lane loads; of columns, those that it loads before it uses the first
     height: int = 0  #: short rows at a time
+    held: bool = False  #: whether lanes hold all elements of their columns
 
     @classmethod
     def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True) -> Geometry:
@@ -70,6 +79,26 @@ class Geometry:
         lanes = min(own.lanes, max(policy.min_group_threads, wanted))
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes))
 
+    @classmethod
+    def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str, holds: bool, guarded: bool) -> Geometry | None:
+        """For a gradient of short columns that blocks fold themselves; None where columns are too long for the caches, or few.
+
+        ``holds``: lanes may hold their elements; ``guarded``: few columns need their fold.
+        """
+        policy, nbytes = tuned(FoldAndBroadcastColumns()), problem.vector * problem.extent * BY_NAME[value].itemsize
+        held = holds and problem.extent <= steps_of(value, problem.vector)
+        lanes, steps, narrow = THREADS, problem.extent, policy
+        if not held:
+            lanes, _, _, steps = _block_shape(problem, multiprocessors, value, policy)
+            while lanes * nbytes > policy.wide_block_bytes and narrow.contiguous_bytes > policy.min_contiguous_bytes:
+                narrow = replace(narrow, contiguous_bytes=narrow.contiguous_bytes // 2)
+                lanes, _, _, steps = _block_shape(problem, multiprocessors, value, narrow)
+        blocks = ceil_div(problem.rows, lanes * problem.vector)
+        long = problem.extent > policy.max_guarded_extent if guarded else lanes * nbytes > policy.max_block_bytes
+        if long or blocks < policy.grid_blocks_per_multiprocessor * multiprocessors:
+            return None
+        return cls(lanes, blocks, 1, problem.extent, steps, held=held)
+
     def states(self, problem: Problem) -> int:
         """States that a block of a split fold has in the end."""
         return 1 if problem.row_contiguous else self.lanes * problem.vector
@@ -87,7 +116,9 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _block_shape(problem: Problem, multiprocessors: int, value: str, policy: FoldColumns | BroadcastColumns) -> tuple[int, int, int, int]:
+def _block_shape(
+    problem: Problem, multiprocessors: int, value: str, policy: FoldColumns | BroadcastColumns | FoldAndBroadcastColumns
+) -> tuple[int, int, int, int]:
     """(lanes, blocks for all rows, elements of a row that a block takes at a time, vectors that a lane does)."""
     vector, steps = problem.vector, steps_of(value, problem.vector)
     if problem.row_contiguous:

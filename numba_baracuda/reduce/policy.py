@@ -123,12 +123,29 @@ class FoldAndBroadcastRows(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcastColumns(Policy):
+    """``fold_and_broadcast_columns``: gradients of columns so short that lanes hold them, or caches those that all blocks have at a time."""
+
+    contiguous_bytes: int = 512  #: as of ``FoldColumns``; fewer where a block has more than ``wide_block_bytes``
+    min_contiguous_bytes: int = 256
+    max_idle_percent: int = 12  #: as of ``FoldColumns``
+    short_extent: int = 16  #: as of ``FoldColumns``
+    short_walk: int = 1  #: as of ``FoldColumns``
+    wide_block_bytes: int = 64 << 10  #: of the columns of a block
+    max_block_bytes: int = 256 << 10  #: columns of more go in launches of their own, which split them
+    max_guarded_extent: int = 32  #: longer columns whose fold few need go so, too: to look at the results costs them little
+    grid_blocks_per_multiprocessor: int = 8  #: fewer blocks go in launches of their own, which split columns
+
+
+@dataclass(frozen=True)
 class BroadcastDense(Policy):
     """``broadcast_dense``: gradients of dense operands in the order of memory."""
 
     items_per_thread: int = 8  #: vectors that a thread stores in all
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_item_bytes: int = 4  #: of an element; smaller ones are more in a vector, and have instructions each
+    min_vector_bytes: int = 8  #: of vectors that are as short as kept lines, where wider ones would have elements of several
+    min_near_vectors: int = 32  #: of a line of small elements; on shorter ones many vectors reach the next line, whose terms lie elsewhere
     max_line_bytes: int = 8 << 20  #: of kept elements that lie together; of more, caches lose the terms before they are used again
     max_row_bytes: int = 2 << 10  #: longer rows of small elements go by rows where vectors are whole
 

@@ -61,27 +61,33 @@ def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
 
 def fold_steps(
     descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False,
+    alone: bool = False, results: str = NULL,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
 
     Rows that are split leave partials in the workspace, which a second launch combines, or, of few elements, the last block of each row. That pays
-    only where the fold is ``alone``, so that one launch is left. With ``guard``, nothing runs unless ``guard[0]`` is set.
+    only where the fold is ``alone``, so that one launch is left. With ``guard``, nothing runs unless ``guard[0]`` is set. Blocks that have a row look
+    at the operand ``results`` instead, whose elements lie as those of the output do.
     """
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
-    constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guard != NULL, "kept": len(problem.kept_shape)}
+    geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
+    special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
+    guard = results if special else guard
+    guarded = guard != NULL and not special
+    constants: dict[str, Any] = {"monoid": monoid, "value": value, "result": result, "guarded": guarded, "kept": len(problem.kept_shape)}
     if problem.staged:
         arguments = {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(fold_monoid)}
         return [_fold_staged(problem, constants, arguments)], []
-    geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
-    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
     few = geometry.single_pass(problem, target.multiprocessors, value, fold_monoid.width) if alone and fold_monoid.commutes else None
     geometry, single_pass = few or geometry, few is not None
     kernel, config, blocks, extents = _fold_config(problem, geometry)
     if not geometry.height:
         config["single_pass"] = single_pass
+    if kernel == "fold_rows":
+        config["special"] = special
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
     origin = {} if problem.row_contiguous else _kept_strides(origin=problem.origin_kept)
     corrected_count = descriptor.corrected_count(fold_monoid)
@@ -103,7 +109,7 @@ def fold_steps(
         "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "scale": 1, "step": 0,
         "corrected_count": corrected_count, "kept_shape": problem.kept_shape, "y_kept_strides": y_kept,
     }  # fmt: skip
-    return [*steps, _combine(constants, arguments)], [room]
+    return [*steps, _combine(constants | {"special": special}, arguments)], [room]
 
 
 def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -120,6 +126,7 @@ def _two_passes(
     state = fold_monoid.kind or BY_NAME[value].accumulator
     steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard)
     constants = {"monoid": monoid, "value": value, "result": _BYTES.get(result, result), "guarded": guard != NULL, "kept": len(first.kept_shape)}
+    constants["special"] = False
     arguments = {
         "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "scale": first.scale, "step": first.step,
         "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape, "y_kept_strides": first.y_kept,
@@ -129,14 +136,19 @@ def _two_passes(
 
 def fold_of(
     descriptor: ReduceDescriptor, x: Layout, y: Layout, target: Target, monoid: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False, ordered: bool | None = None, source: str = "x",
+    alone: bool = False, ordered: bool | None = None, source: str = "x", results: Layout | None = None,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two."""
+    """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two.
+
+    ``results``: the layout of the operand y that a guarded gradient has.
+    """
     ordered = monoid_of(monoid).uses_positions or not monoid_of(monoid).commutes if ordered is None else ordered
     fold_monoid, value = monoid_of(monoid), _BYTES.get(descriptor.element, descriptor.element)
     commutes, column_bytes = fold_monoid.commutes, _column_bytes(monoid, descriptor.element)
     staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
-    problem = Problem.of(descriptor.axes, [x], [y], descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
+    kept = [y, results or y]
+    problem = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
+    alike = results is not None and problem.kept_strides[0] == problem.kept_strides[1]
     if commutes:
         state_bytes = fold_monoid.width * BY_NAME[fold_monoid.kind or BY_NAME[value].accumulator].itemsize
         first = first_pass(
@@ -144,7 +156,7 @@ def fold_of(
         )
         if first:
             return _two_passes(descriptor, first, target, monoid, source, output, result, guard)
-    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone)
+    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, "y" if alike else NULL)
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -208,6 +220,11 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe((_broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
+    if gradient.fold and not brought and not full.row_contiguous:
+        short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
+        whole = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
+        if whole:
+            return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if brought or not gradient.fold:
@@ -216,12 +233,14 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
-    slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], NULL
-    if gradient.guarded:
-        guard = "guard"
+    slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
+    fold_launches, fold_slots = fold_of(
+        descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered,
+        results=y if gradient.guarded else None,
+    )  # fmt: skip
+    if gradient.guarded and any(isinstance(step, Launch) and guard in step.pointers for step in fold_launches):
         slots.append(Slot(guard, "i32", 4))
-        steps += [Clear(guard), _find_special_results(descriptor, layouts["y"])]
-    fold_launches, fold_slots = fold_of(descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered)
+        steps += [Clear(guard), _find_special_results(descriptor, y)]
     spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
 
@@ -250,7 +269,7 @@ def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradien
     dy, y, folded_strides, origin = dense.kept_strides
     spec = _spec(
         "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector,
+        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize),
     )  # fmt: skip
     arguments = {
         "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
@@ -275,8 +294,10 @@ def _broadcast(
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
-        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps, "ragged": problem.longer > 0}
+        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
     )
+    if not monoid and not problem.row_contiguous:
+        constants["ragged"] = problem.longer > 0
     x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
         "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,
@@ -287,6 +308,7 @@ def _broadcast(
         arguments |= _kept_strides(origin=problem.origin_kept)
     if monoid:
         arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
-        return Launch(_spec("fold_and_broadcast_rows", monoid=monoid, **constants), geometry.launch, arguments)
+        constants |= {} if problem.row_contiguous else {"held": geometry.held}
+        return Launch(_spec(f"fold_and_broadcast_{_form(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
     arguments |= {"folded": folded, **_kept_strides(folded=folded_strides)}
     return Launch(_spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import Block, BroadcastColumns, CombinePartials, FoldColumns, FoldRows, FoldStagedRows, SinglePass
+from .policy import Block, BroadcastColumns, CombinePartials, FoldAndBroadcastColumns, FoldColumns, FoldRows, FoldStagedRows, SinglePass
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = Block.threads_per_block
@@ -72,7 +72,7 @@ def splits_in_flight(scalars: int) -> int:
     return max(1, SinglePass.items_per_thread // scalars)
 
 
-def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, policy: FoldColumns | BroadcastColumns) -> int:
+def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, policy: FoldColumns | BroadcastColumns | FoldAndBroadcastColumns) -> int:
     """Adjacent lanes for rows of ``vectors`` contiguous vectors of ``nbytes``, and columns of ``extent`` elements.
 
     They cover the policy's ``contiguous_bytes``, or fewer where more than its ``max_idle_percent`` of all lanes would have no column. They are so

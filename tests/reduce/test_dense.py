@@ -31,7 +31,7 @@ FREE = [op for op in BACKWARD if op.name not in ("reduce_prod_backward",)]
 def dense() -> Iterator[None]:
     """Small problems go as large ones do; folds of a gradient have a launch of their own."""
     with (
-        using(BroadcastDense, min_bytes=1, min_item_bytes=1, items_per_thread=2), using(FoldAndBroadcastRows, min_bytes=1),
+        using(BroadcastDense, min_bytes=1, min_item_bytes=1, items_per_thread=2, min_near_vectors=4), using(FoldAndBroadcastRows, min_bytes=1),
         using(Passes, min_bytes=1),
     ):  # fmt: skip
         yield
@@ -109,7 +109,7 @@ def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
         ("var", (216, 455, 2, 1259), (0, 2, 3), "f32", "broadcast_dense"),
         ("max", (9992625, 4, 2), (0, 1), "bf16", "broadcast_dense"),
         ("sum", (100, 100), 1, "f32", "broadcast_rows"),  # little
-        ("std", (94, 140, 3908), 0, "f32", "broadcast_columns"),  # many terms for each element
+        ("std", (94, 140, 3908), 0, "f32", "fold_and_broadcast_columns"),  # caches hold the columns of all blocks
         ("norm2", (294, 2, 94760), (0, 1), "bf16", "broadcast_columns"),
         ("var", (36, 21040, 13, 4), (0, 3), "bf16", "broadcast_columns"),
         ("sum", (1 << 14, 1 << 13), 0, "bf16", "broadcast_columns"),  # many instructions for each vector
@@ -135,3 +135,50 @@ def test_lanes_of_rows_that_are_folded_and_stored() -> None:
     with using(FoldRows, max_warp_vectors=1, warp_rows_per_multiprocessor=10**6):
         (launch,) = launches("reduce_var_backward", (200000, 1024), 1)
         assert dict(launch.spec.constants)["lanes"] == 256
+
+
+@pytest.mark.parametrize(
+    ("shape", "constants"),
+    [
+        ((2, 1 << 26), {"held": True, "lanes": 256, "steps": 2, "vector": 2}),
+        ((2, (1 << 26) + 1), {"held": True, "lanes": 256, "steps": 2, "vector": 1}),
+        ((8, 1 << 20), {"held": True, "lanes": 256, "steps": 8, "vector": 2}),
+        ((9, 1 << 20), {"held": False, "lanes": 256}),
+        ((48, 1 << 20), {"held": False, "lanes": 64}),
+        ((200, 1 << 20), {"held": False, "lanes": 32}),
+    ],
+)
+def test_columns_that_lanes_hold(shape: tuple[int, ...], constants: dict[str, Any]) -> None:
+    (launch,) = launches("reduce_var_backward", shape, 0)
+    assert launch.spec.kernel == "fold_and_broadcast_columns" and constants.items() <= dict(launch.spec.constants).items()
+
+
+def test_columns_that_caches_hold() -> None:
+    assert [launch.spec.kernel for launch in launches("reduce_var_backward", (4000, 1 << 16), 0)] == [
+        "fold_columns", "combine_partials", "broadcast_columns",
+    ]  # fmt: skip
+    (launch,) = launches("reduce_prod_backward", (32, 1 << 20), 0)  # whose fold few need
+    assert dict(launch.spec.constants)["held"] is False
+    assert launches("reduce_prod_backward", (48, 1 << 20), 0)[-1].spec.kernel == "broadcast_columns"
+    assert launches("reduce_var_backward", (300, 1 << 10), 0)[-1].spec.kernel == "broadcast_columns"  # few columns
+
+
+def test_special_results_of_long_rows_are_found_by_those_who_fold_them() -> None:
+    fold, combine, spread = launches("reduce_prod_backward", (4, 1 << 26), 1)
+    for launch in (fold, combine):
+        assert dict(launch.spec.constants)["special"] and launch.arguments["guard"] == "y"
+    assert [spread.spec.kernel, fold.spec.kernel] == ["broadcast_rows", "fold_rows"]
+    op = nb.OPS["reduce_prod_backward"]
+    descriptor = nb.ReduceBackwardDescriptor(op.kind, (2, 2, 1 << 26), 2)
+    layouts = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands} | {"y": Layout((2, 2, 1), (1, 2, 1))}
+    steps = [step for step in op.variants[0].recipe(op, descriptor, layouts, CARD).steps if isinstance(step, Launch)]
+    assert steps[0].spec.kernel == "find_special_results"  # y does not lie as the folded results do
+
+
+def test_vectors_of_short_lines() -> None:
+    for shape, element, vector, near in (
+        ((1 << 20, 32, 4), "bf16", 4, True), ((1 << 20, 32, 2), "bf16", 8, False), ((1 << 20, 32, 2), "f32", 2, True),
+        ((1 << 20, 32, 3), "f32", 4, False), ((1 << 10, 32, 1 << 12), "f32", 4, False), ((1 << 14, 32, 300), "bf16", 8, True),
+    ):  # fmt: skip
+        (launch,) = launches("reduce_max_backward", shape, 1, element)
+        assert launch.spec.kernel == "broadcast_dense" and {"vector": vector, "near": near}.items() <= dict(launch.spec.constants).items()

@@ -42,6 +42,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/staged": ("* of staged rows*", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns", "test_passes.py::test_far_from_zero"),
+    "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
     "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (
@@ -238,11 +239,11 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves a division by 1",
     },
     "reduce/columns": {
-        "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (1)":
+        "columns_fold.fold: guard: high - low < vector in if peeled and high - low < vector: (1)":
             "single elements are the same; vectors are faster",
-        "fold_columns.fold_columns: guard: high - low < vector in if peeled and high - low < vector: (2)":
+        "columns_fold.fold: guard: high - low < vector in if peeled and high - low < vector: (2)":
             "single elements are the same; vectors are faster",
-        "fold_columns.fold_columns: guard: half <= row_lane in if half <= row_lane < 2 * half:":
+        "columns_tree.combine_lanes: guard: half <= row_lane in if half <= row_lane < 2 * half:":
             "lanes of the lower half would store what nobody reads, and overwrite it before anybody does",
     },
     "reduce/short": {

@@ -28,7 +28,7 @@ from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
-from numba_baracuda.reduce.policy import BroadcastDense, FoldColumns, FoldRows, SinglePass
+from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges, FoldTiles
@@ -325,13 +325,14 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, **options: Any,
+    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
-    ``dense`` operands go in the order of memory. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines
-    them, else a second launch.
+    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before
+    does. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second
+    launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -356,7 +357,8 @@ def reduce(
         with (
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
-            using(BroadcastDense, items_per_thread=2, **({"min_bytes": 1} if dense else {})),
+            using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
+            using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
@@ -413,6 +415,15 @@ for op in ("mean", "var", "prod"):
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)
+for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns", (50, 140), 0), ("held columns", (3, 300, 5), 0)):
+    for op in ("var", "std", "prod"):
+        reduce(f"{op} back to {said}", f"{op}_backward", shape, axis, whole=True)
+    reduce(f"var back to {said} of halves", "var_backward", shape, axis, "bf16", whole=True)
+    reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
+reduce("var back to wide whole columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
+reduce("var back to whole columns apart", "var_backward", (49, 140, 5), (0, 2), whole=True)
+reduce("products back to whole columns", "prod_backward", (30, 140), 0, whole=True)
+reduce("zeros of products back to whole columns", "prod_backward", (30, 300), 0, zeros=0.003, whole=True)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to staged rows", "prod_backward", (200, 7), 1, zeros=0.1)
 reduce("the first of equals back to staged rows", "max_backward", (259, 7), 1, ties="first")
@@ -423,8 +434,15 @@ for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
     reduce(f"{said} back to short rows that lie otherwise", "prod_backward", (70, 24), 1, zeros=zeros, moved=True)
     reduce(f"{said} back to staged rows that lie otherwise", "prod_backward", (60, 7), 1, zeros=zeros, moved=True)
 for op in ("mean", "max", "logsumexp"):
-    for said, shape, axis in (("rows", (83, 37), 1), ("short rows", (1100, 3), 1), ("columns", (37, 83), 0), ("short columns", (1100, 3), 0)):
+    for said, shape, axis in (
+        ("rows", (83, 37), 1),
+        ("short rows", (1100, 3), 1),
+        ("columns", (37, 83), 0),
+        ("short columns", (1100, 3), 0),
+        ("columns in lines", (40, 9), 0),
+    ):
         reduce(f"{op} back to dense {said}", f"{op}_backward", shape, axis, dense=True)
+    reduce(f"{op} back to dense columns of halves", f"{op}_backward", (37, 83), 0, "bf16", dense=True)
 reduce("var back to dense rows apart", "var_backward", (3, 60, 2, 9), (0, 2, 3), dense=True)
 reduce("the first of equals back to rows", "max_backward", (20, 300), 1, ties="first")
 

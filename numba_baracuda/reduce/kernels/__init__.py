@@ -15,6 +15,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
+| :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs | kept |
 | :func:`broadcast_dense` | stores the gradient of each element, in the order of memory | any |
 | :func:`find_special_results` | tells whether a guarded gradient needs its fold | any |
 
@@ -27,15 +28,16 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
   of a block that have neighbouring columns
 * ``steps``: vectors of a column that a lane loads before it uses the first
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
-* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0
+* ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0; ``special``: whether it does only rows whose result in ``guard`` is
+  special, which is one that is no normal number; a block has a row then, or combines partials
 * ``single_pass``: whether the last block of a row to finish combines the partials of its splits, so that no second launch does; not if ``guarded``
 * ``kept``, ``dims``: the numbers of kept and of reduced axes
 
 Parameters of all kernels; a row's arrays have the kept axes, full ones the reduced axes, too:
 
 * ``x`` [full]: the elements; ``y`` [kept]: the results; ``dy`` [kept] and ``dx`` [full]: the gradients of y and of x
-* ``guard`` [1]: 0 if no result is special; of a ``single_pass`` [rows, or blocks of columns]: how many blocks of each have finished, 0 before
-  and after; else any address
+* ``guard`` [1]: 0 if no result is special; [kept], as ``y`` lies, if ``special``: the results; of a ``single_pass`` [rows, or blocks of columns]:
+  how many blocks of each have finished, 0 before and after; else any address
 * ``partials`` [rows, splits, scalars of a state]: the states of splits; any address where a row has one split; of columns in a ``single_pass``
   [blocks of columns, splits, scalars of a lane's states, lanes]
 * ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold
@@ -60,6 +62,7 @@ from .results import combine_partials
 from .rows import fold_rows
 from .short import fold_short_rows
 from .staged import broadcast_staged_rows, fold_staged_rows
+from .whole import fold_and_broadcast_columns
 
 __all__ = [
     "broadcast_columns",
@@ -68,6 +71,7 @@ __all__ = [
     "broadcast_staged_rows",
     "combine_partials",
     "find_special_results",
+    "fold_and_broadcast_columns",
     "fold_and_broadcast_rows",
     "fold_columns",
     "fold_rows",

@@ -23,6 +23,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import lane_of_group, split_of_block
+from .results import special_of
 from .rows import lane_fold
 from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 
@@ -169,7 +170,7 @@ def find_special_results(*, value: str, kept: int) -> Any:
     Constants and parameters as :mod:`.` lists them, and: ``guard`` [1]: 0 before the launch. ``elements``: the number of elements of ``y``, which
     has extents ``shape`` [kept] and ``strides`` [kept], in elements.
     """
-    (widen, _), is_normal, offset_of = conversions_of(value), is_normal_of(value), strided_offset_of(kept)
+    is_special, offset_of = special_of(value), strided_offset_of(kept)
 
     def find_special_results(
         y: Ptr[value], guard: Ptr[int32],
@@ -177,7 +178,7 @@ def find_special_results(*, value: str, kept: int) -> Any:
         shape: Extents[kept], strides: Extents[kept],
     ) -> None:  # fmt: skip
         index = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if index < elements and not is_normal(widen(y[offset_of(index, shape, strides)])):
+        if index < elements and is_special(y, offset_of(index, shape, strides)):
             red_max(guard, 0, int32(1))
 
     return find_special_results, lambda elements: (-(-elements // THREADS), THREADS, 0)

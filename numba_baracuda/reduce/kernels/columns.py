@@ -38,6 +38,81 @@ def stretches_of(depth: int) -> Any:
     return stretch
 
 
+@functools.cache
+def columns_fold(monoid: str, value: str, vector: int, lanes: int, steps: int, peeled: bool, dims: int, reused: bool = False) -> Any:
+    """``fold(x, base, begin, end, row_lane, low, high, shape, strides, accumulators)``: one lane's share of ``vector`` neighbouring columns.
+
+    Of the positions ``begin`` to ``end`` − 1 the lane folds those that :func:`fold_columns` gives it, to ``accumulators``, one for each column, and
+    returns their number. ``base`` is the offset of the first column. Columns ``low`` to ``high`` − 1 of ``peeled`` ones exist. ``reused``: the
+    columns are read once more.
+    """
+    element, accumulator, depth = jit.SCALARS[value], thread_accumulator_of(monoid, value), THREADS // lanes
+    ordered, stretch_of = not monoid_of(monoid).commutes, stretches_of(depth)
+    position_stride, size = 1 if ordered else depth, steps * vector
+    start, fetch, fetch_some = walking_loads(value, vector, position_stride, dims, steps, reused)
+    fetch_each, add = peeled_loads(value, vector, position_stride, dims, steps), accumulator.add_columns(steps, vector, position_stride)
+    empty, width, (_, put) = accumulator.empty, accumulator.width, state_accessors(accumulator.width)
+
+    @jit.device
+    def fold(
+        x: Any, base: Any, begin: Any, end: Any, row_lane: Any, low: Any, high: Any, shape: Any, strides: Any, accumulators: Any
+    ) -> Any:  # fmt: skip
+        batch = cuda.local.array(size, element)
+        count, position, last = int32(0), int64(begin + row_lane), int64(end)
+        for v in range(vector):
+            put(accumulators, v * width, 1, empty())
+        if ordered:
+            position, last = stretch_of(begin, end, row_lane)
+        walk = start(base, position, shape, strides)
+        while position + (steps - 1) * position_stride < last:
+            if peeled and high - low < vector:
+                fetch_each(x, base, low, high, position, last, shape, strides, batch)
+            else:
+                if dims != 2:
+                    walk = start(base, position, shape, strides)
+                walk = fetch(x, walk, shape, strides, batch, 0)
+            add(accumulators, batch, position, steps, count)
+            count = int32(count + steps)
+            position = opaque(position + steps * position_stride)
+        if position < last:
+            if peeled and high - low < vector:
+                valid = fetch_each(x, base, low, high, position, last, shape, strides, batch)
+            else:
+                valid = fetch_some(x, base, walk, position, last, position, shape, strides, batch, 0)
+            add(accumulators, batch, position, valid, count)
+            count = int32(count + valid)
+        return count
+
+    return fold
+
+
+@functools.cache
+def columns_tree(monoid: str, value: str, vector: int, lanes: int) -> tuple[Any, int]:
+    """``combine_lanes(state, shared, row_lane)``, and the scalars that it wants in ``shared``: the states of all lanes of a column, combined.
+
+    ``state`` holds one of each of a lane's ``vector`` columns; it becomes the whole columns' where ``row_lane`` is 0. All threads of a block call it.
+    """
+    (get, put), width = state_accessors(thread_accumulator_of(monoid, value).state_width), thread_accumulator_of(monoid, value).state_width
+    combine, depth, scalars = state_functions(monoid, value).combine, THREADS // lanes, width * vector
+    levels = depth.bit_length() - 1
+
+    @jit.device
+    def combine_lanes(state: Any, shared: Any, row_lane: Any) -> None:
+        thread = int32(cuda.threadIdx.x)
+        for level in range(levels):
+            half = depth >> (level + 1)
+            if half <= row_lane < 2 * half:
+                for k in range(scalars):
+                    shared[k * THREADS + thread] = state[k]
+            cuda.syncthreads()
+            if row_lane < half:
+                for v in range(vector):
+                    other = get(shared, v * width * THREADS + thread + half * lanes, THREADS)
+                    put(state, v * width, 1, combine(get(state, v * width, 1), other))
+
+    return combine_lanes, THREADS * scalars if depth > 1 else 1
+
+
 @jit.kernel
 def fold_columns(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, guarded: bool, single_pass: bool,
@@ -56,20 +131,18 @@ def fold_columns(
     Constants and parameters as :mod:`.` lists them.
     """
     element, wide, origin_from = jit.SCALARS[value], accumulator_type(value), origin_of(value)
-    accumulator, combine = thread_accumulator_of(monoid, value), state_functions(monoid, value).combine
-    kind, empty, state_of, subtracts_origin = accumulator.kind, accumulator.empty, accumulator.state, monoid_of(monoid).subtracts_origin
+    accumulator = thread_accumulator_of(monoid, value)
+    kind, state_of, subtracts_origin = accumulator.kind, accumulator.state, monoid_of(monoid).subtracts_origin
     depth, width, accumulator_width = THREADS // lanes, accumulator.state_width, accumulator.width
-    (get, put), (get_accumulator, put_accumulator) = state_accessors(width), state_accessors(accumulator_width)
-    ordered, stretch_of = not monoid_of(monoid).commutes, stretches_of(depth)
-    position_stride = 1 if ordered else depth
+    (get, put), (get_accumulator, _) = state_accessors(width), state_accessors(accumulator_width)
+    fold_lane, (combine_lanes, shared_size) = (
+        columns_fold(monoid, value, vector, lanes, steps, peeled, dims),
+        columns_tree(monoid, value, vector, lanes),
+    )
     (store_result, store_partial), (coordinates, column_offset) = result_stores(monoid, value, result), coordinates_of(kept)
     advance = next_coordinates_of(kept)
-    start, fetch, fetch_some = walking_loads(value, vector, position_stride, dims, steps)
-    fetch_each = peeled_loads(value, vector, position_stride, dims, steps)
-    add, size = accumulator.add_columns(steps, vector, position_stride), steps * vector
     add_one, offset_of = accumulator.add_batch(1, 1, 1, 0), strided_offset_of(dims)
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
-    shared_size, levels = THREADS * state_scalars if depth > 1 else 1, depth.bit_length() - 1
     combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if single_pass else 1
 
     def fold_columns(
@@ -79,7 +152,6 @@ def fold_columns(
         shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
         shared_states = cuda.shared.array(shared_size, kind)
-        batch = cuda.local.array(size, element)
         single = cuda.local.array(1, element)
         found = cuda.local.array(kept, int64)
         accumulators = cuda.local.array(accumulator_scalars, kind)
@@ -89,10 +161,7 @@ def fold_columns(
         column_block, split = split_of_block(splits)
         row_lane, column_lane = lane_of_group(lanes)
         column = (column_block * lanes + column_lane) * vector
-        count, begin = int32(0), split * chunk
-        for v in range(vector):
-            put_accumulator(accumulators, v * accumulator_width, 1, empty())
-        low, high = int64(0), int64(vector)
+        begin, low, high = split * chunk, int64(0), int64(vector)
         if peeled:
             column -= (vector - aligned_span(x, 0, columns, vector)[0]) & (vector - 1)
             low, high, base = max(-column, low), min(columns - column, high), column
@@ -100,27 +169,7 @@ def fold_columns(
             coordinates(min(column, int64(columns - 1)), kept_shape, found)
             base = column_offset(found, x_kept_strides)
         end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
-        position = begin + row_lane
-        if ordered:
-            position, end = stretch_of(begin, end, row_lane)
-        walk = start(base, position, shape, x_strides)
-        while position + (steps - 1) * position_stride < end:
-            if peeled and high - low < vector:
-                fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
-            else:
-                if dims != 2:
-                    walk = start(base, position, shape, x_strides)
-                walk = fetch(x, walk, shape, x_strides, batch, 0)
-            add(accumulators, batch, position, steps, count)
-            count = int32(count + steps)
-            position = opaque(position + steps * position_stride)
-        if position < end:
-            if peeled and high - low < vector:
-                valid = fetch_each(x, base, low, high, position, end, shape, x_strides, batch)
-            else:
-                valid = fetch_some(x, base, walk, position, end, position, shape, x_strides, batch, 0)
-            add(accumulators, batch, position, valid, count)
-            count = int32(count + valid)
+        count = fold_lane(x, base, begin, end, row_lane, low, high, shape, x_strides, accumulators)
         if subtracts_origin:
             coordinates(column, kept_shape, found)
         for v in range(vector):
@@ -133,7 +182,6 @@ def fold_columns(
             if subtracts_origin:
                 advance(found, kept_shape)
             put(state, v * width, 1, state_of(acc, own_count, origin))
-        thread = int32(cuda.threadIdx.x)
         for stage in range(stages):
             if single_pass and stage > 0:
                 if row_lane == 0:
@@ -142,16 +190,7 @@ def fold_columns(
                 if not last_to_arrive(guard, column_block, splits):
                     return
                 combine_splits(partials, column_block, splits, row_lane, column_lane, state, int64(1), int64(0))
-            for level in range(levels):
-                half = depth >> (level + 1)
-                if half <= row_lane < 2 * half:
-                    for k in range(state_scalars):
-                        shared_states[k * THREADS + thread] = state[k]
-                cuda.syncthreads()
-                if row_lane < half:
-                    for v in range(vector):
-                        other = get(shared_states, v * width * THREADS + thread + half * lanes, THREADS)
-                        put(state, v * width, 1, combine(get(state, v * width, 1), other))
+            combine_lanes(state, shared_states, row_lane)
         if row_lane == 0 and column < columns:
             if depth > 1 or dims > 1 or peeled or subtracts_origin:  # lanes of short columns still have them
                 coordinates(column, kept_shape, found)

@@ -6,8 +6,9 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
+from ...algebra.gradients import GRADIENTS
 from ...device.build import opaque
-from ...device.vector import LOAD_STREAM, STORE_STREAM
+from ...device.vector import LOAD, LOAD_STREAM, STORE_STREAM, aligned_span
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -61,8 +62,27 @@ def coordinates_along(axes: int) -> tuple[Any, Any, Any]:
     return locate, advance, offsets
 
 
+@functools.cache
+def neighbours_of(value: str, count: int) -> Any:
+    """``load_all(pointer, offset, out)``: ``pointer[offset : offset + count]`` to ``out``, most of them two at a time wherever they begin."""
+    load_one, load_two, pairs = LOAD[1], LOAD[2], count // 2
+
+    @jit.device
+    def load_all(pointer: Any, offset: Any, out: Any) -> None:
+        if aligned_span(pointer, offset, offset + count, 2)[0] == offset:
+            for k in range(pairs):
+                load_two(pointer, offset + 2 * k, out, 2 * k)
+        else:
+            load_one(pointer, offset, out, 0)
+            for k in range(pairs - 1):
+                load_two(pointer, offset + 2 * k + 1, out, 2 * k + 1)
+            load_one(pointer, offset + count - 1, out, count - 1)
+
+    return load_all
+
+
 @jit.kernel
-def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool) -> Any:
+def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool) -> Any:
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
 
     A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. The elements of a
@@ -70,7 +90,8 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
     and as many read where the gradient uses x; what belongs to rows comes from the caches.
 
     Constants and parameters as :mod:`.` lists them, and: ``axes``: the number of all axes, in the order of memory; ``kept_line``: whether the
-    innermost one is kept; ``short``: whether its extent is less than a vector. ``elements``: their number, of 31 bits; ``head``: those before the
+    innermost one is kept; ``short``: whether its extent is less than a vector; ``near``: whether a
+    line has many vectors, and neighbours on it are neighbours in dy and y. ``elements``: their number, of 31 bits; ``head``: those before the
     first aligned vector; ``vectors``: those that a thread stores; ``shape`` [axes]: the extents; ``step`` [axes]: coordinates of the element number
     ``THREADS · vector``; ``dy_strides``, ``y_strides``, ``folded_strides``, ``origin_strides`` [axes]: those of the operands of rows, the last ones
     leading to a row's first element; 0 along reduced axes.
@@ -79,6 +100,8 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
     load, store, stride = LOAD_STREAM[vector], STORE_STREAM[vector], THREADS * vector
     locate, advance, offsets = coordinates_along(axes)
     load_folded, load_row_terms, element_vjp, has_x = row_vjp.load_folded, row_vjp.load_row_terms, row_vjp.element_vjp, row_vjp.has_x
+    load_neighbours: Any = neighbours_of(value, vector) if near else None
+    has_y = len(GRADIENTS[gradient].segments) > 1
     inner, one = axes - 1, (0,) * (axes - 1) + (1,)
 
     @jit.device
@@ -113,7 +136,11 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
     ) -> None:  # fmt: skip
         terms, batch = cuda.local.array(terms_size, wide), cuda.local.array(vector, element)
         found, behind, places = cuda.local.array(axes, int32), cuda.local.array(axes, int32), cuda.local.array(OPERANDS, int32)
-        strides = dy_strides, y_strides, folded_strides, origin_strides
+        strides, dys, ys = (
+            (dy_strides, y_strides, folded_strides, origin_strides),
+            cuda.local.array(vector, element),
+            cuda.local.array(vector, element),
+        )
         begin = head + int64(cuda.blockIdx.x) * vectors * stride
         position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))
         locate(position, shape, found)
@@ -140,7 +167,14 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
                 after = offsets(behind, strides)
                 if left >= vector:
                     after = here
-                if kept_line:
+                if near and left >= vector:
+                    load_neighbours(dy, here[0], dys)
+                    if has_y:
+                        load_neighbours(y, here[1], ys)
+                    for v in range(vector):
+                        load_row_terms(terms, 0, x, dys, ys, int32(0), v, v, (wide(0), wide(0)))
+                        batch[v] = element_vjp(batch[v], int64(0), inverse_extent, terms_at(terms, 0))
+                elif kept_line:
                     for v in range(vector):
                         for j in range(OPERANDS):
                             places[j] = place(v < left, here[j], after[j], left, v, strides[j][inner])

@@ -10,7 +10,7 @@ from ...algebra import monoid_of
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
-from ...kernels.elements import position_code_of, strided_offset_of
+from ...kernels.elements import conversions_of, is_normal_of, position_code_of, strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -39,6 +39,13 @@ def result_stores(monoid: str, value: str, result: str) -> tuple[Any, Any]:
                 y[offset * results + w] = narrow(finished[w])
 
     return store_result, jit.device(lambda partials, index, state: put(partials, index * width, 1, state))
+
+
+@functools.cache
+def special_of(value: str) -> Any:
+    """``is_special(y, offset)``: 1 if ``y[offset]`` is zero, subnormal, infinite or NaN, else 0."""
+    widen, is_normal = conversions_of(value)[0], is_normal_of(value)
+    return jit.device(lambda y, offset: int32(not is_normal(widen(y[offset]))))
 
 
 @functools.cache
@@ -85,7 +92,7 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -
 
 
 @jit.kernel
-def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, kept: int) -> Any:
+def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarded: bool, special: bool, kept: int) -> Any:
     """``y[r] = finish(partials[r, 0] ⊕ … ⊕ partials[r, splits - 1])``: the second launch of a fold whose rows are split.
 
     A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …, or neighbouring ones where the monoid does
@@ -96,10 +103,11 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
     states, width, ordered = state_functions(monoid, value), typed_monoid(monoid, value).width, not monoid_of(monoid).commutes
     identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
     (get, _), (store_result, _), kind = state_accessors(width), result_stores(monoid, value, result), jit.SCALARS[state_kind(monoid, value)]
+    is_special: Any = special_of(value) if special else None
     groups, row_offset, fold_splits, scalars = THREADS // lanes, strided_offset_of(kept), splits_fold(monoid, value, 1, 1, lanes), width
 
     def combine_partials(
-        guard: Ptr[int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
+        guard: Ptr[value if special else int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
         rows: int64, splits: int64, scale: int64, step: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
@@ -108,8 +116,10 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
             return
         group, lane = lane_of_group(lanes)
         row = int64(cuda.blockIdx.x) * groups + group
-        state = identity()
-        if row < rows:
+        state, folds = identity(), row < rows
+        if special and folds:
+            folds = is_special(guard, row_offset(row, kept_shape, y_kept_strides)) != 0
+        if folds:
             if ordered:
                 share = (splits + lanes - 1) // lanes
                 for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
@@ -118,7 +128,7 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
                 fold_splits(partials, row, splits, lane, 0, folded, scale, step)
                 state = get(folded, 0, 1)
         state = reduce_lanes(state)
-        if lane == 0 and row < rows:
+        if lane == 0 and folds:
             store_result(y, row_offset(row, kept_shape, y_kept_strides), state, corrected_count)
 
     return combine_partials, lambda rows: (-(-rows // groups), THREADS, 0)

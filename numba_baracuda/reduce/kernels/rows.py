@@ -19,7 +19,7 @@ from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
 from .loads import lane_of_group, split_of_block, vector_loads
 from .ordered import lane_in_order
-from .results import result_stores, splits_fold
+from .results import result_stores, special_of, splits_fold
 
 
 @functools.cache
@@ -67,8 +67,9 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
 
 @jit.kernel
 def fold_rows(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, single_pass: bool, kept: int, dims: int
-) -> Any:
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, special: bool,
+    single_pass: bool, kept: int, dims: int,
+) -> Any:  # fmt: skip
     """``y[r] = finish(lift(x[r, 0]) ⊕ … ⊕ lift(x[r, extent - 1]))`` for each row r.
 
     A group of ``lanes`` lanes folds one split of a row, ``chunk`` elements. Each lane loads several vectors before it uses the first, folds its
@@ -82,6 +83,7 @@ def fold_rows(
     wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
     accumulator, groups, row_offset = thread_accumulator_of(monoid, value), THREADS // lanes, strided_offset_of(kept)
     empty, reduce_lanes, (store_result, store_partial) = accumulator.empty, accumulator.reduce_lanes(lanes), result_stores(monoid, value, result)
+    is_special: Any = special_of(value) if special else None
     combine_splits, reduce_warp = splits_fold(monoid, value, 1, 1, 32), group_reduce(monoid, value, 32)
     (get, _), width, kind = state_accessors(accumulator.state_width), accumulator.state_width, jit.SCALARS[state_kind(monoid, value)]
     if monoid_of(monoid).commutes:
@@ -90,7 +92,7 @@ def fold_rows(
         fold_lane = lane_in_order(monoid, value, vector, lanes, dims)
 
     def fold_rows(
-        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
+        x: Ptr[value], guard: Ptr[value if special else int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
         rows: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], x_kept_strides: Extents[kept], y_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
@@ -99,6 +101,8 @@ def fold_rows(
         row_block, split = split_of_block(splits)
         group, lane = lane_of_group(lanes)
         row = row_block * groups + group
+        if special and not is_special(guard, row_offset(row, kept_shape, y_kept_strides)):
+            return
         acc, count, origin = empty(), int32(0), wide(0)
         if row < rows:
             base, begin = row_offset(row, kept_shape, x_kept_strides), split * chunk

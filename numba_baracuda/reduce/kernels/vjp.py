@@ -98,9 +98,9 @@ def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, ste
     """
     row_vjp, rows = vjp_of(gradient, value), vector if across_rows else 1
     if not GRADIENTS[gradient].guarded:
-        return _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp, steps)
-    walk = _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp_normal, steps)
-    walk_special = _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp, 1)
+        return _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp, steps)[0]
+    walk = _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp_normal, steps)[0]
+    walk_special = _walk(gradient, value, vector, stride, dims, across_rows, row_vjp.element_vjp, 1)[0]
 
     @jit.device
     def store_gradient(
@@ -152,8 +152,17 @@ def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, pee
     return store
 
 
-def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across_rows: bool, element_vjp: Any, steps: int) -> Any:
-    """The loop of :func:`lane_vjp`, which loads ``steps`` vectors before it uses the first."""
+@functools.cache
+def held_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, steps: int) -> Any:
+    """``store(dx, batch, dx_offset, position, end, shape, dx_strides, inverse_extent, row_terms)``: :func:`lane_vjp` across rows, of held elements.
+
+    ``batch`` [steps, vector] holds those elements of x of which the lane stores the gradient. Of a gradient that is not guarded.
+    """
+    return _walk(gradient, value, vector, stride, dims, True, vjp_of(gradient, value).element_vjp, steps)[1]
+
+
+def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across_rows: bool, element_vjp: Any, steps: int) -> tuple[Any, Any]:
+    """The loop of :func:`lane_vjp`, which loads ``steps`` vectors before it uses the first; and its end, which stores those of a batch that exist."""
     element, has_x, (start, advance), store = jit.SCALARS[value], vjp_of(gradient, value).has_x, walk_of(dims, stride), STORE_STREAM[vector]
     (fetch, fetch_some), size = vector_loads(value, vector, stride, dims, steps), steps * vector
     position_step, row_step = (0, ROW_TERMS) if across_rows else (1, 0)
@@ -167,6 +176,27 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
             batch[s * vector + v] = element_vjp(batch[s * vector + v], position + v * position_step, inverse_extent, terms)
 
     @jit.device
+    def vjp_of_batch(batch: Any, position: Any, inverse_extent: Any, row_terms: Any) -> None:
+        """The same in all vectors, by one loop: of two, the compiler may leave one."""
+        for k in range(size):
+            terms = terms_at(row_terms, k % vector * row_step)
+            batch[k] = element_vjp(batch[k], position + k // vector * stride + k % vector * position_step, inverse_extent, terms)
+
+    @jit.device
+    def store_batch(
+        dx: Any, batch: Any, dx_offset: Any, position: Any, end: Any, shape: Any, dx_strides: Any, inverse_extent: Any, row_terms: Any
+    ) -> None:  # fmt: skip
+        if has_x:
+            vjp_of_batch(batch, position, inverse_extent, row_terms)
+        walk = start(dx_offset, position, shape, dx_strides)
+        for s in range(steps):
+            if position + s * stride < end:
+                if not has_x:
+                    vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+                store(dx, walk[0], batch, s * vector)
+            walk = advance(walk, shape, dx_strides)
+
+    @jit.device
     def walk(
         x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any, inverse_extent: Any,
         row_terms: Any,
@@ -178,28 +208,17 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
         while position + (steps - 1) * stride < end:
             if has_x:
                 fetch(x, x_offset, position, shape, x_strides, batch, 0)
+                vjp_of_batch(batch, position, inverse_extent, row_terms)
             walk = start(dx_offset, position, shape, dx_strides)
             for s in range(steps):
-                vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
                 if not has_x:  # the compiler would keep a batch of one repeated number in local memory
-                    store(dx, walk[0], batch, s * vector)
-                    walk = advance(walk, shape, dx_strides)
-            if has_x:
-                for s in range(steps):
-                    store(dx, walk[0], batch, s * vector)
-                    walk = advance(walk, shape, dx_strides)
+                    vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
+                store(dx, walk[0], batch, s * vector)
+                walk = advance(walk, shape, dx_strides)
             position = opaque(position + steps * stride)
         if position < end:
             if has_x:
                 fetch_some(x, x_offset, position, end, position, shape, x_strides, batch, 0)
-                for s in range(steps):
-                    vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
-            walk = start(dx_offset, position, shape, dx_strides)
-            for s in range(steps):
-                if position + s * stride < end:
-                    if not has_x:
-                        vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
-                    store(dx, walk[0], batch, s * vector)
-                walk = advance(walk, shape, dx_strides)
+            store_batch(dx, batch, dx_offset, position, end, shape, dx_strides, inverse_extent, row_terms)
 
-    return walk
+    return walk, store_batch
