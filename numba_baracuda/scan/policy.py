@@ -100,6 +100,17 @@ class ScanLongColumns(Policy):
     max_group_tiles: int = 64
 
 
+@dataclass(frozen=True)
+class ScanSlices(Policy):
+    """``scan_slices``: blocks bring whole slices of short columns to shared memory, where each thread walks down whole columns."""
+
+    threads_per_block: int = chosen(128, *THREADS)
+    bytes_per_thread: int = 64  #: bytes of each operand's tile for each thread
+    max_extent: int = 64  #: elements of a column at most
+    max_row_extent: int = 64  #: the same of rows, which are slices of one column
+    min_full_percent: int = 50  #: of a tile that slices fill, at least
+
+
 _ROWS = {
     "single": ScanRows(),
     "several": ScanRows(threads_per_block=128),
@@ -185,6 +196,11 @@ def scan_columns(states: str, size: int) -> ScanColumns:
     """The policy for a class of scans of elements of ``size`` bytes."""
     policy = (_HALF_COLUMNS if size == 2 else _COLUMNS)[states]
     return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0))
+
+
+def scan_slices() -> ScanSlices:
+    """The policy for all scans."""
+    return tuned(ScanSlices())
 
 
 def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, target: Target) -> ScanLongColumns:

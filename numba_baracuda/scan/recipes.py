@@ -102,6 +102,31 @@ class _Scan:
         resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
         return Recipe((self.launch("scan", blocks, {}, resident, **config),))
 
+    def slices(self) -> Recipe | None:
+        """The launch of blocks that hold whole slices of short columns; None unless these are narrow, and follow one another without a gap.
+
+        Rows are slices of one column.
+        """
+        problem, plan, size, constants = self.problem, policy.scan_slices(), self.size, self._constants
+        width, vector = 1 if problem.along else problem.shape[-1], tiling.MAX_VECTOR_BYTES // size
+        elements, most = problem.extent * width, plan.max_row_extent if problem.along else plan.max_extent
+        gapless = problem.along or len(problem.shape) == 1 or all(strides == (elements, 1) for strides in problem.kept)
+        narrow = tiling.is_narrow(problem.vector, size) or width * size < tiling.LINE_BYTES
+        if problem.dense < vector or problem.extent > most or not (gapless and narrow) or constants["index"] or "carried" in constants:
+            return None
+        steps = tiling.steps_of(plan.bytes_per_thread, vector, size)
+        tile = plan.threads_per_block * steps * vector
+        block_slices = tiling.slices_of(plan, elements, vector, tile)
+        if not block_slices:
+            return None
+        kept = {name: constants[name] for name in ("operator", "value", "reverse", "exclusive", "position")}
+        kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block}
+        spec = KernelSpec("numba_baracuda.scan.kernels:scan_slices", tuple(sorted(kept.items())), plan.threads_per_block)
+        slices = problem.rows // width
+        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(len(self.operator.inputs), tile, vector, size)
+        given = {name: self._arguments[name] for name in ("a", "b", "c", "output", "extent", "initial", "initial_position")}
+        return Recipe((Launch(spec, config, {**given, "slices": slices, "width": width, "block_slices": block_slices}),))
+
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
         problem, narrow = self.problem, tiling.is_narrow(self.problem.vector, self.size)
@@ -166,7 +191,9 @@ def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], targ
     if 0 in descriptor.input_shape:
         return Recipe(())
     made = _Scan(op, descriptor, layouts, target, initials)
-    return made.long_rows(ordered) or made.rows() if made.problem.along else made.long_columns(ordered) or made.columns()
+    if made.problem.along:
+        return made.slices() or made.long_rows(ordered) or made.rows()
+    return made.slices() or made.long_columns(ordered) or made.columns()
 
 
 def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:
