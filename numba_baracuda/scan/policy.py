@@ -31,6 +31,7 @@ class Elements(Policy):
     max_elements_per_thread: int = fixed(64)  #: the most elements of a tile for each thread, which has a bit mask of as many bits
     shared_bytes_per_thread: int = 256  #: bytes of a thread's part of a tile, all operands together
     min_peeled_bytes: int = 1 << 10  #: longer misaligned rows are peeled, and all gapless ones: vectors for their middle, elements at both ends
+    dense_row_bytes: int = 32  #: dense columns of rows of up to so many bytes are staged in shared memory, though vectors of each lane are aligned
     line_bytes: int = fixed(128)  #: bytes of a cache line; tiles begin at a multiple of them
 
 

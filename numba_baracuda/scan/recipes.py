@@ -81,7 +81,8 @@ class _Scan:
         problem, operator = self.problem, self.operator
         served = len(operator.inputs) == 1 and not operator.scatters and not self._constants["index"] and problem.shape[-1] <= tiling.WARP
         dense = min(problem.dense, steps) if served else 0
-        return dense if dense > problem.vector else 0
+        scattered = problem.shape[-1] * self.size <= tuned(policy.Elements()).dense_row_bytes
+        return dense if dense > (1 if scattered else problem.vector) else 0
 
     def columns(self) -> Recipe:
         problem, plan, multiprocessors = self.problem, policy.scan_columns(self.states, self.size), self.target.multiprocessors
