@@ -56,6 +56,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "what comes before in rows",
     ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
+    "scan/slices": ("* slices*",),
     "scan/column_tile": (
         "cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "* places of columns", "what * in columns",
     ),
