@@ -108,7 +108,9 @@ class ScanSlices(Policy):
     threads_per_block: int = chosen(128, *THREADS)
     bytes_per_thread: int = 64  #: bytes of each operand's tile for each thread
     max_extent: int = 64  #: elements of a column at most
-    max_row_extent: int = 64  #: the same of rows, which are slices of one column
+    max_row_bytes: int = 256  #: bytes of a row of at most ``max_extent`` elements, which is a slice of one column
+    whole_columns: bool = True  #: whether to take columns that a thread of ``scan_columns`` holds in registers
+    peeled_rows: bool = True  #: whether to take rows that begin or end inside a vector
     min_full_percent: int = 50  #: of a tile that slices fill, at least
 
 
@@ -145,7 +147,7 @@ _HALF_COLUMNS = {
     "single": ScanColumns(vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2),
     "several": ScanColumns(bytes_per_thread=64, vector_bytes=8, contiguous_bytes=64, min_blocks_per_multiprocessor=4),
     "runs": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2, min_alone_elements=256),
-    "affine": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
+    "affine": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, min_blocks_per_multiprocessor=3),
 }
 #: for elements of 4 bytes; for those of 8 bytes, and for narrow loads and stores, fewer blocks are resident
 _LONG_COLUMNS = {
@@ -153,6 +155,12 @@ _LONG_COLUMNS = {
     "several": ScanLongColumns(bytes_per_thread=64),
     "runs": ScanLongColumns(bytes_per_thread=32, narrow_tile_bytes=144 << 10, cached=False),
     "affine": ScanLongColumns(bytes_per_thread=32, narrow_tile_bytes=144 << 10),
+}
+_SLICES = {
+    "single": ScanSlices(max_row_bytes=1),
+    "several": ScanSlices(),
+    "runs": ScanSlices(whole_columns=False),
+    "affine": ScanSlices(max_extent=32, whole_columns=False, peeled_rows=False),
 }
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 #: threads of a block where loads and stores are narrow: few rows of a tile would make the statuses many, and a tile of many batches leaves the
@@ -199,9 +207,10 @@ def scan_columns(states: str, size: int) -> ScanColumns:
     return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0))
 
 
-def scan_slices() -> ScanSlices:
-    """The policy for all scans."""
-    return tuned(ScanSlices())
+def scan_slices(states: str, size: int) -> ScanSlices:
+    """The policy for a class of scans of elements of ``size`` bytes; none of rows of halves that make affine maps."""
+    policy = _SLICES.get(states, _SLICES["single"])
+    return tuned(replace(policy, max_row_bytes=1) if states == "affine" and size == 2 else policy)
 
 
 def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, target: Target) -> ScanLongColumns:
