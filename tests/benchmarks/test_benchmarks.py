@@ -296,6 +296,14 @@ def test_products_of_halves_do_not_drift(element: str, limit: float, most: int) 
         assert 0.5 < abs(np.cumsum(logarithms[:most])).max() < limit
 
 
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_subnormal_results_count_as_zero(element: str) -> None:
+    wanted = checks.Truth(np.array([1e-39, 3e-38]), np.array([1e-39, 3e-38]))
+    assert checks.complaint(np, np.array([0, 3e-38]).astype(numpy_dtype(element)), wanted) == ""
+    assert checks.complaint(np, np.zeros(2, numpy_dtype(element)), wanted) != ""
+    assert checks.complaint(np, np.array([0.0, 3e-38]), wanted) != ""
+
+
 def test_whole_values_are_not_all_alike() -> None:
     x = values.uniform(np, np.random.default_rng(1), (1000,), "i32")
     assert x.dtype == np.int32 and x.min() >= -100 and x.max() < 100 and len(set(x)) > 150

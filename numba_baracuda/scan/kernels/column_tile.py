@@ -264,7 +264,15 @@ class ColumnTile:
 
 @functools.cache
 def column_tile_of(
-    functions: OperatorFunctions, vector: int, lanes: int, steps: int, level_extent: int, reverse: bool, index_type: str, l1_cached: bool, dense: int,
+    functions: OperatorFunctions,
+    vector: int,
+    lanes: int,
+    steps: int,
+    level_extent: int,
+    reverse: bool,
+    index_type: str,
+    l1_cached: bool,
+    dense: int,
     alone: bool,
 ) -> ColumnTile:
     """The one :class:`ColumnTile` for these."""
