@@ -29,7 +29,7 @@ class _Scan:
         #: bytes of an input's element, and of the wider of that and a result
         self.operator, self.target, self.unit, self.size = operator, target, unit, max(unit, wide)
         usual = ("foreign_" if operator.monoid.foreign else "") + ("several" if len(operator.kinds) > 1 else "single")
-        self.states = "runs" if operator.scatters else "affine" if operator.distinct > 1 else usual
+        self.states = "runs" if operator.scatters else operator.monoid.name if operator.distinct > 1 else usual
         names = [*operator.inputs, *[operator.inputs[0]] * (3 - len(operator.inputs)), output, "indices" if index else output]
         common = tuned(policy.Elements())
         across = unit * (policy.scan_columns(self.states, self.size).vector_bytes // self.size)
