@@ -183,8 +183,8 @@ for _usual in ("single", "several"):
     _LONG_COLUMNS[_name] = replace(_LONG_COLUMNS[_usual], min_blocks_per_multiprocessor=2)
 
 
-for _table in (_ROWS, _LONG_ROWS, _COLUMNS, _LONG_COLUMNS, _SLICES):
-    _table["shares"] = _table["affine"]  # type: ignore[index]
+_ROWS["shares"], _LONG_ROWS["shares"] = _ROWS["affine"], _LONG_ROWS["affine"]
+_COLUMNS["shares"], _LONG_COLUMNS["shares"], _SLICES["shares"] = _COLUMNS["affine"], _LONG_COLUMNS["affine"], _SLICES["affine"]
 #: a thread has 8 elements at a time: the compiler unrolls the transform of 16 not always
 _HALF_COLUMNS["shares"] = replace(_HALVES, bytes_per_thread=16, vector_bytes=4)
 _MAPS = ("affine", "shares")
