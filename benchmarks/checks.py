@@ -14,6 +14,8 @@ from numba_baracuda.core import dtypes
 from .values import wide
 
 _SLAB = 1 << 24  #: elements in float64 at a time, to spare memory
+#: the least normal number of float32: CuPy takes lesser ones for 0
+_LEAST = 2.0**-126
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,14 @@ def row_sum(xp: Any, operands: Mapping[str, Any]) -> Truth:
 def complaint(xp: Any, got: Any, wanted: Truth, conventions: bool = True) -> str:
     """What is wrong with a result, or "": the tolerance is :meth:`~numba_baracuda.core.dtypes.Element.tolerance`·Σ |terms|, or a subnormal step.
 
+    Numbers below the normal ones of float32 count as 0.
     ``conventions``: whether elements are checked that depend on a convention.
     """
     if got.shape != wanted.value.shape:
         return f"is of shape {got.shape}, wants {wanted.value.shape}"
     each, kind = xp.asarray(wanted.terms, xp.float64), dtypes.element(got.dtype)
     terms, factor = spread(xp, each, got), spread(xp, kind.tolerance(each), got)
-    step = kind.tiny * kind.eps if kind.eps else 0.0
+    step = max(kind.tiny * kind.eps, 0.0 if kind.accumulator == "f64" else _LEAST) if kind.eps else 0.0
     wrong, worst = 0, 0.0
     for rows in slabs(got):
         found, value = wide(xp, got[rows]), wanted.value[rows]

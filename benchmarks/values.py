@@ -53,10 +53,22 @@ def uniform(xp: Any, rng: Any, shape: tuple[int, ...], element: str) -> Any:
 
 
 def factors(xp: Any, rng: Any, shape: tuple[int, ...], element: str, most: int) -> Any:
-    """Numbers of either sign of which any ``most`` have a product that neither overflows nor underflows."""
-    spread = min(0.3, (2 if element == "f16" else 20) / max(most, 1) ** 0.5)
+    """Numbers of either sign of which any ``most`` have a product that neither overflows nor underflows.
+
+    Those of halves are rounded up or down at random so that logarithms are right in the mean: a product of many would drift. Such roundings add about
+    spread · eps to the variance of a logarithm, so the spread is smaller where they would outweigh the numbers' own.
+    """
+    range_, eps = (2, 2.0**-10) if element == "f16" else (20, 2.0**-7 if element == "bf16" else 0.0)
+    spread = min(0.3, range_ / max(most, 1) ** 0.5, range_**2 / (max(most, 1) * eps) if eps else 0.3)
     values = rng.random(shape, dtype=xp.float64 if element == "f64" else xp.float32)
     sign = xp.where(values < 0.5, -1, 1).astype(values.dtype)
     values *= 2  # both halves of [0, 1) become a whole one
     values %= 1
-    return cast(xp, sign * xp.exp(spread * (2 * values - 1)), element)
+    logarithms = spread * (2 * values - 1)
+    if not eps:
+        return cast(xp, sign * xp.exp(logarithms), element)
+    step = xp.uint32(round(eps * 2**23))  # between numbers of the element, as bits of float32
+    below = xp.exp(logarithms).view(xp.uint32) & ~(step - xp.uint32(1))
+    low, high = (xp.log(each.view(xp.float32).astype(xp.float64)) for each in (below, below + step))
+    up = rng.random(shape, dtype=xp.float32) * (high - low) < logarithms - low
+    return cast(xp, sign * (below + step * up.astype(xp.uint32)).view(xp.float32), element)

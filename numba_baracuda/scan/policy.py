@@ -4,8 +4,8 @@ All numbers but those said to be computed were chosen by times on an H200 (sm_90
 architecture, since no other was measured. ``min_blocks_per_multiprocessor`` is the fastest value that compiles for sm_90 without a spill;
 from sm_100 on, where kernels take more registers, long rows and affine maps of narrow long columns get one block fewer.
 
-There are four classes of scans: ``"single"``, whose states are one number; ``"several"``, of several numbers; ``"runs"``, sums over the runs of equal
-winners; ``"affine"``, whose states are affine maps.
+There are five classes of scans: ``"single"``, whose states are one number; ``"several"``, of several numbers; ``"runs"``, sums over the runs of equal
+winners; ``"affine"``, whose states are affine maps, and ``"shares"``, affine maps of exponentials, whose transform is dear.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Elements(Policy):
     max_elements_per_thread: int = fixed(64)  #: the most elements of a tile for each thread, which has a bit mask of as many bits
     shared_bytes_per_thread: int = 256  #: bytes of a thread's part of a tile, all operands together
     min_peeled_bytes: int = 1 << 10  #: longer misaligned rows are peeled, and all gapless ones: vectors for their middle, elements at both ends
+    dense_row_bytes: int = 32  #: dense columns of rows of up to so many bytes are staged in shared memory, though vectors of each lane are aligned
     line_bytes: int = fixed(128)  #: bytes of a cache line; tiles begin at a multiple of them
 
 
@@ -100,6 +101,19 @@ class ScanLongColumns(Policy):
     max_group_tiles: int = 64
 
 
+@dataclass(frozen=True)
+class ScanSlices(Policy):
+    """``scan_slices``: blocks bring whole slices of short columns to shared memory, where each thread walks down whole columns."""
+
+    threads_per_block: int = chosen(128, *THREADS)
+    bytes_per_thread: int = 64  #: bytes of each operand's tile for each thread
+    max_extent: int = 64  #: elements of a column at most
+    max_row_bytes: int = 256  #: bytes of a row of at most ``max_extent`` elements, which is a slice of one column
+    whole_columns: bool = True  #: whether to take columns that a thread of ``scan_columns`` holds in registers
+    peeled_rows: bool = True  #: whether to take rows that begin or end inside a vector
+    min_full_percent: int = 50  #: of a tile that slices fill, at least
+
+
 _ROWS = {
     "single": ScanRows(),
     "several": ScanRows(threads_per_block=128),
@@ -122,18 +136,19 @@ _COLUMNS = {
     "runs": ScanColumns(
         bytes_per_thread=32,
         contiguous_bytes=128,
-        min_blocks_per_multiprocessor=4,
+        min_blocks_per_multiprocessor=3,
         vector_bytes=8,
         grid_blocks_per_multiprocessor=2,
         min_alone_elements=256,
     ),
     "affine": ScanColumns(bytes_per_thread=32, contiguous_bytes=128),
 }
+_HALVES = ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2)
 _HALF_COLUMNS = {
-    "single": ScanColumns(vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2),
+    "single": replace(_HALVES, bytes_per_thread=128),
     "several": ScanColumns(bytes_per_thread=64, vector_bytes=8, contiguous_bytes=64, min_blocks_per_multiprocessor=4),
-    "runs": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2, min_alone_elements=256),
-    "affine": ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128),
+    "runs": _HALVES,
+    "affine": replace(_HALVES, min_blocks_per_multiprocessor=3),
 }
 #: for elements of 4 bytes; for those of 8 bytes, and for narrow loads and stores, fewer blocks are resident
 _LONG_COLUMNS = {
@@ -141,6 +156,12 @@ _LONG_COLUMNS = {
     "several": ScanLongColumns(bytes_per_thread=64),
     "runs": ScanLongColumns(bytes_per_thread=32, narrow_tile_bytes=144 << 10, cached=False),
     "affine": ScanLongColumns(bytes_per_thread=32, narrow_tile_bytes=144 << 10),
+}
+_SLICES = {
+    "single": ScanSlices(max_row_bytes=1),
+    "several": ScanSlices(),
+    "runs": ScanSlices(whole_columns=False),
+    "affine": ScanSlices(max_extent=32, whole_columns=False, peeled_rows=False),
 }
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 #: threads of a block where loads and stores are narrow: few rows of a tile would make the statuses many, and a tile of many batches leaves the
@@ -151,7 +172,7 @@ _HALF_ROW_BYTES, _MAP_ROW_BYTES = 192, 384
 #: resident threads of a multiprocessor that scan dense columns, for elements of 8 bytes and others
 _DENSE_DOUBLES, _DENSE_THREADS = 512, 768
 #: resident threads of a multiprocessor that scan peeled rows
-_PEELED_THREADS = {"single": 768, "several": 896, "runs": 896, "affine": 640}
+_PEELED_THREADS = {"single": 768, "several": 896, "runs": 896, "affine": 640, "shares": 640}
 #: for users' monoids, which take an unknown number of registers: two resident blocks, or the compiler decides
 for _usual in ("single", "several"):
     _name = f"foreign_{_usual}"
@@ -160,6 +181,13 @@ for _usual in ("single", "several"):
     _COLUMNS[_name] = replace(_COLUMNS[_usual], min_blocks_per_multiprocessor=0)
     _HALF_COLUMNS[_name] = replace(_HALF_COLUMNS[_usual], min_blocks_per_multiprocessor=0)
     _LONG_COLUMNS[_name] = replace(_LONG_COLUMNS[_usual], min_blocks_per_multiprocessor=2)
+
+
+_ROWS["shares"], _LONG_ROWS["shares"] = _ROWS["affine"], _LONG_ROWS["affine"]
+_COLUMNS["shares"], _LONG_COLUMNS["shares"], _SLICES["shares"] = _COLUMNS["affine"], _LONG_COLUMNS["affine"], _SLICES["affine"]
+#: a thread has 8 elements at a time: the compiler unrolls the transform of 16 not always
+_HALF_COLUMNS["shares"] = replace(_HALVES, bytes_per_thread=16, vector_bytes=4)
+_MAPS = ("affine", "shares")
 
 
 def scan_rows(states: str, size: int, vector: int) -> ScanRows:
@@ -187,6 +215,12 @@ def scan_columns(states: str, size: int) -> ScanColumns:
     return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0))
 
 
+def scan_slices(states: str, size: int) -> ScanSlices:
+    """The policy for a class of scans of elements of ``size`` bytes; none of rows of halves that make affine maps."""
+    policy = _SLICES.get(states, _SLICES["single"])
+    return tuned(replace(policy, max_row_bytes=1) if states in _MAPS and size == 2 else policy)
+
+
 def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, target: Target) -> ScanLongColumns:
     """The policy for a class of scans of elements of ``size`` bytes, and indices of ``index_size`` or 0; loads and stores may be ``narrow``.
 
@@ -194,10 +228,10 @@ def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, tar
     """
     policy = _LONG_COLUMNS[states]
     tall = narrow and max(size, index_size) <= 4 and not states.startswith("foreign_")
-    few = (_NARROW_STRIPS - (states == "affine" and target.capability >= (10, 0))) if narrow else 0
+    few = (_NARROW_STRIPS - (states in _MAPS and target.capability >= (10, 0))) if narrow else 0
     blocks = {2: few if tall else 0, 4: few or policy.min_blocks_per_multiprocessor, 8: _DOUBLE_STRIPS}.get(size, 0)
     threads = EMULATED_THREADS if target.emulated else _NARROW_THREADS if tall else policy.threads_per_block
-    row_bytes = _MAP_ROW_BYTES if narrow and states == "affine" else policy.max_row_bytes_per_multiprocessor
+    row_bytes = _MAP_ROW_BYTES if narrow and states in _MAPS else policy.max_row_bytes_per_multiprocessor
     row_bytes = min(row_bytes, _HALF_ROW_BYTES) if size == 2 else row_bytes
     made = replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, max_row_bytes_per_multiprocessor=row_bytes)
     return tuned(replace(made, cached=policy.cached or narrow))

@@ -27,8 +27,8 @@ class Problem:
     are ``peeled``, and ``misalignment`` is the number of elements from the last aligned address to the first operand, by its address modulo 16.
     Peeled rows are ``gapless`` if they follow one another without a gap in all operands; they may then be short.
     Unless rows are ``alike_rows``, which begin with one number, they count as not gapless.
-    Where the columns of a slice are one contiguous range in all operands, ``dense`` is the number of elements of the widest
-    load or store that is aligned at the beginning of all operands, else 0.
+    Where the columns of a slice are one contiguous range in all operands, or all rows are, ``dense`` is the number of elements of the widest load or
+    store that is aligned at the beginning of all operands, else 0.
     """
 
     shape: Strides
@@ -78,10 +78,10 @@ class Problem:
             and all((step - other) % width == 0 for step, other in zip(strides, kept[0], strict=True))
             for each, size, width, strides in zip(operands, sizes, [min(widest, MAX_VECTOR_BYTES // size) for size in sizes], kept, strict=True)
         )
-        dense = 0
-        if not along and extent > 1 and all(step == shape[-1] for step in axis_strides) and len(set(sizes)) == 1:
+        dense, rows_follow = 0, all(strides == (extent,) for strides in kept)
+        if (rows_follow if along else extent > 1 and all(step == shape[-1] for step in axis_strides)) and len(set(sizes)) == 1:
             dense = fitting(MAX_VECTOR_BYTES // sizes[0], [each.address // sizes[0] for each in operands])
-        gapless = alike_rows and all(strides == (extent,) for strides in kept) and shape[0] * extent >= 2 * widest
+        gapless = alike_rows and rows_follow and shape[0] * extent >= 2 * widest
         if along and vector < widest and alike and (gapless or extent * sizes[0] > tuned(Elements()).min_peeled_bytes):
-            return cls(shape, kept, axis_strides, extent, along, widest, True, gapless, misalignment)
+            return cls(shape, kept, axis_strides, extent, along, widest, True, gapless, misalignment, dense)
         return cls(shape, kept, axis_strides, extent, along, vector, dense=dense)

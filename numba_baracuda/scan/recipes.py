@@ -29,7 +29,7 @@ class _Scan:
         #: bytes of an input's element, and of the wider of that and a result
         self.operator, self.target, self.unit, self.size = operator, target, unit, max(unit, wide)
         usual = ("foreign_" if operator.monoid.foreign else "") + ("several" if len(operator.kinds) > 1 else "single")
-        self.states = "runs" if operator.scatters else "affine" if operator.distinct > 1 else usual
+        self.states = "runs" if operator.scatters else operator.monoid.name if operator.distinct > 1 else usual
         names = [*operator.inputs, *[operator.inputs[0]] * (3 - len(operator.inputs)), output, "indices" if index else output]
         common = tuned(policy.Elements())
         across = unit * (policy.scan_columns(self.states, self.size).vector_bytes // self.size)
@@ -81,7 +81,8 @@ class _Scan:
         problem, operator = self.problem, self.operator
         served = len(operator.inputs) == 1 and not operator.scatters and not self._constants["index"] and problem.shape[-1] <= tiling.WARP
         dense = min(problem.dense, steps) if served else 0
-        return dense if dense > problem.vector else 0
+        scattered = problem.shape[-1] * self.size <= tuned(policy.Elements()).dense_row_bytes
+        return dense if dense > (1 if scattered else problem.vector) else 0
 
     def columns(self) -> Recipe:
         problem, plan, multiprocessors = self.problem, policy.scan_columns(self.states, self.size), self.target.multiprocessors
@@ -101,6 +102,36 @@ class _Scan:
         }  # fmt: skip
         resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
         return Recipe((self.launch("scan", blocks, {}, resident, **config),))
+
+    def slices(self) -> Recipe | None:
+        """The launch of blocks that hold whole slices of short columns; None unless these are narrow, and follow one another without a gap.
+
+        Rows are slices of one column.
+        """
+        problem, plan, size, constants = self.problem, policy.scan_slices(self.states, self.size), self.size, self._constants
+        width, vector = 1 if problem.along else problem.shape[-1], tiling.MAX_VECTOR_BYTES // size
+        elements = problem.extent * width
+        if problem.along:
+            served = elements * size <= plan.max_row_bytes and (plan.peeled_rows or not problem.peeled)
+        else:
+            held = tiling.steps_of(policy.scan_columns(self.states, size).bytes_per_thread, problem.vector, size)
+            gapless = len(problem.shape) == 1 or all(strides == (elements, 1) for strides in problem.kept)
+            narrow = tiling.is_narrow(problem.vector, size) or width * size < tiling.LINE_BYTES
+            served = gapless and narrow and (plan.whole_columns or problem.extent > held)
+        if not served or problem.dense < vector or problem.extent > plan.max_extent or constants["index"] or "carried" in constants:
+            return None
+        steps = tiling.steps_of(plan.bytes_per_thread, vector, size)
+        tile = plan.threads_per_block * steps * vector
+        block_slices = tiling.slices_of(plan, elements, vector, tile)
+        if not block_slices:
+            return None
+        kept = {name: constants[name] for name in ("operator", "value", "reverse", "exclusive", "position")}
+        kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block}
+        spec = KernelSpec("numba_baracuda.scan.kernels:scan_slices", tuple(sorted(kept.items())), plan.threads_per_block)
+        slices = problem.rows // width
+        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(len(self.operator.inputs), tile, vector, size)
+        given = {name: self._arguments[name] for name in ("a", "b", "c", "output", "extent", "initial", "initial_position")}
+        return Recipe((Launch(spec, config, {**given, "slices": slices, "width": width, "block_slices": block_slices}),))
 
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
@@ -166,7 +197,9 @@ def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], targ
     if 0 in descriptor.input_shape:
         return Recipe(())
     made = _Scan(op, descriptor, layouts, target, initials)
-    return made.long_rows(ordered) or made.rows() if made.problem.along else made.long_columns(ordered) or made.columns()
+    if made.problem.along:
+        return made.slices() or made.long_rows(ordered) or made.rows()
+    return made.slices() or made.long_columns(ordered) or made.columns()
 
 
 def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:

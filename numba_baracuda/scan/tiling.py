@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.policy import tuned
-from .policy import Elements, ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
+from .policy import Elements, ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 
 #: bytes of a cache line; tiles begin at a multiple of them
 LINE_BYTES = Elements.line_bytes
@@ -70,6 +71,18 @@ def column_lanes(vectors: int, nbytes: int, contiguous_bytes: int) -> int:
 def is_narrow(vector: int, size: int) -> bool:
     """Whether loads and stores of ``vector`` elements of ``size`` bytes are so narrow that their number limits a kernel."""
     return vector == 1 or vector * size <= 4
+
+
+def slices_of(policy: ScanSlices, elements: int, vector: int, tile: int) -> int:
+    """Slices of so many ``elements`` that a block's tile holds, a multiple of a vector together; 0 where they would leave much of it empty."""
+    unit = vector // math.gcd(vector, elements)
+    fitting = tile // (elements * unit) * unit
+    return fitting if 100 * fitting * elements >= policy.min_full_percent * tile else 0
+
+
+def slices_bytes(inputs: int, tile: int, vector: int, size: int) -> int:
+    """Bytes of shared memory for the tiles of so many ``inputs``: a vector's room follows each line."""
+    return inputs * (tile + tile * size // LINE_BYTES * vector) * size
 
 
 def dense_pitch(lanes: int, steps: int, size: int) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy_card import Xp
@@ -281,6 +282,26 @@ def test_products_stay_in_range() -> None:
         assert abs(np.log(abs(x))).max() <= spread * 1.001 and low == pytest.approx(-0.8 * spread, rel=0.05) and high == pytest.approx(-low, rel=0.05)
     product = np.prod(x.reshape(20_000, 16), axis=0)
     assert (abs(product) > 1e-36).all() and (abs(product) < 1e36).all()
+
+
+@pytest.mark.parametrize(("element", "limit"), [("bf16", 80.0), ("f16", 9.0)])
+@pytest.mark.parametrize("most", [3, 100_000, 4_000_000])
+def test_products_of_halves_do_not_drift(element: str, limit: float, most: int) -> None:
+    x = values.factors(np, np.random.default_rng(4), (4_000_000,), element, most)
+    assert x.dtype == numpy_dtype(element) and 0.45 < (values.wide(np, x) < 0).mean() < 0.55
+    logarithms = np.log(abs(values.wide(np, x)))
+    assert abs(logarithms).max() <= min(0.3, 20 / most**0.5) + float(ml_dtypes.finfo(x.dtype).eps)
+    assert len(np.unique(abs(x))) > 2 and abs(logarithms.mean()) < 5 * logarithms.std() / len(x) ** 0.5
+    if most > 3:
+        assert 0.5 < abs(np.cumsum(logarithms[:most])).max() < limit
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_subnormal_results_count_as_zero(element: str) -> None:
+    wanted = checks.Truth(np.array([1e-39, 3e-38]), np.array([1e-39, 3e-38]))
+    assert checks.complaint(np, np.array([0, 3e-38]).astype(numpy_dtype(element)), wanted) == ""
+    assert checks.complaint(np, np.zeros(2, numpy_dtype(element)), wanted) != ""
+    assert checks.complaint(np, np.array([0.0, 3e-38]), wanted) != ""
 
 
 def test_whole_values_are_not_all_alike() -> None:

@@ -93,6 +93,7 @@ def test_the_registry_names_kernels() -> None:
         "scan_rows",
         "scan_long_rows",
         "scan_columns",
+        "scan_slices",
         "cross_entropy_rows",
         "total_targets",
         "fold_losses",

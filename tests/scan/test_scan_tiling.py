@@ -16,7 +16,7 @@ from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Clear, Launch, Layout, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.scan.policy import EMULATED_THREADS, ScanColumns, ScanLongColumns, ScanLongRows
+from numba_baracuda.scan.policy import EMULATED_THREADS, ScanColumns, ScanLongColumns, ScanLongRows, ScanSlices
 from numba_baracuda.scan.problem import Problem
 from numba_baracuda.scan.tiling import pieces_of, status_words, steps_of
 
@@ -58,7 +58,19 @@ def recipe(shape: tuple[int, ...], axis: int, name: str = "cumsum", address: int
         ((2335, 19_911), 1, {"element": "bf16"}, "scan_rows", {"vector": 8, "peeled": True, "lanes": 160, "steps": 8, "threads": 160}),
         ((1 << 20, 256), 1, {}, "scan_rows", {"lanes": 8, "steps": 8, "threads": 256}),
         ((1 << 22, 16), 1, {}, "scan_rows", {"lanes": 4, "steps": 1}),
-        ((1 << 22, 16), 1, {"name": "cummin_backward"}, "scan_rows", {"lanes": 2, "steps": 2}),
+        ((1 << 22, 16), 1, {"name": "cummin_backward", "address": 4}, "scan_rows", {"peeled": True, "segmented": True}),
+        ((1 << 22, 16), 1, {"name": "cummin_backward"}, "scan_slices", {"vector": 4, "steps": 4, "threads": 128}),
+        ((1 << 22, 16), 1, {"name": "cumprod_backward"}, "scan_slices", {"vector": 4, "reverse": True}),
+        ((1 << 22, 19), 1, {"name": "cumprod_backward"}, "scan_rows", {"segmented": True}),
+        ((1 << 22, 19), 1, {"name": "logcumsumexp", "element": "f64"}, "scan_slices", {"vector": 2}),
+        ((1 << 22, 65), 1, {"name": "cummin_backward"}, "scan_rows", {}),
+        ((1 << 20, 24, 4), 1, {"name": "logcumsumexp_backward"}, "scan_slices", {"vector": 4, "reverse": True}),
+        ((1 << 20, 24, 4), 1, {"element": "bf16"}, "scan_slices", {"vector": 8}),
+        ((1 << 20, 24, 4), 1, {"pad": 4}, "scan_columns", {"vector": 4}),
+        ((1 << 20, 24, 4), 1, {"name": "cummax", "index": "i64"}, "scan_columns", {"index": "i64"}),
+        ((1 << 18, 200, 4), 1, {}, "scan_columns", {"dense": 4}),
+        ((1 << 20, 24, 32), 1, {}, "scan_columns", {}),
+        ((1 << 20, 7, 25), 1, {"name": "cummax_backward", "element": "bf16"}, "scan_columns", {"whole": True}),
         ((1 << 20, 1), 1, {}, "scan_columns", {}),
         ((1 << 14, 1 << 14), 0, {}, "scan_columns", {"lanes": 16, "vector": 4, "steps": 8}),
         ((1 << 14, 1 << 14), 0, {"element": "bf16"}, "scan_columns", {"lanes": 16, "vector": 4, "steps": 16}),
@@ -223,6 +235,18 @@ def test_long_columns_of_other_elements(kind: Kind, name: str, dtype: str) -> No
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_gradients_of_long_columns(kind: Kind, name: str, deterministic: bool) -> None:
     check_gradient(kind, name, *TALL[1 + deterministic], deterministic)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_slices_of_short_columns_and_rows(kind: Kind, name: str, dtype: str) -> None:
+    """Several blocks, the last of which ends inside a vector; rows are slices of one column."""
+    with using(ScanSlices, max_row_bytes=256, whole_columns=True, peeled_rows=True):
+        for shape in ((311, 7, 3), (75, 32, 4), (1301, 5), (205, 31)):
+            check(kind, name, values(name, shape, dtype, spread=0.02), 1, reverse=len(shape) == 2)
+            check_backward(kind, name, values(name, shape, dtype, spread=0.02), 1, exclusive=len(shape) == 2)
+        check(kind, name, values(name, (311, 7, 3), dtype), 1, exclusive=True, initial=0.5)
+        check_backward(kind, name, values(name, (311, 7, 3), dtype), 1, reverse=True, initial=0.5)
 
 
 @EVERY

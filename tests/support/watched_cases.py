@@ -29,7 +29,7 @@ from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldColumns, FoldRows, SinglePass
-from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows
+from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges, FoldTiles
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
@@ -479,12 +479,13 @@ places("argmax of rows", (9, 700), 1)
 
 
 @contextlib.contextmanager
-def narrow(threads: int = 64) -> Iterator[None]:
+def narrow(threads: int = 64, most: int = 1) -> Iterator[None]:
     """Makes tiles and groups of tiles small, and few rows count as many, so that small problems have several tiles.
 
-    ``threads`` are those of a block where blocks share rows or columns.
+    ``threads`` are those of a block where blocks share rows or columns. Columns and rows of ``most`` elements at most are slices of a block.
     """
     with (
+        using(ScanSlices, bytes_per_thread=16, threads_per_block=64, max_extent=most, max_row_bytes=256, whole_columns=True, peeled_rows=True),
         using(ScanRows, bytes_per_thread=32, threads_per_block=64),
         using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2, min_alone_elements=1),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
@@ -493,13 +494,18 @@ def narrow(threads: int = 64) -> Iterator[None]:
         yield
 
 
-def scan(name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, **options: Any) -> None:
-    """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block where blocks share rows or columns."""
+def scan(
+    name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, slices: bool = False, **options: Any
+) -> None:  # fmt: skip
+    """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block where blocks share rows or columns.
+
+    A block has whole ``slices`` of short columns, or lanes share them.
+    """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         stem = op.removesuffix("_backward")
         x = scan_cases.values(stem, shape)
-        with narrow(threads), kind.schedule(SEED):
+        with narrow(threads, 64 if slices else 1), kind.schedule(SEED):
             (scan_cases.check if stem == op else scan_cases.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
     _add(name, case)
@@ -575,6 +581,13 @@ for op in ("cumsum", "cummax_backward", "cumprod_backward", "logcumsumexp_backwa
 for op in ("cumsum", "cummax_backward", "cumprod_backward"):
     scan(f"{op} of peeled rows", op, (3, 1101), 1)
     scan(f"{op} of peeled long rows", op, (2, 1631), 1, reverse=True)
+for op in ("cumsum", "cummax_backward", "cumprod_backward", "logcumsumexp_backward"):
+    scan(f"{op} of slices", op, (70, 5, 3), 1, slices=True)
+    scan(f"{op} of short rows as slices", op, (203, 3), 1, slices=True, reverse=True)
+scan("cummax_backward of rising slices", "cummax_backward", (40, 16, 2), 1, slices=True, rising=True)
+scan("cummax_backward of slices below a number", "cummax_backward", (70, 5, 3), 1, slices=True, initial=0.5)
+for op in ("cumprod_backward", "logcumsumexp_backward"):
+    scan(f"what comes before in slices, {op}", op, (70, 5, 3), 1, slices=True, exclusive=True)
 scan("what comes before in rows", "logcumsumexp_backward", (3, 1105), 1, exclusive=True)
 scan("what comes before in columns", "logcumsumexp_backward", (151, 10), 0, exclusive=True)
 scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=True)

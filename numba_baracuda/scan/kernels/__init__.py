@@ -9,6 +9,7 @@ Kernels that scan across memory call the rows columns.
 | :func:`scan_long_rows` | has the smallest stride | all blocks, a tile each |
 | :func:`scan_columns` | has a larger stride than a kept axis | one lane of each level of a block, or a thread |
 | :func:`scan_long_columns` | has a larger stride than a kept axis | all blocks, a tile each |
+| :func:`scan_slices` | has a larger stride than a kept axis | a thread; a block has whole slices in shared memory |
 
 Strides and extents count elements. Constants of all kernels:
 
@@ -44,5 +45,6 @@ Both long kernels also have:
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .columns import scan_columns, scan_long_columns
 from .rows import scan_long_rows, scan_rows
+from .slices import scan_slices
 
-__all__ = ["scan_columns", "scan_long_columns", "scan_long_rows", "scan_rows"]
+__all__ = ["scan_columns", "scan_long_columns", "scan_long_rows", "scan_rows", "scan_slices"]

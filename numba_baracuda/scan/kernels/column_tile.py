@@ -22,6 +22,8 @@ class ColumnTile:
     aggregate of one column; ``store`` writes results, and turns ``prefixes``, a state for each column, from those before the positions into those
     after them, of columns that are ``active``. ``l1_cached`` loads stay in L1, for a second reading. Positions may lie behind the column's end.
 
+    ``alone`` lanes have all positions of their columns, one tile after the other.
+
     Where loads and stores are narrow, so that there are many, positions that all lie in the column take a path without conditions. If ``dense`` is
     not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level together; the levels of a
     warp are ``level_extent`` positions apart. The operator then has one input and results of its type, and neither scatters nor tells indices.
@@ -29,9 +31,9 @@ class ColumnTile:
 
     def __init__(
         self, functions: OperatorFunctions, vector: int, lanes: int, steps: int, level_extent: int, reverse: bool, index_type: str, l1_cached: bool,
-        dense: int,
+        dense: int, alone: bool,
     ) -> None:  # fmt: skip
-        self.size = steps * vector
+        self.size, self._alone = steps * vector, alone
         self._functions, self._vector, self._steps, self._reverse, self._index = functions, vector, steps, reverse, index_type
         self._load_vector = (LOAD if l1_cached else LOAD_STREAM)[vector]
         self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
@@ -207,55 +209,71 @@ class ColumnTile:
         return store
 
     def _store_winners(self, whole: bool) -> Any:
-        """Zeros, but a winner gets what is emitted where the next winner takes over or the column ends."""
-        functions, vector, steps, memory_offset = self._functions, self._vector, self._steps, self._memory_offset
+        """Zeros, but a winner gets what is emitted where the next winner takes over or the column ends.
+
+        What the lane's own winners get is known when all its positions are, but for the last of them. That one's 0 is left out, or is overwritten
+        later by the same lane if columns are ``alone``. The winner before the lane's positions gets its number at once.
+        """
+        functions, vector, steps, memory_offset, alone = self._functions, self._vector, self._steps, self._memory_offset, self._alone
         combine, get, put = functions.states.combine, functions.get, functions.put
         lift, emit, narrow = functions.lift, functions.emit, functions.narrow
-        element, wide, store_vector = functions.element, functions.wide, STORE_STREAM[vector]
+        element, wide, store_vector, size = functions.element, functions.wide, STORE_STREAM[vector], self.size
 
         @jit.device
         def store(
             output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
             extent: Any, prefixes: Any,
         ) -> None:  # fmt: skip
-            zeros = cuda.local.array(vector, element)
-            winner_masks = cuda.local.array(steps, int32)
+            values, open_steps = cuda.local.array(size, element), cuda.local.array(vector, int32)
+            zero, ends, present = narrow(wide(0)), start < extent and start + steps >= extent, int32(min(extent - start, int64(steps)))
             for v in range(vector):
-                zeros[v] = narrow(wide(0))
-            for s in range(steps):
-                winner_masks[s] = int32(0)
-            for v in range(vector):
-                state = get(prefixes, v)
+                state, winners, open_steps[v] = get(prefixes, v), int32(0), int32(-1)
+                earlier = state[1]
                 for s in range(steps):
                     k, position = s * vector + v, start + s
-                    if whole or position < extent:
-                        after = combine(state, lift(transformed, k, position))
-                        if after[1] == position:
-                            winner_masks[s] |= int32(1 << v)
-                            if state[1] >= 0:
-                                output[output_base + v + memory_offset(state[1], extent) * output_stride] = narrow(
-                                    emit(state, after, transformed[0][k], transformed[0][k], position)
-                                )
-                        if (not whole or s == steps - 1) and position == extent - 1 and after[1] >= 0:
-                            output[output_base + v + memory_offset(after[1], extent) * output_stride] = narrow(after[2])
+                    after = combine(state, lift(transformed, k, position))
+                    values[k] = narrow(emit(state, after, transformed[0][k], transformed[0][k], position))
+                    if whole or s < present:
+                        winners = int32(winners | int32(after[1] == position) << s)
                         state = after
                 put(prefixes, v, state)
+                number = narrow(state[2]) if ends else zero
+                for s in range(steps - 1, -1, -1):
+                    k, won = s * vector + v, winners >> s & 1 != 0
+                    emitted = values[k]
+                    values[k] = number if won else zero
+                    number = emitted if won else number
+                if earlier >= 0 and (winners != 0 or ends):
+                    output[output_base + v + memory_offset(earlier, extent) * output_stride] = number
+                if not alone and not ends and winners != 0:
+                    open_steps[v] = 31 - cuda.clz(winners)
             for s in range(steps):
-                if whole or start + s < extent:
-                    offset = output_base + memory_offset(start + s, extent) * output_stride
-                    if winner_masks[s] == 0:
-                        store_vector(output, offset, zeros, 0)
+                if whole or s < present:
+                    offset, left_out = output_base + memory_offset(start + s, extent) * output_stride, False
+                    for v in range(vector):
+                        left_out |= open_steps[v] == s
+                    if not left_out:
+                        store_vector(output, offset, values, s * vector)
                     else:
                         for v in range(vector):
-                            if winner_masks[s] >> v & 1 == 0:
-                                output[offset + v] = zeros[0]
+                            if open_steps[v] != s:
+                                output[offset + v] = values[s * vector + v]
 
         return store
 
 
 @functools.cache
 def column_tile_of(
-    functions: OperatorFunctions, vector: int, lanes: int, steps: int, level_extent: int, reverse: bool, index_type: str, l1_cached: bool, dense: int
+    functions: OperatorFunctions,
+    vector: int,
+    lanes: int,
+    steps: int,
+    level_extent: int,
+    reverse: bool,
+    index_type: str,
+    l1_cached: bool,
+    dense: int,
+    alone: bool,
 ) -> ColumnTile:
     """The one :class:`ColumnTile` for these."""
-    return ColumnTile(functions, vector, lanes, steps, level_extent, reverse, index_type, l1_cached, dense)
+    return ColumnTile(functions, vector, lanes, steps, level_extent, reverse, index_type, l1_cached, dense, alone)
