@@ -206,6 +206,10 @@ class ScatterRows(Policy):
     """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
 
     items_per_thread: int = compiled(2, (1, 2, 4, 8))  #: rows, all loads before the first update
+    rows_per_group: int = 32  #: rows of a group, or fewer where multiprocessors would be idle
+    grid_blocks_per_multiprocessor: int = 8
+    min_blocks_per_multiprocessor: int = 0
+    crowd_rows: int = 3  #: rows of one id among the first 32 of a block that the block folds before it updates
     cache_share: float = 0.6  #: share of the level 2 cache that the rows of a pass may fill
     min_row_bytes: int = 32  #: shorter rows take one pass: a pass cannot skip less than a sector
     max_passes: int = 4

@@ -21,6 +21,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
+    "segment/scatter": ("atomic *",),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
@@ -123,7 +124,7 @@ KNOWN: dict[str, dict[str, str]] = {
         "if (x == extreme or (x != x and extreme != extreme)) and row < load_relaxed(positions, at + v):":
             "saves an update that changes nothing",
     },
-    "segment/rows": {
+    "segment/scatter": {
         "scatter_rows.scatter_rows: guard: batch_ids[u] <= last in if least <= batch_ids[u] <= last: (1)":
             "saves the load of a row that is there, and that nobody adds",
     },

@@ -193,7 +193,7 @@ def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = scatter_rows(update="add", value="f32", index="i32", vector=1, lanes=1, cut=False, dims=1)
     x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
     low = 1 << 31
-    emulation.run(kernel.py_func, kernel.types, 1, 256, [x, ids, y, 4, 1, 1, low, low + 3, 1, 1, 1, (1,), (1,), (1,)], mode=emulation.Mode(SEED))
+    emulation.run(kernel.py_func, kernel.types, 1, 256, [x, ids, y, 4, 1, 1, low, low + 3, 1, 1, 1, 1, (1,), (1,), (1,)], mode=emulation.Mode(SEED))
     assert not y.any()
 
 

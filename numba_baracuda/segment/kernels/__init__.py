@@ -66,7 +66,8 @@ from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
-from .rows import fill_rows, finish_rows, scatter_rows
+from .rows import fill_rows, finish_rows
+from .scatter import scatter_rows
 
 __all__ = [
     "bound_ranges",

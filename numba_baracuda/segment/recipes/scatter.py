@@ -72,11 +72,14 @@ def updates(
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
         filled = {"output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
         steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=f"i{bits}" if floats else value.accumulator))
-        given = {"input": "input", "ids": "segment_ids", "output": name, "low": low, "high": high, "ids_step": ids_step(layouts)}
+        given = {
+            "input": "input", "ids": "segment_ids", "output": name, "low": low, "high": high, "crowd": policy.crowd_rows,
+            "ids_step": ids_step(layouts),
+        }  # fmt: skip
         steps.append(
             over_rows(
-                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, update=update, value=value.name,
-                index=descriptor.index, **constants(policy),
+                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors, update=update,
+                value=value.name, index=descriptor.index, **constants(policy),
             )
         )  # fmt: skip
     return steps
