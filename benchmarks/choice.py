@@ -18,7 +18,6 @@ import numpy as np
 from rich.console import Console
 
 from numba_baracuda import OPS, PlanPreference, SegmentDescriptor
-from numba_baracuda.core.op import Variant
 from numba_baracuda.plans.plan import select
 
 from . import peers, report, results
@@ -53,17 +52,13 @@ class Choice:
     @classmethod
     def of(cls, case: SegmentCase) -> Choice:
         op, descriptor = OPS[case.op], SegmentDescriptor(case.op, case.rows, case.columns, case.segments, case.element, case.index)
-        serving = tuple(variant.name for variant in op.variants if _serves(variant, op, descriptor))
+        serving = tuple(variant.name for variant in op.variants if variant.refuses(op, descriptor) is None)
         chosen = {way: select(descriptor, PlanPreference(deterministic=fixed)).variant.name for way, fixed in WAYS.items()}
         return cls(case, serving, chosen)
 
     def cases(self) -> Iterator[SegmentCase]:
         """The case with each variant."""
         return (replace(self.case, variant=name) for name in self.variants)
-
-
-def _serves(variant: Variant, op: Any, descriptor: SegmentDescriptor) -> bool:
-    return not (variant.refuses and variant.refuses(op, descriptor))
 
 
 def cells(seed: int, elements: int = ELEMENTS) -> list[SegmentCase]:

@@ -216,6 +216,13 @@ class ScatterRows(Policy):
 
 
 @dataclass(frozen=True)
+class FactorRows(Policy):
+    """Where the gradient of a product is made without a sort of ids, whose fold products seldom need."""
+
+    max_row_bytes: int = 128  #: bytes of a row. Of wider ones there are few, whose ids are sorted in no time.
+
+
+@dataclass(frozen=True)
 class SortCosts(Policy):
     """Microseconds on an H200 for ids drawn uniformly, which decide between atomics and a sort with a fold."""
 

@@ -125,6 +125,9 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves an update that changes nothing",
     },
     "segment/scatter": {
+        "scatter_rows.scatter_rows: guard: cuda.popc(cuda.ballot_sync(-1, seen_id == frequent)) >= crowd in "
+        "crowded = cuda.popc(cuda.ballot_sync(-1, seen_id == frequent)) >= crowd and least <= frequent <= last":
+            "folds rows that are no crowd alike, with more work",
         "scatter_rows.scatter_rows: guard: batch_ids[u] <= last in if least <= batch_ids[u] <= last: (1)":
             "saves the load of a row that is there, and that nobody adds",
     },

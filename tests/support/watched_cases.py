@@ -190,10 +190,17 @@ counts("few rows", 9, 5, samples.outside, step=2)
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass over segments whose numbers have more bits than the ids."""
-    kernel = scatter_rows(update="add", value="f32", index="i32", vector=1, lanes=1, cut=False, dims=1)
+    kernel = scatter_rows(update="add", value="f32", index="i32", guarded=False, vector=1, lanes=1, cut=False, dims=1)
     x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
     low = 1 << 31
-    emulation.run(kernel.py_func, kernel.types, 1, 256, [x, ids, y, 4, 1, 1, low, low + 3, 1, 1, 1, 1, (1,), (1,), (1,)], mode=emulation.Mode(SEED))
+    emulation.run(
+        kernel.py_func,
+        kernel.types,
+        1,
+        256,
+        [x, ids, np.zeros(1, np.int32), y, 4, 1, 1, low, low + 3, 1, 1, 1, 1, (1,), (1,), (1,)],
+        mode=emulation.Mode(SEED),
+    )
     assert not y.any()
 
 

@@ -9,7 +9,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
-| :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` after |
+| :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` or :func:`finish_factors` after |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
@@ -67,7 +67,7 @@ from .order import bound_ranges, bound_segments, expand_offsets, first_fault, fi
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
 from .rows import fill_rows, finish_rows
-from .scatter import scatter_rows
+from .scatter import finish_factors, scatter_rows
 
 __all__ = [
     "bound_ranges",
@@ -79,6 +79,7 @@ __all__ = [
     "expand_offsets",
     "fill_rows",
     "find_special",
+    "finish_factors",
     "finish_positions",
     "finish_rows",
     "first_fault",

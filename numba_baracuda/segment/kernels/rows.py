@@ -67,7 +67,7 @@ def ids_loader_of(index: str, row_index: str, count: int, stride: int) -> Any:
 
 @jit.kernel
 def fill_rows(
-    *, value: str, vector: int, lanes: int, cut: bool, dims: int, threads_per_block: int = RowWise.threads_per_block
+    *, value: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int, threads_per_block: int = RowWise.threads_per_block
 ) -> Any:  # fmt: skip
     """``output[low + r] = fill`` for every row r. Bytes: rows · columns · value written.
 
@@ -77,10 +77,12 @@ def fill_rows(
     group_position = position_of(threads_per_block, lanes, vector, 1, cut)
 
     def fill_rows(
-        output: Ptr[value],
+        guard: Ptr[int32], output: Ptr[value],
         rows: int64, columns: int64, chunks: int64, low: int64, fill: Scalar[value], output_row: int64,
         shape: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
+        if guarded and guard[0] == 0:
+            return
         row, column = group_position(columns, chunks)
         if column < columns and row < rows:
             write_empty(output, low + row, low + row + 1, output_row, offset_of(column, shape, output_strides), columns - column, fill)

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import Integer, float32, int32, int64, uint32
+from numba.cuda.types import Integer, float32, float64, int32, int64, uint32
 
 from ...core.dtypes import BY_NAME
 from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max, red_min
@@ -14,25 +14,26 @@ from ...device.order import load_relaxed, load_relaxed_2
 from ...device.vector import LOAD_STREAM
 from ...kernels.batch import typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
+from ...kernels.factors import add_tally, product_of_sums, scale_of, word_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import RowWise, ScatterRows
 from ..policy_of import scatter_items
-from ..tiling import Tiling
+from ..tiling import THREADS, Tiling
 from .common import ids_of
 from .counts import frequent_of_warp
 from .rows import position_of
 
 #: the monoid of each update
-MONOIDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+MONOIDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "factor": "sum"}
 
 
 @functools.cache
 def updates_of(update: str, value: str, vector: int) -> Any:
     """``change(output, at, batch, first)`` updates ``vector`` elements of the output, which is of the accumulator's type, each by one atomic.
 
-    Sums of float32 go by as many elements as one vectorized atomic takes. For max and min the lane loads the element first, and updates it only where
-    that may change something: most do not.
+    "factor" takes words, and adds each to the first of two sums. Sums of float32 go by as many elements as one vectorized atomic takes. For max and
+    min the lane loads the element first, and updates it only where that may change something: most do not.
     """
     wide, widen = accumulator_type(value), conversions_of(value)[0]
     if update == "add":
@@ -51,6 +52,14 @@ def updates_of(update: str, value: str, vector: int) -> Any:
                     red_add(output, at + v, widen(batch[first + v]))
 
         return add
+    if update == "factor":
+
+        @jit.device
+        def add_word(output: Any, at: Any, batch: Any, first: Any) -> None:
+            for v in range(vector):
+                red_add(output, 2 * (at + v), batch[first + v])
+
+        return add_word
     if update == "mul":
 
         @jit.device
@@ -97,9 +106,30 @@ def updates_of(update: str, value: str, vector: int) -> Any:
     return extend
 
 
+@functools.cache
+def lift_of(update: str, value: str, vector: int) -> Any:
+    """``lift(states, batch, first, output, at, scale)`` sets ``vector`` states to what the elements of a batch add to the output at ``at``.
+
+    Factors that are 0, infinite or NaN are counted there at once.
+    """
+    widen, factors = conversions_of(value)[0], update == "factor"
+
+    @jit.device
+    def lift(states: Any, batch: Any, first: Any, output: Any, at: Any, scale: Any) -> None:
+        for v in range(vector):
+            x = widen(batch[first + v])
+            if factors:
+                add_tally(output, at + v, x)
+                states[v] = word_of(x, scale)
+            else:
+                states[v] = x
+
+    return lift
+
+
 @jit.kernel
 def scatter_rows(
-    *, update: str, value: str, index: str, vector: int, lanes: int, cut: bool, dims: int,
+    *, update: str, value: str, index: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
@@ -109,15 +139,19 @@ def scatter_rows(
     block, each lane folds the block's rows of that id in registers, and the block makes one update of all of them. Bytes: rows · (columns · value +
     index) read, as many updated.
 
-    Constants and parameters as :mod:`.` lists them, and ``update``: add, mul, max or min; ``items_per_thread``: 0 stands for the 2 or 4 rows
-    of the tuning policy. ``output`` [segments, columns] is of the accumulator's
-    type; floats for max and min are encoded as in ``device.red_max``. ``low``, ``high``: ids, the bounds of this pass; ``crowd``: how many of 32
-    rows make one.
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``update``: add, mul, max or min; or factor, which makes the sums of :mod:`~...kernels.factors`
+    * ``items_per_thread``: 0 stands for the 2 or 4 rows of the tuning policy
+    * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; [segments, columns, 2] of
+      factors
+    * ``low``, ``high``: ids, the bounds of this pass; ``crowd``: how many of 32 rows make one
     """
-    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    load, offset_of, widen = LOAD_STREAM[vector], strided_offset_of(dims), conversions_of(value)[0]
-    update_row, update_state = updates_of(update, value, vector), updates_of(update, BY_NAME[value].accumulator, vector)
-    monoid = typed_monoid(MONOIDS[update], value)
+    element, index_type, factors = jit.SCALARS[value], jit.SCALARS[index], update == "factor"
+    state = "i64" if factors else BY_NAME[value].accumulator
+    state_type, load, offset_of = jit.SCALARS[state], LOAD_STREAM[vector], strided_offset_of(dims)
+    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector)
+    monoid = typed_monoid(MONOIDS[update], state)
     combine, identity = jit.device(monoid.combine), monoid.identity[0]
     items, threads = items_per_thread or scatter_items(update), threads_per_block
     group_position = position_of(threads, lanes, vector, items, cut)
@@ -125,14 +159,18 @@ def scatter_rows(
     (last_id, _), greatest = ids_of(index), index_type.maxval
 
     def scatter_rows(
-        input: Ptr[value], ids: Ptr[index], output: Ptr[accumulator_type(value)],
+        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[state_type],
         rows: int64, columns: int64, chunks: int64, low: int64, high: int64, crowd: int64, ids_step: int64, input_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
-        shared_states = cuda.shared.array(shared_size, wide)
+        shared_states = cuda.shared.array(shared_size, state_type)
         batch = cuda.local.array(batch_size, element)
         batch_ids = cuda.local.array(items, index_type)
-        states = cuda.local.array(vector, wide)
+        states = cuda.local.array(vector, state_type)
+        lifted = cuda.local.array(vector, state_type)
+        if guarded and guard[0] == 0:
+            return
+        scale = scale_of(rows) if factors else float64(1)
         least = index_type(min(low, greatest))
         last = last_id(high) if low <= greatest else index_type(-1)
         first, column = group_position(columns, chunks)
@@ -143,7 +181,7 @@ def scatter_rows(
         frequent = frequent_of_warp(seen_id)
         crowded = cuda.popc(cuda.ballot_sync(-1, seen_id == frequent)) >= crowd and least <= frequent <= last
         for v in range(vector):
-            states[v] = wide(identity)
+            states[v] = state_type(identity)
         while column < columns and first < rows:
             for u in range(items):
                 row = first + u * groups
@@ -153,11 +191,14 @@ def scatter_rows(
                 if least <= batch_ids[u] <= last:
                     load(input, row * input_row + input_offset, batch, u * vector)
             for u in range(items):
-                if crowded and batch_ids[u] == frequent:
-                    for v in range(vector):
-                        states[v] = wide(combine(states[v], widen(batch[u * vector + v])))
-                elif least <= batch_ids[u] <= last:
-                    update_row(output, int64(batch_ids[u]) * output_row + output_offset, batch, u * vector)
+                if least <= batch_ids[u] <= last:
+                    at = int64(batch_ids[u]) * output_row + output_offset
+                    lift(lifted, batch, u * vector, output, at, scale)
+                    if crowded and batch_ids[u] == frequent:
+                        for v in range(vector):
+                            states[v] = state_type(combine(states[v], lifted[v]))
+                    else:
+                        update_output(output, at, lifted, 0)
             first = opaque(first + step)
         if crowded:
             thread = int32(cuda.threadIdx.x)
@@ -169,16 +210,38 @@ def scatter_rows(
                 half = int32((left + 1) >> 1)
                 if thread < (left - half) * lanes:
                     for v in range(vector):
-                        at = v * threads + thread
-                        shared_states[at] = wide(combine(shared_states[at], shared_states[at + half * lanes]))
+                        place = v * threads + thread
+                        shared_states[place] = state_type(combine(shared_states[place], shared_states[place + half * lanes]))
                 cuda.syncthreads()
                 left = half
             if thread < lanes and column < columns:
                 for v in range(vector):
                     states[v] = shared_states[v * threads + thread]
-                update_state(output, int64(frequent) * output_row + output_offset, states, 0)
+                update_output(output, int64(frequent) * output_row + output_offset, states, 0)
 
     def launch_config(rows: int, columns: int, multiprocessors: int) -> tuple[int, int, int]:
         return Tiling(rows, columns, vector, items, threads).persistent_launch(ScatterRows(), multiprocessors)
 
     return scatter_rows, launch_config
+
+
+@jit.kernel
+def finish_factors() -> Any:
+    """``folded[k]`` = p and q of element k, of :func:`~...kernels.products.product_of_others`, by what :func:`scatter_rows` has made of factors.
+
+    Bytes: elements · (16 + 8); none where no result is special.
+
+    Parameters: ``sums`` [elements, 2]: words and tallies; ``folded`` [elements, 2]; ``guard`` as :mod:`.` lists it; ``elements``: of all segments;
+    ``terms``: factors of all of them.
+    """
+
+    def finish_factors(
+        sums: Ptr[int64], guard: Ptr[int32], folded: Ptr[float32],
+        elements: int64, terms: int64,
+    ) -> None:  # fmt: skip
+        k = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if guard[0] != 0 and k < elements:
+            p, q = product_of_sums(sums[2 * k], sums[2 * k + 1], scale_of(terms))
+            folded[2 * k], folded[2 * k + 1] = p, q
+
+    return finish_factors, lambda elements: Tiling.of_ids(elements).launch

@@ -13,12 +13,16 @@ from ...core.policy import constants, tuned
 from .. import policy, policy_of
 from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
+from .factors import factors_pay, products
 from .first import atomics_lose, positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_share
 from .order import Order, as_given, order_of, order_to_gather
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
+
+
+GUARD = Slot("guard", "i32", 4)  #: whether a guarded fold is needed
 
 
 def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
@@ -48,7 +52,8 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     brought = "folded" in layouts
     folds, scatters = bool(gradient.fold and descriptor.num_segments and not brought), False
     by_atomics = folds and gradient.uses_positions and not (unfit_for_atomics(op, descriptor) or atomics_lose(op, descriptor))
-    ordered = not by_atomics and (folds or descriptor.indexed)
+    by_factors = folds and not op.traits["ordered"] and factors_pay(descriptor, gradient)
+    ordered = not by_atomics and not by_factors and (folds or descriptor.indexed)
     order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
     column_bytes = len(gradient.segments) * value.itemsize + gradient.gathered * BY_NAME[value.accumulator].itemsize
     last = order_to_gather(descriptor, layouts, target, order, column_bytes)
@@ -56,6 +61,10 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     slots = [*check_slots(descriptor), *order.slots]
     if by_atomics:
         more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
+    elif by_factors:
+        more, room = _guard(descriptor, layouts)
+        made, needed = products(descriptor, layouts, target, GUARD.name, "folded")
+        more, room = [*more, *made], [*room, *needed]
     elif folds:
         more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output)
     else:
@@ -77,9 +86,8 @@ def _fold(
     first, *others = gradient.over
     state_layout, guard, steps, slots = replace(scratch(descriptor, layouts[first]), element=state), NULL, list[Step](), list[Slot]()
     if gradient.guarded:
-        guard = "guard"
-        slots.append(Slot(guard, "i32", 4))
-        steps += [Clear(guard), _find_special(descriptor, layouts["output"])]
+        guard = GUARD.name
+        steps, slots = _guard(descriptor, layouts)
     slots.append(Slot("folded", state, descriptor.num_segments * descriptor.embedding_dim * monoid.results))
     fold = SegmentFold(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
@@ -108,12 +116,14 @@ def _scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout
     return Launch(spec, Tiling.of_ids(segments).launch, arguments)
 
 
-def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
-    arguments, plan = {"input": "output", "guard": "guard"}, tuned(policy.FindSpecial())
-    return over_rows(
-        "find_special", Rows(descriptor, layout), ("input",), descriptor.num_segments, plan.items_per_thread, arguments,
+def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
+    """Makes the guard: whether the result has a special element."""
+    arguments, plan = {"input": "output", "guard": GUARD.name}, tuned(policy.FindSpecial())
+    find = over_rows(
+        "find_special", Rows(descriptor, layouts["output"]), ("input",), descriptor.num_segments, plan.items_per_thread, arguments,
         value=descriptor.element, **constants(plan),
     )  # fmt: skip
+    return [Clear(GUARD.name), find], [GUARD]
 
 
 def _broadcast(

@@ -70,16 +70,17 @@ def updates(
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
     passes, policy, steps = _passes(descriptor, target), scatter_rows(update), list[Step]()
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
-        filled = {"output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
-        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=f"i{bits}" if floats else value.accumulator))
+        filled = {"guard": NULL, "output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
+        kind = f"i{bits}" if floats else value.accumulator
+        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=kind, guarded=False))
         given = {
-            "input": "input", "ids": "segment_ids", "output": name, "low": low, "high": high, "crowd": policy.crowd_rows,
+            "input": "input", "ids": "segment_ids", "guard": NULL, "output": name, "low": low, "high": high, "crowd": policy.crowd_rows,
             "ids_step": ids_step(layouts),
         }  # fmt: skip
         steps.append(
             over_rows(
                 "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors, update=update,
-                value=value.name, index=descriptor.index, **constants(policy),
+                value=value.name, index=descriptor.index, guarded=False, **constants(policy),
             )
         )  # fmt: skip
     return steps
