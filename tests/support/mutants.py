@@ -21,7 +21,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
-    "segment/scatter": ("atomic *",),
+    "segment/scatter": ("atomic *", "factors *"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
@@ -81,6 +81,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tiles of halves", "zeros of products back to columns", "sum of columns to a strided result", "test_nonfinite.py::test_reductions",
     ),
     "kernels/pivot_accumulator": ("var of *", "norm2 of *", "logsumexp of *"),
+    "kernels/factors": ("factors *", "test_nonfinite.py::test_segments[numpy-unsorted_-prod-short]"),
     "kernels/norms": ("norms in tiles", "test_semantics.py::test_norms_near_the_limits",),
     "kernels/products": (
         "prod to *", "* in products", "test_semantics.py::test_gradient_of_products_out_of_the_range",
