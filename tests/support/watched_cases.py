@@ -268,6 +268,18 @@ def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
 _add("infinities and NaN in products", beyond_numbers)
 
 
+def tiny_products(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of products that have few bits, or none, the factors have all."""
+    x, ids = np.array([[1e-20], [3e-21], [1e-30], [3e-31]], np.float32), np.array([0, 0, 1, 1], np.int32)
+    given = [np.ones((2, 1), np.float32), x, np.array([[3e-41], [0]], np.float32), ids]
+    with kind.schedule(SEED):
+        got = kind.numpy(nb.unsorted_segment_prod_backward(*map(kind.array, given)))
+    np.testing.assert_allclose(got, x[[1, 0, 3, 2]], 1e-6)
+
+
+_add("factors of tiny products", tiny_products)
+
+
 def unbounded(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids without ``num_segments``: negative ids and the greatest ids of their type are out of range."""
     op = OPS["segment_softmax_backward"]
