@@ -248,7 +248,7 @@ _plans: dict[Any, Plan] = memo()
 
 
 def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: int | None = None) -> Plan:
-    """The plan for a descriptor: the first variant that supports it and that ``preference`` admits; those that are outdone come last.
+    """The plan for a descriptor: the first variant that supports it and that ``preference`` admits; the fastest first.
 
     ``device`` is a CUDA ordinal; by default 0, or the emulator when there is no GPU. The same arguments give the same plan.
     """
@@ -287,7 +287,7 @@ def choose(descriptor: Any, preference: PlanPreference, device: int, target: Tar
     if preference.prefer_backend not in (None, BackendKind.BESPOKE):
         raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")
     reasons, admits, least = [], "", None
-    for variant in sorted(op.variants, key=lambda variant: variant.outdone(op, descriptor)):
+    for variant in sorted(op.variants, key=lambda variant: variant.time(op, descriptor)):
         if preference.deterministic and not variant.deterministic:
             reasons.append(f"{variant.name} is not deterministic")
             if not variant.refuses(op, descriptor):

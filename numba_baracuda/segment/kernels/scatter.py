@@ -7,7 +7,7 @@ from numba import cuda
 from numba.cuda.types import Integer, float32, float64, int32, int64, uint32
 
 from ...core.dtypes import BY_NAME
-from ...device.atomics import atomic_mul, red_add, red_add_2, red_add_4, red_max, red_min
+from ...device.atomics import red_add, red_add_2, red_add_4, red_max, red_min
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
 from ...device.build import opaque
 from ...device.order import load_relaxed, load_relaxed_2
@@ -25,7 +25,7 @@ from .counts import frequent_of_warp
 from .rows import position_of
 
 #: the monoid of each update
-MONOIDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "factor": "sum"}
+MONOIDS = {"add": "sum", "max": "max", "min": "min", "factor": "sum"}
 
 
 @functools.cache
@@ -60,14 +60,6 @@ def updates_of(update: str, value: str, vector: int) -> Any:
                 red_add(output, 2 * (at + v), batch[first + v])
 
         return add_word
-    if update == "mul":
-
-        @jit.device
-        def multiply(output: Any, at: Any, batch: Any, first: Any) -> None:
-            for v in range(vector):
-                atomic_mul(output, at + v, widen(batch[first + v]))
-
-        return multiply
     red, is_max = red_max if update == "max" else red_min, update == "max"
     whole, narrow_words = isinstance(wide, Integer), wide.bitwidth == 32
     nan = (1 << (wide.bitwidth - 1)) - 1 if is_max else -1  #: the bits that an update by NaN leaves
@@ -141,7 +133,7 @@ def scatter_rows(
 
     Constants and parameters as :mod:`.` lists them, and
 
-    * ``update``: add, mul, max or min; or factor, which makes the sums of :mod:`~...kernels.factors`
+    * ``update``: add, max or min; or factor, which makes the sums of :mod:`~...kernels.factors`
     * ``items_per_thread``: 0 stands for the 2 or 4 rows of the tuning policy
     * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; [segments, columns, 2] of
       factors

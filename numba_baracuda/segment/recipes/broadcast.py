@@ -10,11 +10,11 @@ from ...algebra.gradients import GRADIENTS, Gradient
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
-from .. import policy, policy_of
+from .. import policy, policy_of, times
 from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
-from .first import atomics_lose, positions, unfit_for_atomics
+from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_share
 from .order import Order, as_given, order_of, order_to_gather
 
@@ -51,7 +51,8 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         return only_checks(op, descriptor, layouts)
     brought = "folded" in layouts
     folds, scatters = bool(gradient.fold and descriptor.num_segments and not brought), False
-    by_atomics = folds and gradient.uses_positions and not (unfit_for_atomics(op, descriptor) or atomics_lose(op, descriptor))
+    by_atomics = folds and gradient.uses_positions and not unfit_for_atomics(op, descriptor)
+    by_atomics = by_atomics and times.first(op, descriptor) < times.permuted_fold(descriptor, heavy=True)
     by_factors = folds and not op.traits["ordered"] and factors_pay(descriptor, gradient)
     ordered = not by_atomics and not by_factors and (folds or descriptor.indexed)
     order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
