@@ -194,6 +194,8 @@ class BroadcastToRows(Policy):
     rows_per_group: int = 32  #: rows of a group, or fewer where multiprocessors would be idle
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 0
+    #: Rows of at most so many bytes, of two operands that segments have, are put side by side before they are gathered for ids in any order.
+    max_paired_bytes: int = 16
     min_rows_per_segment: int = 16  #: with a mean of so many rows or more, gradients of max and min are stored at winners only
 
 

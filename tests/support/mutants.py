@@ -15,7 +15,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
-    "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient"),
+    "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/narrow": ("narrow, *", "max to the few that win"),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),

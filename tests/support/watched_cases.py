@@ -249,6 +249,9 @@ fold("norm2 to 7 columns", "segment_norm2_backward", "broadcast", Sample("D7", 2
 fold("softmax", "segment_softmax", "broadcast", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
+for columns in (1, 3):
+    sample = Sample(f"side by side {columns}", 5000 if columns == 1 else 200, (columns,), 30, samples.outside)
+    fold(f"norm2 to {columns} columns, side by side", "unsorted_segment_norm2_backward", "broadcast", sample)
 for columns, element in ((8, "f32"), (3, "f16")):
     for name, ids in (("", samples.outside), (", a crowd", samples.around_a_long_one)):
         sample = Sample(f"factors {columns}", 90, (columns,), 9, ids, element, whole=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS, Gradient
+from ...core.axes import c_strides
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 GUARD = Slot("guard", "i32", 4)  #: whether a guarded fold is needed
+PAIRED = "paired"  #: rows of two operands that segments have, side by side
 
 
 def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
@@ -71,12 +73,30 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     else:
         more, room = [], []
     folded = "folded" if folds or brought else NULL
-    final = (
-        _scatter_to_winners(descriptor, layouts, folded, output)
-        if scatters
-        else _broadcast(descriptor, layouts, target, gradient, last, folded, output)
-    )
-    return Recipe((*steps, *more, final), (*slots, *room))
+    if scatters:
+        return Recipe((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
+    pairs, pair_room = _pairs(descriptor, layouts, gradient, op, last)
+    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, bool(pairs))
+    return Recipe((*steps, *more, *pairs, final), (*slots, *room, *pair_room))
+
+
+def _pairs(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, op: Op, order: Order
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
+    """Puts narrow rows that segments have of two operands side by side, where ids in any order gather both at random."""
+    elements = descriptor.num_segments * descriptor.embedding_dim
+    random = not (order.row_index or descriptor.in_order(op)) and 2 * descriptor.num_segments <= descriptor.num_inputs
+    narrow = descriptor.row_size <= tuned(policy.BroadcastToRows()).max_paired_bytes
+    if len(gradient.segments) != 2 or not (random and narrow and elements):
+        return [], []
+    first, second = gradient.segments
+    rows = Rows(descriptor, layouts[first], layouts[second])
+    if not (rows.is_contiguous(0) and rows.is_contiguous(1)):
+        return [], []
+    arguments = {"g": first, "y": second, "output": PAIRED, "elements": elements, "columns": descriptor.embedding_dim}
+    return [Launch(kernel_spec("pair_rows", value=descriptor.element), Tiling.of_ids(elements).launch, arguments)], [
+        Slot(PAIRED, descriptor.element, 2 * elements)
+    ]
 
 
 def _fold(
@@ -128,21 +148,28 @@ def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[l
 
 
 def _broadcast(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str
-) -> Launch:
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str,
+    paired: bool,
+) -> Launch:  # fmt: skip
     names = [*gradient.rows, *gradient.segments, output]
+    if paired:
+        shape = layouts[gradient.segments[0]].shape
+        side_by_side = Layout(shape, (2 * descriptor.embedding_dim, *c_strides(shape)[1:]))
+        layouts = layouts | dict.fromkeys(gradient.segments, side_by_side)
     rows = Rows(descriptor, *[layouts[name] for name in names])
     last = len(names) - 1
     at = [0 if gradient.rows else last, 1 if len(gradient.rows) > 1 else last, last, last, last]
     for k in range(len(gradient.segments)):
         at[2 + k] = len(gradient.rows) + k
     given = [names[k] if k != last else NULL for k in at[:4]]
+    if paired:
+        given[2:] = PAIRED, PAIRED
     value, read = descriptor.element, ("x", "w", "g", "y")
     arguments: dict[str, Any] = {
         **dict(zip(read, given, strict=True)), "ids": order.ids, "permutation": order.permutation, "folded": folded, "output": output,
         "segments": descriptor.num_segments,
     }  # fmt: skip
-    common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index}
+    common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
