@@ -55,6 +55,7 @@ STEPS = (
     _ops("row_sum", "row_sum"),
     Step("index", "run", ("--op", "SegmentIndex")),
     Step("sweep", "sweep"),
+    Step("choice", "choice"),
     Step("loss", "losses"),
     Step("host", "host"),
     Step("first", "first"),

@@ -219,14 +219,15 @@ class Variant:
     """One way to run an op.
 
     ``recipe(op, descriptor, layouts, target)`` is a pure function. ``refuses(op, descriptor)`` is the reason why the variant cannot serve a
-    descriptor, or None. Where ``outdone(op, descriptor)``, a later variant of the list is faster, and this one is tried after all others.
+    descriptor, or None. ``time(op, descriptor)`` says in microseconds about how long the variant takes, where it serves the descriptor: the fastest
+    is tried first, of those that take as long the one that the op lists first.
     """
 
     name: str
     deterministic: bool
     recipe: Callable[[Op, Any, dict[str, Layout], Target], Recipe]
     refuses: Callable[[Op, Any], str | None] = lambda op, descriptor: None
-    outdone: Callable[[Op, Any], bool] = lambda op, descriptor: False
+    time: Callable[[Op, Any], float] = lambda op, descriptor: 0.0
     #: ``named(op, descriptor, target)`` for SKUs, where the descriptor decides on more than the variant's name says
     named: Callable[[Op, Any, Target], str] | None = None
 

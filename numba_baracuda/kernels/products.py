@@ -16,9 +16,9 @@ from ..device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64
 from ..runtime import jit
 
 #: log₂ u by the state's type: a product of two numbers below √u is in range, and so is every element times u or 1 / u
-_UNITS = {float32: 96, float64: 700}
-#: bits of the kinds; the same bits, shifted by ``_KIND_BITS``, say that a kind occurs more than once
-_ZERO, _INFINITE, _NAN, _ALL, _KIND_BITS = 1, 2, 4, 7, 3
+UNITS = {float32: 96, float64: 700}
+#: bits of the kinds; the same bits, shifted by ``KIND_BITS``, say that a kind occurs more than once
+_ZERO, _INFINITE, _NAN, _ALL, KIND_BITS = 1, 2, 4, 7, 3
 #: the greatest |k| that :func:`finish_product` keeps: beyond it, a product without one element is out of range, too
 _MAX_UNITS = 4
 
@@ -30,9 +30,9 @@ def _casts(kind: Any) -> tuple[Any, Any, Any]:
 
 
 @functools.cache
-def _decompose(kind: Any) -> tuple[Any, Any]:
+def decompose(kind: Any) -> tuple[Any, Any]:
     """``normalize(x)`` = (m, k) with x = m · uᵏ, exactly, and ``classify(x)`` = (bit of x's kind or 0, factor that x contributes to m · uᵏ)."""
-    exponent, (_, bits, _) = _UNITS[kind], _casts(kind)
+    exponent, (_, bits, _) = UNITS[kind], _casts(kind)
     unit, inverse, most, least = (kind(2.0**power) for power in (exponent, -exponent, exponent // 2, -(exponent // 2)))
 
     @jit.device
@@ -53,7 +53,7 @@ def _decompose(kind: Any) -> tuple[Any, Any]:
 @functools.cache
 def lift_factor(kind: Any) -> Any:
     """``lift``: (m, k, kinds) of an element."""
-    (whole, _, number), (normalize, classify) = _casts(kind), _decompose(kind)
+    (whole, _, number), (normalize, classify) = _casts(kind), decompose(kind)
 
     @jit.device
     def lift(x: Any, other: Any, one: Any) -> Any:
@@ -67,13 +67,13 @@ def lift_factor(kind: Any) -> Any:
 @functools.cache
 def combine_products(kind: Any) -> Any:
     """``combine`` of two such states."""
-    (whole, bits, number), (normalize, _) = _casts(kind), _decompose(kind)
+    (whole, bits, number), (normalize, _) = _casts(kind), decompose(kind)
 
     @jit.device
     def combine(a: Any, b: Any) -> Any:
         m, k = normalize(a[0] * b[0])
         ours, theirs = bits(a[2]), bits(b[2])
-        several = whole((ours & theirs & _ALL) << _KIND_BITS)
+        several = whole((ours & theirs & _ALL) << KIND_BITS)
         return m, a[1] + b[1] + k, number(whole(ours | theirs | several))
 
     return combine
@@ -87,7 +87,7 @@ def finish_product(kind: Any) -> Any:
     @jit.device
     def finish(state: Any, count: Any, one: Any) -> Any:
         k = int32(min(max(state[1], kind(-_MAX_UNITS)), kind(_MAX_UNITS))) + _MAX_UNITS
-        return state[0], kind(int32(k << 2 * _KIND_BITS) | int32(bits(state[2])))
+        return state[0], kind(int32(k << 2 * KIND_BITS) | int32(bits(state[2])))
 
     return finish
 
@@ -98,7 +98,7 @@ def product_of_others(kind: Any) -> Any:
 
     Where q is −1, y is a normal number, and the product is y / x. Elsewhere p and q are the results of :func:`finish_product`.
     """
-    exponent, (normalize, classify) = _UNITS[kind], _decompose(kind)
+    exponent, (normalize, classify) = UNITS[kind], decompose(kind)
     unit, inverse = kind(2.0**exponent), kind(2.0**-exponent)
 
     @jit.device
@@ -106,9 +106,9 @@ def product_of_others(kind: Any) -> Any:
         if q < 0:
             return g * (y / x)
         code, (which, entering) = int32(q), classify(x)
-        others = int32(code >> _KIND_BITS & _ALL | code & _ALL & ~which)
+        others = int32(code >> KIND_BITS & _ALL | code & _ALL & ~which)
         m, k = normalize(entering)
-        product, units = p / m, int32(int32(code >> 2 * _KIND_BITS) - _MAX_UNITS - int32(k))
+        product, units = p / m, int32(int32(code >> 2 * KIND_BITS) - _MAX_UNITS - int32(k))
         if others == 0:
             step = unit if units > 0 else inverse
             for n in range(3):

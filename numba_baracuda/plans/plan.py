@@ -248,7 +248,7 @@ _plans: dict[Any, Plan] = memo()
 
 
 def select(descriptor: Any, preference: PlanPreference = _DEFAULT, *, device: int | None = None) -> Plan:
-    """The plan for a descriptor: the first variant that supports it and that ``preference`` admits; those that are outdone come last.
+    """The plan for a descriptor: the first variant that supports it and that ``preference`` admits; the fastest first.
 
     ``device`` is a CUDA ordinal; by default 0, or the emulator when there is no GPU. The same arguments give the same plan.
     """
@@ -269,6 +269,14 @@ def _most_workspace(op: Op, descriptor: Any, variant: Variant, target: Target) -
     return max(variant.recipe(op, descriptor, layouts, target).workspace for layouts in descriptor.typical_layouts(op))
 
 
+def _fastest_first(op: Op, descriptor: Any, deterministic: bool) -> list[Variant]:
+    """The variants of the op in the order in which they are tried. Times are not asked for where there is no choice, as each asks about sizes."""
+    serving = [each for each in op.variants if (each.deterministic or not deterministic) and each.refuses(op, descriptor) is None]
+    if len(serving) < 2:
+        return [*op.variants]
+    return sorted(serving, key=lambda variant: variant.time(op, descriptor)) + [each for each in op.variants if each not in serving]
+
+
 def choose(descriptor: Any, preference: PlanPreference, device: int, target: Target | None = None) -> Plan:
     """The plan that :func:`select` makes, and keeps in its memo, for new arguments; for a ``target`` without a device, if one is given."""
     selected_by = descriptor, preference, device
@@ -287,7 +295,7 @@ def choose(descriptor: Any, preference: PlanPreference, device: int, target: Tar
     if preference.prefer_backend not in (None, BackendKind.BESPOKE):
         raise Unsupported(f"{op.name}: no kernel of backend {BackendKind.parse(preference.prefer_backend).name}, wants BESPOKE or none")
     reasons, admits, least = [], "", None
-    for variant in sorted(op.variants, key=lambda variant: variant.outdone(op, descriptor)):
+    for variant in _fastest_first(op, descriptor, preference.deterministic):
         if preference.deterministic and not variant.deterministic:
             reasons.append(f"{variant.name} is not deterministic")
             if not variant.refuses(op, descriptor):

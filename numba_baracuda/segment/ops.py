@@ -12,7 +12,7 @@ from ..core.dtypes import FLOATS, NUMBERS
 from ..core.op import GridAxis, Layout, Op, Operand, Target, Variant
 from ..core.registry import OPS
 from ..core.vocabulary import OpCategory, numbered
-from . import recipes
+from . import recipes, times
 from .calls import function_of
 from .descriptor import SegmentDescriptor, contiguous, needs_segments, out_of_order, unless_any_order
 
@@ -28,14 +28,18 @@ D_ROWS = Operand("d_output", ("num_inputs", "embedding_dim"))
 D_INPUT = Operand("d_input", ("num_inputs", "embedding_dim"), output=True)
 
 SORTED = Variant("ragged_sorted", True, recipes.ragged, out_of_order)
-BINS = Variant("bins", True, recipes.bins, unless_any_order(recipes.many))
-EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.exact), recipes.sorting_pays)
-ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact), recipes.sorting_pays)
-FIRST = Variant("atomic_first", True, recipes.first_by_atomics, recipes.unfit_for_atomics, recipes.atomics_lose)
-PAIRS = Variant("ragged_pairs", True, recipes.sorted_pairs, unless_any_order(recipes.unpairable))
-RANGES = Variant("ragged_ranges", True, recipes.ranges, unless_any_order(recipes.unfit), recipes.too_few)
+BINS = Variant("bins", True, recipes.bins, unless_any_order(recipes.many), times.bins)
+EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.exact), times.scatter)
+ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact), times.scatter)
+FIRST = Variant("atomic_first", True, recipes.first_by_atomics, recipes.unfit_for_atomics, times.first)
+PAIRS = Variant("ragged_pairs", True, recipes.sorted_pairs, unless_any_order(recipes.unpairable), times.pairs)
+RANGES = Variant("ragged_ranges", True, recipes.ranges, unless_any_order(recipes.unfit), times.ranges)
 PERMUTED = Variant(
-    "ragged_permuted", True, recipes.ragged, lambda op, descriptor: None if out_of_order(op, descriptor) else "is for ids in any order"
+    "ragged_permuted",
+    True,
+    recipes.ragged,
+    lambda op, descriptor: None if out_of_order(op, descriptor) else "is for ids in any order",
+    times.permuted,
 )
 GATHER = Variant("gather", True, recipes.gather)
 BROADCAST = Variant("broadcast", True, recipes.broadcast, recipes.too_many)
@@ -98,7 +102,8 @@ TABLE = (
     Row(
         "prod", (6, 15, 18, 19), "output[s] = Π input[n]", "d_input[n] = d_output[s] · Π input[m] over the other rows m of s",
         (D_OUTPUT, INPUT, SAVED),
-        f"{_IEEE} The gradient is exact where rows are 0, one or many, and where the product leaves the range.", (1, 1), (EXACT, ATOMIC), NUMBERS,
+        f"{_IEEE} The gradient is exact where rows are 0, one or many, and where the product leaves the range.", (1, 1),
+        elements=NUMBERS,
     ),
     Row(
         "logsumexp", (20, 21, 30, 31), "output[s] = log Σ exp input[n]", "d_input[n] = d_output[s] · exp(input[n] − output[s])",

@@ -132,13 +132,9 @@ class FoldRanges(Policy):
     max_state_bytes: int = 64 << 10  #: bytes of shared memory for the states of a range
     min_blocks_per_multiprocessor: int = 2
     max_group_threads: int = chosen(32, 8, 16, 32)
-    #: A sort by ranges, which leaves out the low bits, pays from so many rows in all and in a segment on, and for rows of so many bytes. It saves 17
-    #: to 33 % of the time for ids drawn uniformly, and takes 3 to 10 % more where few segments have most rows.
-    min_rows: int = 8_000_000
-    min_rows_one_range: int = 250_000  #: least rows in all where all segments are one range
-    min_rows_per_segment: int = 8
-    min_row_bytes: int = 9  #: bytes, unless one pass of the sort is enough
-    max_row_bytes: int = 64
+    #: Rows of more bytes are not sorted by range, which leaves out the low bits of ids. It saves up to a third of the time for ids drawn uniformly,
+    #: and takes up to twice as long where one segment has most rows.
+    max_row_bytes: int = 15
     sort_pass_bits: int = 8  #: bits that a pass of the sort sorts by
 
 
@@ -198,6 +194,8 @@ class BroadcastToRows(Policy):
     rows_per_group: int = 32  #: rows of a group, or fewer where multiprocessors would be idle
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 0
+    #: Rows of at most so many bytes, of two operands that segments have, are put side by side before they are gathered for ids in any order.
+    max_paired_bytes: int = 16
     min_rows_per_segment: int = 16  #: with a mean of so many rows or more, gradients of max and min are stored at winners only
 
 
@@ -206,21 +204,59 @@ class ScatterRows(Policy):
     """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
 
     items_per_thread: int = compiled(2, (1, 2, 4, 8))  #: rows, all loads before the first update
+    rows_per_group: int = 64  #: rows of a group, or fewer where multiprocessors would be idle
+    grid_blocks_per_multiprocessor: int = 8
+    min_blocks_per_multiprocessor: int = 0
+    crowd_rows: int = 3  #: rows of one id among the first 32 of a block that the block folds before it updates
     cache_share: float = 0.6  #: share of the level 2 cache that the rows of a pass may fill
-    min_row_bytes: int = 32  #: shorter rows take one pass: a pass cannot skip less than a sector
+    row_bytes: int = 32  #: other rows than multiples of so many bytes take one pass: a pass cannot skip less than a sector
     max_passes: int = 4
 
 
 @dataclass(frozen=True)
-class SortCosts(Policy):
-    """Microseconds on an H200 for ids drawn uniformly, which decide between atomics and a sort with a fold."""
+class FactorRows(Policy):
+    """Where the gradient of a product is made without a sort of ids, whose fold products seldom need."""
 
-    atomic_per_megabyte: float = 0.48  #: of one atomic instruction for each element; seven times as much where ids crowd
-    atomic_per_row: float = 8e-6  #: at least; computed, not timed
-    loop_per_megabyte: float = 3.8  #: of a compare-and-swap loop
-    same_line: float = 0.0025  #: for each update of the same 128 bytes, where there are few of these
-    fold_per_megabyte: float = 0.27
-    permuted_per_megabyte: float = 0.75  #: of a fold through a permutation
-    permuted_per_row: float = 33e-6  #: of the same, at least
-    sort: float = 60.0
-    sort_per_id: float = 27e-6
+    max_row_bytes: int = 128  #: bytes of a row. Of wider ones there are few, whose ids are sorted in no time.
+
+
+@dataclass(frozen=True)
+class Times(Policy):
+    """What the variants of folds over ids in any order take, by the functions of ``times.py``.
+
+    Fitted to times of 2^26 elements in rows of 1 to 400, 1.4 to 4096 rows a segment in the mean, and their means over ids that are drawn uniformly
+    and ids nine of ten of which are the same: picoseconds of each row, of a byte, of an element or of a pass of a sort over a row, unless said
+    otherwise. Bins were timed for 41 to 128 segments.
+    """
+
+    launches: float = 10.0  #: microseconds of a few launches
+    sort_launches: float = 30.0  #: microseconds of these and a sort
+    cached_bytes: int = 36 << 20  #: bytes of the results up to which the level 2 cache holds those that atomics update
+    bin_row: float = 3.0
+    bin_element: float = 0.8
+    bin_element_segment: float = 0.03  #: of an element and segment
+    pair_row: float = 6.1
+    pair_pass: float = 3.5
+    pair_pass_byte: float = 1.07
+    pair_result_byte: float = 2.1
+    permuted_row: float = 20.8
+    permuted_byte: float = 0.18
+    permuted_element: float = 0.28
+    permuted_heavy_element: float = 0.68
+    permuted_result_byte: float = 0.77
+    index_pass: float = 8.6
+    range_row: float = 22.0
+    single_range_row: float = 10.0  #: computed, not timed
+    range_element: float = 2.8
+    range_heavy_element: float = 5.0
+    range_result_byte: float = 0.55
+    update_row: float = 5.8
+    update_element: float = 1.65
+    update_single: float = 1.2  #: of an element besides where a thread has one column of several
+    update_wide: float = 2.5  #: of an element of float64 besides
+    update_line: float = 1000.0  #: of each update of the same 128 bytes besides
+    update_miss: float = 15.0  #: of 32 bytes that the level 2 cache does not hold besides
+    update_byte: float = 0.7  #: of the results
+    extreme_byte: float = 2.7  #: of results that are encoded
+    count_row: float = 9.2
+    count_miss: float = 69.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
-from .policy import BroadcastToRows, CountFewIds, FirstFault, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise
+from .policy import BroadcastToRows, CountFewIds, FirstFault, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise, ScatterRows
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
@@ -106,7 +106,7 @@ class Tiling:
         """Blocks, threads and dynamic shared bytes."""
         return self.row_blocks * self.chunks, self.threads, 0
 
-    def persistent_launch(self, policy: BroadcastToRows, multiprocessors: int) -> tuple[int, int, int]:
+    def persistent_launch(self, policy: BroadcastToRows | ScatterRows, multiprocessors: int) -> tuple[int, int, int]:
         """The same for blocks that walk the rows in a grid-stride loop; groups have fewer rows where multiprocessors would be idle."""
         rounds = max(1, min(policy.rows_per_group // self.tile, self.row_blocks // (policy.grid_blocks_per_multiprocessor * multiprocessors)))
         return ceil_div(self.row_blocks, rounds) * self.chunks, self.threads, 0

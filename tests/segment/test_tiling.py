@@ -160,25 +160,26 @@ def test_walk_of_a_gradient(op: str, columns: int, segments: int, indexed: str, 
 @pytest.mark.parametrize(
     ("deterministic", "rows", "columns", "segments", "variant"),
     [
-        (True, 20_000_000, 16, 1_000_000, "ragged_ranges"),
+        (True, 20_000_000, 16, 1_000_000, "ragged_permuted"),
+        (True, 20_000_000, 3, 1_000_000, "ragged_ranges"),
         (True, 20_000_000, 16, 400, "ragged_ranges"),
         (True, 100_000_000, 1, 400, "ragged_ranges"),
         (True, 1_000_000, 16, 50_000, "ragged_permuted"),
         (True, 20_000_000, 16, 10_000_000, "ragged_permuted"),
         (True, 20_000_000, 128, 1_000_000, "ragged_permuted"),
         (True, 100_000_000, 1, 1_000_000, "ragged_pairs"),
-        (True, 100_000_000, 1, 100_000, "ragged_ranges"),
+        (True, 100_000_000, 1, 100_000, "ragged_pairs"),
         (False, 3_000_000, 128, 1000, "ragged_permuted"),
         (False, 10_000, 128, 1000, "atomic"),
         (False, 20_000_000, 16, 1000, "atomic"),
-        (False, 20_000_000, 16, 500, "ragged_ranges"),
+        (False, 20_000_000, 16, 500, "atomic"),
         (False, 100_000_000, 1, 500, "ragged_ranges"),
-        (False, 100_000_000, 1, 1000, "ragged_ranges"),
+        (False, 100_000_000, 1, 1000, "ragged_pairs"),
         (False, 100_000_000, 1, 100_000, "atomic"),
     ],
 )
 def test_sorting_where_it_pays(deterministic: bool, rows: int, columns: int, segments: int, variant: str) -> None:
-    """By range where that is faster; atomics for what sorting would hold up, and not for few segments: determinism need not be asked for."""
+    """By range, with the rows or with their indices, whatever is faster; atomics for what sorting would hold up, and not for few segments."""
     described = SegmentDescriptor("unsorted_segment_sum", rows, columns, segments)
     assert select(described, PlanPreference(deterministic=deterministic), device=-1).variant.name == variant
 

@@ -15,12 +15,13 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
-    "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient"),
+    "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/narrow": ("narrow, *", "max to the few that win"),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
+    "segment/scatter": ("atomic *", "factors *"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
     "segment/seams": (
         "ranks: segments in order", "ranks: rows of segments in order", "ranks: positions",
@@ -88,6 +89,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tiles of halves", "zeros of products back to columns", "sum of columns to a strided result", "test_nonfinite.py::test_reductions",
     ),
     "kernels/pivot_accumulator": ("var of *", "norm2 of *", "logsumexp of *"),
+    "kernels/factors": (
+        "factors *", "test_semantics.py::test_gradient_of_products_out_of_the_range", "test_nonfinite.py::test_segments[numpy-unsorted_-prod-short]",
+    ),
     "kernels/norms": ("norms in tiles", "test_semantics.py::test_norms_near_the_limits",),
     "kernels/products": (
         "prod to *", "* in products", "test_semantics.py::test_gradient_of_products_out_of_the_range",
@@ -103,6 +107,12 @@ TESTS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: by file: mutants that no test can notice, and why
 KNOWN: dict[str, dict[str, str]] = {
+    "kernels/factors": {
+        "word_of: guard: half >= 0 in return int64(2 * int64(half + (0.5 if half >= 0 else -0.5)) + odd)":
+            "rounds the other way, to the next word but one at most",
+        "add_tally: guard: load_relaxed(sums, 2 * at + 1) >> shift & _TALLY < 2 in if load_relaxed(sums, 2 * at + 1) >> shift & _TALLY < 2:":
+            "keeps counts in their bits, which only millions of zeros leave: too many for a test",
+    },
     "segment/bins": {
         "fold_bins.fold_bins: guard: batch_ids[u] <= last in if 0 <= batch_ids[u] <= last: (1)":
             "saves the load of a row that is there, and that nobody folds",
@@ -131,7 +141,10 @@ KNOWN: dict[str, dict[str, str]] = {
         "if (x == extreme or (x != x and extreme != extreme)) and row < load_relaxed(positions, at + v):":
             "saves an update that changes nothing",
     },
-    "segment/rows": {
+    "segment/scatter": {
+        "scatter_rows.scatter_rows: guard: cuda.popc(cuda.ballot_sync(-1, seen_id == frequent)) >= crowd in "
+        "crowded = cuda.popc(cuda.ballot_sync(-1, seen_id == frequent)) >= crowd and least <= frequent <= last":
+            "folds rows that are no crowd alike, with more work",
         "scatter_rows.scatter_rows: guard: batch_ids[u] <= last in if least <= batch_ids[u] <= last: (1)":
             "saves the load of a row that is there, and that nobody adds",
     },

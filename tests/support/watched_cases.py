@@ -155,7 +155,7 @@ def many_ranges(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _add("many ranges", many_ranges)
-for k, stem in enumerate(("sum", "mean", "prod", "max", "min")):
+for k, stem in enumerate(("sum", "mean", "max", "min")):
     exact = "_exact" if stem in ("max", "min") else ""
     fold(f"atomic {stem}", f"unsorted_segment_{stem}", f"atomic{exact}", Sample(f"t{k}", 140, (3 + k,), 7, samples.outside))
 fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 20, (4,), 40, samples.outside))
@@ -190,10 +190,17 @@ counts("few rows", 9, 5, samples.outside, step=2)
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass over segments whose numbers have more bits than the ids."""
-    kernel = scatter_rows(update="add", value="f32", index="i32", vector=1, lanes=1, cut=False, dims=1)
+    kernel = scatter_rows(update="add", value="f32", index="i32", guarded=False, vector=1, lanes=1, cut=False, dims=1)
     x, ids, y = np.ones(4, np.float32), np.array([0, 1 << 30, (1 << 31) - 1, -1], np.int32), np.zeros(3, np.float32)
     low = 1 << 31
-    emulation.run(kernel.py_func, kernel.types, 1, 256, [x, ids, y, 4, 1, 1, low, low + 3, 1, 1, 1, (1,), (1,), (1,)], mode=emulation.Mode(SEED))
+    emulation.run(
+        kernel.py_func,
+        kernel.types,
+        1,
+        256,
+        [x, ids, np.zeros(1, np.int32), y, 4, 1, 1, low, low + 3, 1, 1, 1, 1, (1,), (1,), (1,)],
+        mode=emulation.Mode(SEED),
+    )
     assert not y.any()
 
 
@@ -211,6 +218,10 @@ for element in ("f32", "f16", "i64"):
         )
 fold("atomic first max, chunks", "unsorted_segment_argmax", "atomic_first", Sample("ag", 12, (271,), 7, samples.outside))
 fold("atomic sum, chunks", "unsorted_segment_sum", "atomic", Sample("x", 12, (270,), 7, samples.outside))
+for stem, variant, element in (("sum", "atomic", "f32"), ("max", "atomic_exact", "f16"), ("sum", "atomic_exact", "i32")):
+    for columns, rows in ((37, 230), (270, 70)):
+        sample = Sample(f"crowd {columns}", rows, (columns,), 7, samples.around_a_long_one, element)
+        fold(f"atomic {stem} of {columns} columns, a crowd of {element}", f"unsorted_segment_{stem}", variant, sample)
 fold("atomic sum of pairs", "unsorted_segment_sum", "atomic", Sample("y", 140, (2,), 7, samples.outside))
 for columns, rows in ((1, 5000), (3, 900), (4, 150), (5, 200), (36, 230), (300, 9)):
     for ordered in ("", "unsorted_"):
@@ -238,6 +249,14 @@ fold("norm2 to 7 columns", "segment_norm2_backward", "broadcast", Sample("D7", 2
 fold("softmax", "segment_softmax", "broadcast", Sample("F", 60, (3,), 9, samples.outside))
 fold("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
+for columns in (1, 3):
+    sample = Sample(f"side by side {columns}", 5000 if columns == 1 else 200, (columns,), 30, samples.outside)
+    fold(f"norm2 to {columns} columns, side by side", "unsorted_segment_norm2_backward", "broadcast", sample)
+for columns, element in ((8, "f32"), (3, "f16")):
+    for name, ids in (("", samples.outside), (", a crowd", samples.around_a_long_one)):
+        sample = Sample(f"factors {columns}", 90, (columns,), 9, ids, element, whole=True)
+        fold(f"factors of {element}{name}", "unsorted_segment_prod_backward", "broadcast", sample)
+fold("factors without zeros", "unsorted_segment_prod_backward", "broadcast", Sample("factors", 90, (3,), 9))
 
 
 def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +269,18 @@ def beyond_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _add("infinities and NaN in products", beyond_numbers)
+
+
+def tiny_products(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of products that have few bits, or none, the factors have all."""
+    x, ids = np.array([[1e-20], [3e-21], [1e-30], [3e-31]], np.float32), np.array([0, 0, 1, 1], np.int32)
+    given = [np.ones((2, 1), np.float32), x, np.array([[3e-41], [0]], np.float32), ids]
+    with kind.schedule(SEED):
+        got = kind.numpy(nb.unsorted_segment_prod_backward(*map(kind.array, given)))
+    np.testing.assert_allclose(got, x[[1, 0, 3, 2]], 1e-6)
+
+
+_add("factors of tiny products", tiny_products)
 
 
 def unbounded(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,11 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
-| :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` after |
+| :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` or :func:`finish_factors` after |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
+| :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
@@ -62,12 +63,13 @@ from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special, s
 from .carries import fold_carries
 from .counts import count_few_ids, count_ids
 from .fold import fold_tiles
-from .gather import gather_elements, gather_flat, gather_rows, gather_runs
+from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
-from .rows import fill_rows, finish_rows, scatter_rows
+from .rows import fill_rows, finish_rows
+from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
 
 __all__ = [
@@ -81,6 +83,7 @@ __all__ = [
     "expand_offsets",
     "fill_rows",
     "find_special",
+    "finish_factors",
     "finish_positions",
     "finish_rows",
     "first_fault",
@@ -96,6 +99,7 @@ __all__ = [
     "gather_runs",
     "merge_seams",
     "number_rows",
+    "pair_rows",
     "scatter_positions",
     "scatter_rows",
     "scatter_to_winners",

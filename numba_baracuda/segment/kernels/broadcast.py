@@ -11,7 +11,7 @@ from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
-from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
+from ...device.vector import LOAD, LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
@@ -39,7 +39,7 @@ def _special_of(value: str, count: int) -> Any:
 
 @jit.kernel
 def broadcast_to_rows(
-    *, gradient: str, value: str, index: str, row_index: str, at_once: int, vector: int, apart: bool, lanes: int, cut: bool, dims: int,
+    *, gradient: str, value: str, index: str, row_index: str, paired: bool, at_once: int, vector: int, apart: bool, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block,
 ) -> Any:  # fmt: skip
     """``output[r] = vjp(x[r], w[r], g[ids[r]], y[ids[r]], p[ids[r]], q[ids[r]])`` by the gradient's ``vjp``; 0 where the id is out of range.
@@ -50,6 +50,7 @@ def broadcast_to_rows(
     Constants and parameters as :mod:`.` lists them, and
 
     * ``at_once``: rows that a group has in flight
+    * ``paired``: whether each row of ``g`` is followed by the row of y; then ``y`` is the address of ``g``
     * ``apart``: whether the ``vector`` columns of a lane are ``lanes`` columns apart, and single accesses; then columns are contiguous
     * ``x``, ``w`` [rows, columns]: what the gradient has of each row; ``g``, ``y`` [segments, columns]: what it has of each segment; any address
       where the gradient has fewer
@@ -93,6 +94,8 @@ def broadcast_to_rows(
         step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * at_once)
         x_offset, output_offset = offset_of(column, shape, x_strides), offset_of(column, shape, output_strides)
         w_offset, g_offset, y_offset = offset_of(column, shape, w_strides), offset_of(column, shape, g_strides), offset_of(column, shape, y_strides)
+        if paired:
+            y_offset += columns
         load_row_ids(ids, permutation, first, rows, ids_step, next_ids, next_row_indices)
         while column < columns and first < rows:
             for u in range(at_once):
@@ -143,7 +146,7 @@ def broadcast_to_rows(
 
 @jit.kernel
 def broadcast_to_elements(
-    *, gradient: str, value: str, index: str,
+    *, gradient: str, value: str, index: str, paired: bool,
     threads_per_block: int = Elements.threads_per_block, items_per_thread: int = Elements.items_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` for one column, where rows and ids are contiguous: a lane takes as many neighbouring rows as fill 16 bytes of both.
@@ -155,7 +158,7 @@ def broadcast_to_elements(
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     vector, index_vector, results = BY_NAME[value].vector, BY_NAME[index].vector, grad.results
     lane_items, gathers = max(vector, index_vector), not grad.guarded
-    load, load_ids, store = LOAD_STREAM[vector], LOAD_ONCE[index_vector], STORE_STREAM[vector]
+    load, load_ids, load_both, store = LOAD_STREAM[vector], LOAD_ONCE[index_vector], LOAD[2], STORE_STREAM[vector]
     stride, batch_size = threads_per_block * lane_items, items_per_thread * lane_items
     folded_size = max(batch_size * results, 1)
 
@@ -165,10 +168,15 @@ def broadcast_to_elements(
     ) -> None:
         """Loads what a row's segment has to index ``at`` of the batches."""
         segment = int64(identifier)
-        if has_g:
-            batch_g[at] = g[segment * g_row]
-        if has_y:
-            batch_y[at] = y[segment * y_row]
+        if paired:
+            both = cuda.local.array(2, element)
+            load_both(g, 2 * segment, both, 0)
+            batch_g[at], batch_y[at] = both[0], both[1]
+        else:
+            if has_g:
+                batch_g[at] = g[segment * g_row]
+            if has_y:
+                batch_y[at] = y[segment * y_row]
         if gathers:
             for k in range(results):
                 batch_folded[at * results + k] = folded[segment * results + k]

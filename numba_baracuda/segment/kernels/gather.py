@@ -13,7 +13,7 @@ from ...kernels.elements import accumulator_type, conversions_of, strided_offset
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
-from ..tiling import elements_launch, flat_tile
+from ..tiling import THREADS, Tiling, elements_launch, flat_tile
 from .rows import ids_loader_of, position_of, rows_launch
 
 
@@ -261,3 +261,24 @@ def gather_elements(
         return elements_launch(rows, lane_items, threads_per_block, items_per_thread)
 
     return gather_elements, launch_config
+
+
+@jit.kernel
+def pair_rows(*, value: str) -> Any:
+    """``output[s]`` = the rows ``g[s]`` and ``y[s]``, one behind the other, so that who gathers both finds them together.
+
+    Bytes: segments · columns · 4 · value.
+
+    Parameters: ``g``, ``y`` [segments, columns], contiguous; ``output`` [segments, 2, columns]; ``elements``: of ``g``; ``columns``: their number.
+    """
+
+    def pair_rows(
+        g: Ptr[value], y: Ptr[value], output: Ptr[value],
+        elements: int64, columns: int64,
+    ) -> None:  # fmt: skip
+        k = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if k < elements:
+            at = k + k // columns * columns
+            output[at], output[at + columns] = g[k], y[k]
+
+    return pair_rows, lambda elements: Tiling.of_ids(elements).launch

@@ -2,14 +2,13 @@
 
 from .bins import bins, many
 from .broadcast import broadcast, too_many
-from .first import atomics_lose, first_by_atomics, unfit_for_atomics
+from .first import first_by_atomics, unfit_for_atomics
 from .fold import ragged, sorted_pairs, unpairable
 from .gather import gather
-from .ranges import ranges, too_few, unfit
-from .scatter import exact, inexact, scatter, sorting_pays
+from .ranges import ranges, unfit
+from .scatter import exact, inexact, scatter
 
 __all__ = [
-    "atomics_lose",
     "bins",
     "broadcast",
     "exact",
@@ -21,8 +20,6 @@ __all__ = [
     "ranges",
     "scatter",
     "sorted_pairs",
-    "sorting_pays",
-    "too_few",
     "too_many",
     "unfit",
     "unfit_for_atomics",

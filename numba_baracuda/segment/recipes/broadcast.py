@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS, Gradient
+from ...core.axes import c_strides
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
-from .. import policy, policy_of
+from .. import policy, policy_of, times
 from ..tiling import Tiling
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
-from .first import atomics_lose, positions, unfit_for_atomics
+from .factors import factors_pay, products
+from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_share
 from .order import Order, as_given, order_of, order_to_gather
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
+
+
+GUARD = Slot("guard", "i32", 4)  #: whether a guarded fold is needed
+PAIRED = "paired"  #: rows of two operands that segments have, side by side
 
 
 def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
@@ -47,8 +53,10 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         return only_checks(op, descriptor, layouts)
     brought = "folded" in layouts
     folds, scatters = bool(gradient.fold and descriptor.num_segments and not brought), False
-    by_atomics = folds and gradient.uses_positions and not (unfit_for_atomics(op, descriptor) or atomics_lose(op, descriptor))
-    ordered = not by_atomics and (folds or descriptor.indexed)
+    by_atomics = folds and gradient.uses_positions and not unfit_for_atomics(op, descriptor)
+    by_atomics = by_atomics and times.first(op, descriptor) < times.permuted_fold(descriptor, heavy=True)
+    by_factors = folds and not op.traits["ordered"] and factors_pay(descriptor, gradient)
+    ordered = not by_atomics and not by_factors and (folds or descriptor.indexed)
     order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
     column_bytes = len(gradient.segments) * value.itemsize + gradient.gathered * BY_NAME[value.accumulator].itemsize
     last = order_to_gather(descriptor, layouts, target, order, column_bytes)
@@ -56,17 +64,39 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     slots = [*check_slots(descriptor), *order.slots]
     if by_atomics:
         more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
+    elif by_factors:
+        more, room = _guard(descriptor, layouts)
+        made, needed = products(descriptor, layouts, target, GUARD.name, "folded")
+        more, room = [*more, *made], [*room, *needed]
     elif folds:
         more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output)
     else:
         more, room = [], []
     folded = "folded" if folds or brought else NULL
-    final = (
-        _scatter_to_winners(descriptor, layouts, folded, output)
-        if scatters
-        else _broadcast(descriptor, layouts, target, gradient, last, folded, output)
-    )
-    return Recipe((*steps, *more, final), (*slots, *room))
+    if scatters:
+        return Recipe((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
+    pairs, pair_room = _pairs(descriptor, layouts, gradient, op, last)
+    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, bool(pairs))
+    return Recipe((*steps, *more, *pairs, final), (*slots, *room, *pair_room))
+
+
+def _pairs(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, op: Op, order: Order
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
+    """Puts narrow rows that segments have of two operands side by side, where ids in any order gather both at random."""
+    elements = descriptor.num_segments * descriptor.embedding_dim
+    random = not (order.row_index or descriptor.in_order(op)) and 2 * descriptor.num_segments <= descriptor.num_inputs
+    narrow = descriptor.row_size <= tuned(policy.BroadcastToRows()).max_paired_bytes
+    if len(gradient.segments) != 2 or not (random and narrow and elements):
+        return [], []
+    first, second = gradient.segments
+    rows = Rows(descriptor, layouts[first], layouts[second])
+    if not (rows.is_contiguous(0) and rows.is_contiguous(1)):
+        return [], []
+    arguments = {"g": first, "y": second, "output": PAIRED, "elements": elements, "columns": descriptor.embedding_dim}
+    return [Launch(kernel_spec("pair_rows", value=descriptor.element), Tiling.of_ids(elements).launch, arguments)], [
+        Slot(PAIRED, descriptor.element, 2 * elements)
+    ]
 
 
 def _fold(
@@ -77,9 +107,8 @@ def _fold(
     first, *others = gradient.over
     state_layout, guard, steps, slots = replace(scratch(descriptor, layouts[first]), element=state), NULL, list[Step](), list[Slot]()
     if gradient.guarded:
-        guard = "guard"
-        slots.append(Slot(guard, "i32", 4))
-        steps += [Clear(guard), _find_special(descriptor, layouts["output"])]
+        guard = GUARD.name
+        steps, slots = _guard(descriptor, layouts)
     slots.append(Slot("folded", state, descriptor.num_segments * descriptor.embedding_dim * monoid.results))
     fold = SegmentFold(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
@@ -108,30 +137,39 @@ def _scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout
     return Launch(spec, Tiling.of_ids(segments).launch, arguments)
 
 
-def _find_special(descriptor: SegmentDescriptor, layout: Layout) -> Launch:
-    arguments, plan = {"input": "output", "guard": "guard"}, tuned(policy.FindSpecial())
-    return over_rows(
-        "find_special", Rows(descriptor, layout), ("input",), descriptor.num_segments, plan.items_per_thread, arguments,
+def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:
+    """Makes the guard: whether the result has a special element."""
+    arguments, plan = {"input": "output", "guard": GUARD.name}, tuned(policy.FindSpecial())
+    find = over_rows(
+        "find_special", Rows(descriptor, layouts["output"]), ("input",), descriptor.num_segments, plan.items_per_thread, arguments,
         value=descriptor.element, **constants(plan),
     )  # fmt: skip
+    return [Clear(GUARD.name), find], [GUARD]
 
 
 def _broadcast(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str
-) -> Launch:
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str,
+    paired: bool,
+) -> Launch:  # fmt: skip
     names = [*gradient.rows, *gradient.segments, output]
+    if paired:
+        shape = layouts[gradient.segments[0]].shape
+        side_by_side = Layout(shape, (2 * descriptor.embedding_dim, *c_strides(shape)[1:]))
+        layouts = layouts | dict.fromkeys(gradient.segments, side_by_side)
     rows = Rows(descriptor, *[layouts[name] for name in names])
     last = len(names) - 1
     at = [0 if gradient.rows else last, 1 if len(gradient.rows) > 1 else last, last, last, last]
     for k in range(len(gradient.segments)):
         at[2 + k] = len(gradient.rows) + k
     given = [names[k] if k != last else NULL for k in at[:4]]
+    if paired:
+        given[2:] = PAIRED, PAIRED
     value, read = descriptor.element, ("x", "w", "g", "y")
     arguments: dict[str, Any] = {
         **dict(zip(read, given, strict=True)), "ids": order.ids, "permutation": order.permutation, "folded": folded, "output": output,
         "segments": descriptor.num_segments,
     }  # fmt: skip
-    common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index}
+    common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}

@@ -14,7 +14,7 @@ from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Ve
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ...core.spec import KernelSpec
-from ..policy import BroadcastToRows, CountFewIds, Elements, RowWise
+from ..policy import BroadcastToRows, CountFewIds, Elements, RowWise, ScatterRows
 from ..tiling import THREADS, Tiling, columns_apart, elements_launch, fault_launch, few_counted_launch, vector_for
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def over_rows(
     extent: int,
     rows_a_group: int,
     arguments: dict[str, Any],
-    persistent: BroadcastToRows | None = None,
+    persistent: BroadcastToRows | ScatterRows | None = None,
     multiprocessors: int = 0,
     **given: Any,
 ) -> Launch:

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from ...core.dtypes import BY_NAME
 from ...core.op import Clear, Layout, Op, Recipe, Slot, Step, Target
-from ...core.policy import constants, tuned
+from ...core.policy import constants
 from ...core.spec import Bits
-from ..policy import SortCosts
 from ..policy_of import scatter_rows
-from ..tiling import RANGE
 from .common import Rows, check_slots, checks, ids_step, only_checks, over_rows, scratch
 from .scatter import updates
 
@@ -28,15 +26,6 @@ def unfit_for_atomics(op: Op, descriptor: SegmentDescriptor) -> str | None:
     if op.traits["ordered"] or not descriptor.bounded:
         return "is for ids in any order, below a number of segments"
     return None if descriptor.num_inputs < _MOST_ROWS else f"is for fewer than {_MOST_ROWS} rows"
-
-
-def atomics_lose(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether a sort and a fold through its permutation take no longer; with an index, the fold alone. Few segments are not even sorted."""
-    rows, size, costs = descriptor.num_inputs, descriptor.row_size, tuned(SortCosts())
-    megabytes = rows * size / 1e6
-    folding = max(costs.permuted_per_megabyte * megabytes, costs.permuted_per_row * rows)
-    sorting = 0 if descriptor.indexed else costs.sort + costs.sort_per_id * rows
-    return descriptor.num_segments <= RANGE or 2 * max(costs.atomic_per_megabyte * megabytes, costs.atomic_per_row * rows) > folding + sorting
 
 
 def positions(

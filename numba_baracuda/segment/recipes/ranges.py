@@ -36,16 +36,6 @@ def unfit(op: Op, descriptor: SegmentDescriptor) -> str | None:
     return None if fits else "is for narrow rows, of which the states of a range fit in shared memory"
 
 
-def too_few(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether there are too few rows, or rows of a size, for which leaving bits out of the sort does not pay."""
-    rows, segments, size, pays = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size, tuned(policy.FoldRanges())
-    if segments <= RANGE:
-        return rows < pays.min_rows_one_range
-    if rows < max(pays.min_rows, pays.min_rows_per_segment * segments) or size > pays.max_row_bytes or descriptor.monoid(op).heavy:
-        return True
-    return size < pays.min_row_bytes and (segments - 1).bit_length() > RANGE_BITS + pays.sort_pass_bits
-
-
 def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """A sort of ids by range, which leaves their low bits out and so takes fewer passes; the fold of each split; the carries of ranges of several
     splits.

@@ -10,37 +10,23 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..policy import ScatterRows, SortCosts
+from ..policy import ScatterRows
 from ..policy_of import scatter_rows
-from ..tiling import RANGE
 from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 #: the atomic update of each monoid that has one
-UPDATES = {"sum": "add", "mean": "add", "max": "max", "min": "min", "prod": "mul"}
+UPDATES = {"sum": "add", "mean": "add", "max": "max", "min": "min"}
 
 
-def _passes(descriptor: SegmentDescriptor, target: Target) -> int:
-    """The number of passes over the ids, each for a range of segments that fits in L2: an atomic there is much faster than one that misses."""
+def _passes(descriptor: SegmentDescriptor, target: Target, update: str) -> int:
+    """The number of passes over the ids, each for a range of segments that fits in L2: an addition there is much faster than one that misses."""
     policy = tuned(ScatterRows())
     row_size = descriptor.embedding_dim * BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
     wanted = ceil_div(descriptor.num_segments * row_size, int(policy.cache_share * target.l2_bytes))
-    return min(wanted, policy.max_passes) if row_size >= policy.min_row_bytes else 1
-
-
-def sorting_pays(op: Op, descriptor: SegmentDescriptor) -> bool:
-    """Whether sorting the ids and folding takes no longer than atomics, and so is deterministic for free: for many wide rows, or for few segments.
-
-    A single range of ids is not sorted.
-    """
-    rows, segments, size, costs = descriptor.num_inputs, descriptor.num_segments, descriptor.row_size, tuned(SortCosts())
-    megabytes = rows * size / 1e6
-    each = costs.loop_per_megabyte if UPDATES[op.traits["monoid"]] == "mul" else costs.atomic_per_megabyte
-    waiting = costs.same_line * rows * ceil_div(size, 16) / max(segments * size / 128, 1)
-    sorting = costs.sort + costs.sort_per_id * (rows if segments > RANGE else 0)
-    return max(each * megabytes, waiting) - costs.fold_per_megabyte * megabytes > sorting
+    return min(wanted, policy.max_passes) if update == "add" and row_size % policy.row_bytes == 0 else 1
 
 
 def exact(op: Op, descriptor: SegmentDescriptor) -> str | None:
@@ -68,15 +54,19 @@ def updates(
     both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(value.accumulator)
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
-    passes, policy, steps = _passes(descriptor, target), scatter_rows(update), list[Step]()
+    passes, policy, steps = _passes(descriptor, target, update), scatter_rows(update), list[Step]()
     for low, high in itertools.pairwise([segments * k // passes for k in range(passes + 1)]):
-        filled = {"output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
-        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=f"i{bits}" if floats else value.accumulator))
-        given = {"input": "input", "ids": "segment_ids", "output": name, "low": low, "high": high, "ids_step": ids_step(layouts)}
+        filled = {"guard": NULL, "output": Bits(name) if floats else name, "low": low, "fill": unreached if floats else start}
+        kind = f"i{bits}" if floats else value.accumulator
+        steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=kind, guarded=False))
+        given = {
+            "input": "input", "ids": "segment_ids", "guard": NULL, "output": name, "low": low, "high": high, "crowd": policy.crowd_rows,
+            "ids_step": ids_step(layouts),
+        }  # fmt: skip
         steps.append(
             over_rows(
-                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, update=update, value=value.name,
-                index=descriptor.index, **constants(policy),
+                "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors, update=update,
+                value=value.name, index=descriptor.index, guarded=False, **constants(policy),
             )
         )  # fmt: skip
     return steps

@@ -1,0 +1,239 @@
+"""Atomic updates of segments' rows, for ids in any order."""
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import Integer, float32, float64, int32, int64, uint32
+
+from ...core.dtypes import BY_NAME
+from ...device.atomics import red_add, red_add_2, red_add_4, red_max, red_min
+from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
+from ...device.build import opaque
+from ...device.order import load_relaxed, load_relaxed_2
+from ...device.vector import LOAD_STREAM
+from ...kernels.batch import typed_monoid
+from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
+from ...kernels.factors import add_tally, product_of_sums, scale_of, word_of
+from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr
+from ..policy import RowWise, ScatterRows
+from ..policy_of import scatter_items
+from ..tiling import THREADS, Tiling
+from .common import ids_of
+from .counts import frequent_of_warp
+from .rows import position_of
+
+#: the monoid of each update
+MONOIDS = {"add": "sum", "max": "max", "min": "min", "factor": "sum"}
+
+
+@functools.cache
+def updates_of(update: str, value: str, vector: int) -> Any:
+    """``change(output, at, batch, first)`` updates ``vector`` elements of the output, which is of the accumulator's type, each by one atomic.
+
+    "factor" takes words, and adds each to the first of two sums. Sums of float32 go by as many elements as one vectorized atomic takes. For max and
+    min the lane loads the element first, and updates it only where that may change something: most do not.
+    """
+    wide, widen = accumulator_type(value), conversions_of(value)[0]
+    if update == "add":
+        pairs, fours = wide == float32 and vector == 2, wide == float32 and vector % 4 == 0
+
+        @jit.device
+        def add(output: Any, at: Any, batch: Any, first: Any) -> None:
+            if fours:
+                for v in range(0, vector, 4):
+                    k = first + v
+                    red_add_4(output, at + v, widen(batch[k]), widen(batch[k + 1]), widen(batch[k + 2]), widen(batch[k + 3]))
+            elif pairs:
+                red_add_2(output, at, widen(batch[first]), widen(batch[first + 1]))
+            else:
+                for v in range(vector):
+                    red_add(output, at + v, widen(batch[first + v]))
+
+        return add
+    if update == "factor":
+
+        @jit.device
+        def add_word(output: Any, at: Any, batch: Any, first: Any) -> None:
+            for v in range(vector):
+                red_add(output, 2 * (at + v), batch[first + v])
+
+        return add_word
+    red, is_max = red_max if update == "max" else red_min, update == "max"
+    whole, narrow_words = isinstance(wide, Integer), wide.bitwidth == 32
+    nan = (1 << (wide.bitwidth - 1)) - 1 if is_max else -1  #: the bits that an update by NaN leaves
+    word_type = int32 if narrow_words else int64
+    per_load = 128 // wide.bitwidth if vector * wide.bitwidth >= 128 else 1
+    shift = 1 if narrow_words else 0  #: from elements to words of 64 bits
+
+    if whole:
+        bits = from_bits = jit.device(lambda word: word)
+    elif narrow_words:
+        bits, from_bits = f32_as_i32, i32_as_f32
+    else:
+        bits, from_bits = f64_as_i64, i64_as_f64
+
+    @jit.device
+    def beaten(x: Any, word: Any) -> Any:
+        """Whether an update by x would leave the element that has these bits as it is; NaN may have the bits that memory starts from."""
+        current = from_bits(word)
+        return (x < current if is_max else x > current) or (bits(x) == word if x == x else word == nan)
+
+    @jit.device
+    def extend(output: Any, at: Any, batch: Any, first: Any) -> None:
+        pair = cuda.local.array(2, int64)
+        for v in range(0, vector, per_load):
+            if per_load == 1:
+                x = widen(batch[first + v])
+                if not beaten(x, load_relaxed(recast(output, word_type), at + v)):
+                    red(output, at + v, x)
+            else:
+                load_relaxed_2(recast(output, int64), (at + v) >> shift, pair, 0)
+                for w in range(per_load):
+                    x = widen(batch[first + v + w])
+                    if not beaten(x, word_type(pair[w >> shift] >> (32 * (w & shift)))):
+                        red(output, at + v + w, x)
+
+    return extend
+
+
+@functools.cache
+def lift_of(update: str, value: str, vector: int) -> Any:
+    """``lift(states, batch, first, output, at, scale)`` sets ``vector`` states to what the elements of a batch add to the output at ``at``.
+
+    Factors that are 0, infinite or NaN are counted there at once.
+    """
+    widen, factors = conversions_of(value)[0], update == "factor"
+
+    @jit.device
+    def lift(states: Any, batch: Any, first: Any, output: Any, at: Any, scale: Any) -> None:
+        for v in range(vector):
+            x = widen(batch[first + v])
+            if factors:
+                add_tally(output, at + v, x)
+                states[v] = word_of(x, scale)
+            else:
+                states[v] = x
+
+    return lift
+
+
+@jit.kernel
+def scatter_rows(
+    *, update: str, value: str, index: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int,
+    threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = 0,
+) -> Any:  # fmt: skip
+    """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
+
+    A group takes ``items_per_thread`` rows at a time and issues all loads before the first update; blocks walk the rows in a grid-stride loop. The
+    input is streamed, so that the output stays in L2. Updates of one address wait for each other. So where one id crowds the first 32 rows of a
+    block, each lane folds the block's rows of that id in registers, and the block makes one update of all of them. Bytes: rows · (columns · value +
+    index) read, as many updated.
+
+    Constants and parameters as :mod:`.` lists them, and
+
+    * ``update``: add, max or min; or factor, which makes the sums of :mod:`~...kernels.factors`
+    * ``items_per_thread``: 0 stands for the 2 or 4 rows of the tuning policy
+    * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; [segments, columns, 2] of
+      factors
+    * ``low``, ``high``: ids, the bounds of this pass; ``crowd``: how many of 32 rows make one
+    """
+    element, index_type, factors = jit.SCALARS[value], jit.SCALARS[index], update == "factor"
+    state = "i64" if factors else BY_NAME[value].accumulator
+    state_type, load, offset_of = jit.SCALARS[state], LOAD_STREAM[vector], strided_offset_of(dims)
+    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector)
+    monoid = typed_monoid(MONOIDS[update], state)
+    combine, identity = jit.device(monoid.combine), monoid.identity[0]
+    items, threads = items_per_thread or scatter_items(update), threads_per_block
+    group_position = position_of(threads, lanes, vector, items, cut)
+    groups, batch_size, shared_size = threads // lanes, items * vector, threads * vector
+    (last_id, _), greatest = ids_of(index), index_type.maxval
+
+    def scatter_rows(
+        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[state_type],
+        rows: int64, columns: int64, chunks: int64, low: int64, high: int64, crowd: int64, ids_step: int64, input_row: int64, output_row: int64,
+        shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
+    ) -> None:  # fmt: skip
+        shared_states = cuda.shared.array(shared_size, state_type)
+        batch = cuda.local.array(batch_size, element)
+        batch_ids = cuda.local.array(items, index_type)
+        states = cuda.local.array(vector, state_type)
+        lifted = cuda.local.array(vector, state_type)
+        if guarded and guard[0] == 0:
+            return
+        scale = scale_of(rows) if factors else float64(1)
+        least = index_type(min(low, greatest))
+        last = last_id(high) if low <= greatest else index_type(-1)
+        first, column = group_position(columns, chunks)
+        input_offset, output_offset = offset_of(column, shape, input_strides), offset_of(column, shape, output_strides)
+        step = int64(uint32(cuda.gridDim.x) // uint32(chunks)) * (groups * items)
+        seen_row = int64(uint32(cuda.blockIdx.x) // uint32(chunks)) * (groups * items) + cuda.laneid
+        seen_id = ids[seen_row * ids_step] if seen_row < rows else index_type(-1)
+        frequent = frequent_of_warp(seen_id)
+        crowded = cuda.popc(cuda.ballot_sync(-1, seen_id == frequent)) >= crowd and least <= frequent <= last
+        for v in range(vector):
+            states[v] = state_type(identity)
+        while column < columns and first < rows:
+            for u in range(items):
+                row = first + u * groups
+                batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
+            for u in range(items):
+                row = first + u * groups
+                if least <= batch_ids[u] <= last:
+                    load(input, row * input_row + input_offset, batch, u * vector)
+            for u in range(items):
+                if least <= batch_ids[u] <= last:
+                    at = int64(batch_ids[u]) * output_row + output_offset
+                    lift(lifted, batch, u * vector, output, at, scale)
+                    if crowded and batch_ids[u] == frequent:
+                        for v in range(vector):
+                            states[v] = state_type(combine(states[v], lifted[v]))
+                    else:
+                        update_output(output, at, lifted, 0)
+            first = opaque(first + step)
+        if crowded:
+            thread = int32(cuda.threadIdx.x)
+            for v in range(vector):
+                shared_states[v * threads + thread] = states[v]
+            cuda.syncthreads()
+            left = int32(groups)
+            while left > 1:
+                half = int32((left + 1) >> 1)
+                if thread < (left - half) * lanes:
+                    for v in range(vector):
+                        place = v * threads + thread
+                        shared_states[place] = state_type(combine(shared_states[place], shared_states[place + half * lanes]))
+                cuda.syncthreads()
+                left = half
+            if thread < lanes and column < columns:
+                for v in range(vector):
+                    states[v] = shared_states[v * threads + thread]
+                update_output(output, int64(frequent) * output_row + output_offset, states, 0)
+
+    def launch_config(rows: int, columns: int, multiprocessors: int) -> tuple[int, int, int]:
+        return Tiling(rows, columns, vector, items, threads).persistent_launch(ScatterRows(), multiprocessors)
+
+    return scatter_rows, launch_config
+
+
+@jit.kernel
+def finish_factors() -> Any:
+    """``folded[k]`` = p and q of element k, of :func:`~...kernels.products.product_of_others`, by what :func:`scatter_rows` has made of factors.
+
+    Bytes: elements · (16 + 8); none where no result is special.
+
+    Parameters: ``sums`` [elements, 2]: words and tallies; ``folded`` [elements, 2]; ``guard`` as :mod:`.` lists it; ``elements``: of all segments;
+    ``terms``: factors of all of them.
+    """
+
+    def finish_factors(
+        sums: Ptr[int64], guard: Ptr[int32], folded: Ptr[float32],
+        elements: int64, terms: int64,
+    ) -> None:  # fmt: skip
+        k = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
+        if guard[0] != 0 and k < elements:
+            p, q = product_of_sums(sums[2 * k], sums[2 * k + 1], scale_of(terms))
+            folded[2 * k], folded[2 * k + 1] = p, q
+
+    return finish_factors, lambda elements: Tiling.of_ids(elements).launch

@@ -1,0 +1,112 @@
+"""How long each variant of a fold takes over ids in any order, in microseconds, by which ``select`` chooses. The constants are in :class:`Times`.
+
+Whether ids crowd in few segments is not known. So a time lies in the middle between that of ids drawn uniformly and that of ids nine of ten of which
+are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..core.axes import ceil_div
+from ..core.dtypes import BY_NAME
+from ..core.op import Op
+from ..core.policy import tuned
+from .policy import FoldRanges, Times
+from .tiling import RANGE, RANGE_BITS
+
+if TYPE_CHECKING:
+    from .descriptor import SegmentDescriptor
+
+_MICROSECONDS = 1e-6  #: of a picosecond
+_SECTOR = 32  #: bytes that an access to memory moves at least
+
+
+def _state_bytes(descriptor: SegmentDescriptor) -> int:
+    """Bytes of a segment's row in the accumulator's type."""
+    return descriptor.embedding_dim * BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
+
+
+def _result_bytes(descriptor: SegmentDescriptor) -> int:
+    return descriptor.num_segments * descriptor.row_size
+
+
+def _missing(nbytes: int) -> float:
+    """The share of random accesses to so many bytes that the level 2 cache does not hold."""
+    cache = tuned(Times()).cached_bytes
+    return 1 - cache / max(nbytes, cache)
+
+
+def _passes(bits: int) -> int:
+    """Passes of a sort by so many bits."""
+    return max(1, ceil_div(bits, tuned(FoldRanges()).sort_pass_bits))
+
+
+def bins(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of a fold in shared memory, where more segments leave fewer resident threads."""
+    times, scalars = tuned(Times()), descriptor.monoid(op).width * ceil_div(_state_bytes(descriptor), 4)
+    element = times.bin_element + times.bin_element_segment * descriptor.num_segments
+    return times.launches + _MICROSECONDS * descriptor.num_inputs * (scalars * element + times.bin_row)
+
+
+def pairs(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of a sort of rows along with their ids, and of the fold of sorted rows."""
+    times = tuned(Times())
+    row = times.pair_row + _passes(descriptor.limit.bit_length()) * (times.pair_pass + times.pair_pass_byte * descriptor.row_size)
+    return times.sort_launches + _MICROSECONDS * (descriptor.num_inputs * row + times.pair_result_byte * _result_bytes(descriptor))
+
+
+def permuted(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of a sort of ids with the indices of their rows, and of the fold through this permutation."""
+    return permuted_fold(descriptor, descriptor.monoid(op).heavy)
+
+
+def permuted_fold(descriptor: SegmentDescriptor, heavy: bool) -> float:
+    """The same for states that are ``heavy`` or not; with an index, of the fold alone."""
+    times = tuned(Times())
+    row = times.permuted_row + times.permuted_byte * descriptor.row_size
+    row += (times.permuted_element + (times.permuted_heavy_element if heavy else 0)) * descriptor.embedding_dim
+    launches = times.launches
+    if not descriptor.indexed:
+        row, launches = row + times.index_pass * _passes(descriptor.limit.bit_length()), times.sort_launches
+    return launches + _MICROSECONDS * (descriptor.num_inputs * row + times.permuted_result_byte * _result_bytes(descriptor))
+
+
+def ranges(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of a sort by ranges of ids and the folds of ranges in shared memory; of all rows where one range has them, which is not sorted."""
+    times, plan, segments = tuned(Times()), tuned(FoldRanges()), descriptor.num_segments
+    element = times.range_element + (times.range_heavy_element if descriptor.monoid(op).heavy else 0)
+    row, launches = times.single_range_row, times.launches
+    if segments > RANGE:
+        if descriptor.row_size > plan.max_row_bytes:
+            return math.inf
+        row, launches = times.range_row + times.index_pass * _passes((segments - 1).bit_length() - RANGE_BITS), times.sort_launches
+    row += element * descriptor.embedding_dim
+    return launches + _MICROSECONDS * (descriptor.num_inputs * row + times.range_result_byte * _result_bytes(descriptor))
+
+
+def scatter(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of atomics, and of a count where the result needs it."""
+    times, rows, element = tuned(Times()), descriptor.num_inputs, BY_NAME[descriptor.element]
+    extreme = op.traits["monoid"] in ("max", "min")
+    found = _updates(descriptor, extreme, element.accumulator == "f64" and not extreme)
+    if descriptor.counted(op) and not (extreme and not element.whole):
+        found += rows * (times.count_row + times.count_miss * _missing(4 * descriptor.num_segments))
+    return times.launches + _MICROSECONDS * found
+
+
+def first(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of atomics that find the extremes, and of others that find their positions: about as long again."""
+    return tuned(Times()).launches + _MICROSECONDS * 2 * _updates(descriptor, True, False)
+
+
+def _updates(descriptor: SegmentDescriptor, extreme: bool, wide: bool) -> float:
+    """Picoseconds of atomics, ``wide`` for those that add float64, and of what comes before and after them."""
+    times, columns, state = tuned(Times()), descriptor.embedding_dim, _state_bytes(descriptor)
+    results = descriptor.num_segments * state
+    row = times.update_row + times.update_miss * max(state / _SECTOR, 1) * _missing(results)
+    single = columns > 4 and columns % 4 != 0
+    row += columns * (times.update_element + (times.update_single if single else 0) + (times.update_wide if wide else 0))
+    row += times.update_line * max(state / 16, 1) / max(results / 128, 1)
+    return descriptor.num_inputs * row + results * (times.extreme_byte if extreme else times.update_byte)
