@@ -151,7 +151,8 @@ def broadcast_to_elements(
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` for one column, where rows and ids are contiguous: a lane takes as many neighbouring rows as fill 16 bytes of both.
 
-    Parameters as in :func:`broadcast_to_rows`: ``x``, ``w`` [rows], ``g``, ``y`` [segments], ``g_row``, ``y_row``; ``permutation`` is not used.
+    Constants and parameters as in :func:`broadcast_to_rows`: ``paired``, ``x``, ``w`` [rows], ``g``, ``y`` [segments], ``g_row``, ``y_row``;
+    ``permutation`` is not used.
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value)
