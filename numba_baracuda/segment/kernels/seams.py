@@ -100,7 +100,7 @@ def merge_seams(*, monoid: str, value: str, counted: bool) -> Any:
 def clear_others(*, result: str) -> Any:
     """``output[s] = 0`` for all segments s but those from ``owned[0]`` to before ``owned[1]``; a thread for each element. Bytes: what is cleared.
 
-    Constants and parameters as :mod:`.` lists them; ``output`` [segments, columns] is contiguous, and ``owned`` [2] is what :func:`merge_seams` leaves.
+    Constants and parameters as :mod:`.` lists them: ``output`` [segments, columns] is contiguous; ``owned`` [2] is what :func:`merge_seams` leaves.
     """
     kind = jit.SCALARS[result]
 
