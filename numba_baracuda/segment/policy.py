@@ -76,7 +76,7 @@ class FoldTiles(Policy):
 
 @dataclass(frozen=True)
 class FoldNarrow(Policy):
-    """``fold_narrow``: a warp walks a tile of contiguous rows, each thread its own rows."""
+    """``fold_narrow``: a warp walks a tile of contiguous rows, each thread its own rows. The bytes of a row of pairs are those of both operands."""
 
     threads_per_block: int = compiled(128, THREADS)
     items_per_thread: int = chosen(8, 8, 16)  #: neighbouring rows that a thread takes at a time by 16-byte loads; 0 where rows are wider

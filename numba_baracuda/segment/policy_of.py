@@ -16,7 +16,10 @@ def _beyond(target: Target) -> bool:
 
 
 def narrow_items(row_bytes: int, rows: int, segments: int) -> int:
-    """Neighbouring rows of ``row_bytes`` that a thread of ``fold_narrow`` takes: more of single elements in long segments; 0 where rows are wider."""
+    """Neighbouring rows of ``row_bytes`` that a thread of ``fold_narrow`` takes: more of single elements in long segments; 0 where rows are wider.
+
+    Bytes are those of both operands where there are two, since a thread has both in registers.
+    """
     policy = tuned(FoldNarrow())
     if row_bytes > policy.max_row_bytes:
         return 0
@@ -27,11 +30,12 @@ def narrow_items(row_bytes: int, rows: int, segments: int) -> int:
 def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: KernelMonoid, items: int) -> FoldNarrow:
     """The policy for rows of so many columns, of which a thread takes ``items``."""
     itemsize = BY_NAME[value].itemsize
-    row_bytes, common = columns * itemsize, {"wide_items": items == 16, "wide_ids": index == "i64"}
+    held = columns * (2 if monoid.pairs else 1)
+    row_bytes, common = held * itemsize, {"wide_items": items == 16, "wide_ids": index == "i64"}
     if monoid.foreign:
         blocks = 0
     elif monoid.width > 1 or itemsize == 2:
-        blocks = NARROW_HEAVY.left(**common, widening=1, scalars=columns * monoid.width, wide_states=value == "f64")
+        blocks = NARROW_HEAVY.left(**common, widening=1, scalars=held * monoid.width, wide_states=value == "f64")
     else:
         rows = {"long_row": row_bytes > 8, "longest_row": row_bytes > 12}
         blocks = NARROW.left(**common, **rows, finish=monoid.finishes, beyond_sm_90=_beyond(target))

@@ -117,6 +117,7 @@ fold("tiles, first rows over tiles", "segment_argmax", "ragged_sorted", of_runs(
 fold("tiles, first rows and gaps", "segment_argmin", "ragged_sorted", Sample("A2", 8, (8,), 460, gaps, "f16"), MANY, result="i32")
 fold("tiles, first rows by a permutation", "unsorted_segment_argmax", "ragged_permuted", Sample("A3", 150, (8,), 9, samples.outside), MANY)
 fold("narrow, first rows over blocks", "segment_argmin", "ragged_sorted", of_runs("A4", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
+fold("narrow, pairs", "segment_softmax_backward", "broadcast", Sample("A6", 700, (2,), 40, samples.outside), MANY)
 fold("narrow, first rows and gaps", "segment_argmax", "ragged_sorted", Sample("A5", 8, (2,), 460, gaps, "f64"), MANY, result="i32")
 fold("bins, first rows", "unsorted_segment_argmax", "bins", Sample("A6", 150, (6,), 5, samples.outside), 2)
 fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)

@@ -5,6 +5,7 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
+from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
@@ -37,6 +38,7 @@ def fold_narrow(
     * ``share``: rows of a lane in each step; ``store_vector``: elements of a store to ``output``
     * ``fills``: whether empty segments get ``empty``
     * ``clears``: whether the kernel sets ``cleared`` [rows, columns], which is contiguous, to 0; else ``cleared`` is any address
+    * ``other`` [rows, columns]: the second elements of a monoid of pairs, contiguous, which are read as those of ``input``; else any address
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = run_states_of(monoid, value, columns, result, store_vector)
@@ -49,6 +51,8 @@ def fold_narrow(
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
     warps, batch_size, step = threads_per_block // 32, share * columns, 32 * share
+    paired = monoid_of(monoid).pairs
+    others_size = batch_size if paired else 1
     edges = 2 * warps
     shared_states = edges * scalars
 
@@ -62,8 +66,8 @@ def fold_narrow(
                 combine_left(states, scratch)
 
     def fold_narrow(
-        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result], carry_ids: Ptr[int64],
-        carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
         rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
@@ -74,6 +78,7 @@ def fold_narrow(
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
+        others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(share, index_type)
         zeros = cuda.local.array(wide, element)
         block = int64(cuda.blockIdx.x)
@@ -106,6 +111,8 @@ def fold_narrow(
                     load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
                 for k in range(batch_size // wide):
                     load(input, (first + mine) * columns + k * wide, batch, k * wide)
+                    if paired:
+                        load(other, (first + mine) * columns + k * wide, others, k * wide)
                 if clears:
                     for k in range(batch_size // wide):
                         store(cleared, (first + position) * columns + (32 * k + lane) * wide, zeros, 0)
@@ -116,6 +123,8 @@ def fold_narrow(
                     batch_ids[u] = ids[row]
                     for v in range(columns):
                         batch[u * columns + v] = input[row * columns + v]
+                        if paired:
+                            others[u * columns + v] = other[row * columns + v]
                         if clears and mine + u < length:
                             cleared[row * columns + v] = element(0)
             valid = int32(min(max(length - mine, 0), share))
@@ -135,7 +144,7 @@ def fold_narrow(
                     begin_run(states, first + mine + u)
                     opening = int32(u)
                 if u < valid:
-                    append_row(states, batch, batch, u * columns, first + mine + u)
+                    append_row(states, batch, others, u * columns, first + mine + u)
             headed = cuda.ballot_sync(-1, heads != 0)
             scan(states, scratch, max(31 - cuda.clz(int32(headed & (below | 1 << lane))), 0))
             if headed != 0:
@@ -153,7 +162,7 @@ def fold_narrow(
                     rest = int32(rest & (rest - 1))
                     for u in range(share):
                         if begin <= u < head:
-                            append_row(scratch, batch, batch, u * columns, first + mine + u)
+                            append_row(scratch, batch, others, u * columns, first + mine + u)
                     row = first + mine + head
                     ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
                     if leads:

@@ -43,6 +43,11 @@ class SegmentFold:
         return cls(monoid, order, source, "output", (layouts["input"], output), empty=empty, input_positions=positions)
 
     @property
+    def all_layouts(self) -> tuple[Layout, ...]:
+        """The layouts of source and output, and of the second array if there is one."""
+        return (*self.layouts, self.other[1]) if self.other else self.layouts
+
+    @property
     def guarded(self) -> bool:
         return self.guard != NULL
 
@@ -51,23 +56,21 @@ class SegmentFold:
         return self.layouts[1].element
 
 
-def _share(descriptor: SegmentDescriptor) -> int:
-    return policy_of.narrow_items(descriptor.row_size, descriptor.num_inputs, descriptor.num_segments)
-
-
 def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
     """Rows of a lane in :func:`~..kernels.fold_narrow`, where rows are narrow and contiguous; else 0."""
-    rows, order, most = Rows(descriptor, *fold.layouts), fold.order, tuned(policy.FoldNarrow()).max_state_scalars
-    if order.row_index or not order.packed or fold.monoid.pairs or descriptor.embedding_dim * fold.monoid.width > most:
+    rows, order, most = Rows(descriptor, *fold.all_layouts), fold.order, tuned(policy.FoldNarrow()).max_state_scalars
+    if order.row_index or not order.packed or descriptor.embedding_dim * fold.monoid.width > most:
         return 0
-    return _share(descriptor) if rows.is_contiguous(0) and rows.strides[1] == (1,) else 0
+    if rows.strides[1] != (1,) or not all(rows.is_contiguous(k) for k in range(len(fold.all_layouts)) if k != 1):
+        return 0
+    row_bytes = descriptor.row_size * (len(fold.all_layouts) - 1)
+    return policy_of.narrow_items(row_bytes, descriptor.num_inputs, descriptor.num_segments)
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the slots of the carries between them."""
     share, scalars = narrow_share(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
-    others = (fold.other[1],) if fold.other else ()
-    rows = Rows(descriptor, *fold.layouts, *others)
+    rows = Rows(descriptor, *fold.all_layouts)
     launch, tiling = _narrow(descriptor, target, rows, share, fold) if share else _tiles(descriptor, target, rows, fold)
     most = tiling.entries if share else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
     slots = carry_slots(most, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator) if most > 2 else []
@@ -160,9 +163,10 @@ def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: in
         clears=fold.cleared != NULL, **constants(plan),
     )  # fmt: skip
     arguments = {
-        "input": fold.source, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
-        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "tile": tiling.tile,
-        "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1],
+        "input": fold.source, "other": fold.other[0] if fold.other else NULL, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared,
+        "output": fold.output, **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments,
+        "tile": tiling.tile, "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
+        "output_row": rows.steps[1],
     }  # fmt: skip
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
