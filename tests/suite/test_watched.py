@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from kinds import Kind
 from watched_cases import CASES
@@ -13,3 +17,10 @@ FEW = ("tiles, long runs", "ranges in parts, carries in turns", "cummax_backward
 @pytest.mark.parametrize("name", [name if name in FEW else pytest.param(name, marks=pytest.mark.full) for name in CASES])
 def test_case(emulator: Kind, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     CASES[name](emulator, monkeypatch)
+
+
+def test_cases_run_nothing_before_they_are_called() -> None:
+    """The program for the sanitizer imports them on a GPU, where no op takes NumPy arrays."""
+    support = Path(__file__).parents[1] / "support"
+    program = "import warnings, numba_baracuda as nb; warnings.simplefilter('error', nb.EmulationWarning); import watched_cases"
+    subprocess.run([sys.executable, "-c", program], cwd=support, check=True)

@@ -1,7 +1,7 @@
 """README.md and the pages of docs/ as programs: the ``python`` blocks of a page, one after the other; ``py`` blocks are for reading alone.
 
 A block behind ``<!-- needs MODULE -->`` is left out where the module is missing, one behind ``<!-- needs gpu -->`` in the emulator, and one behind
-``<!-- needs emulator -->`` on a GPU.
+``<!-- needs emulator -->`` on a GPU; a block may need several.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kinds import Kind
 ROOT = Path(__file__).parents[2]
 _FILES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in _FILES if "generated" not in path.parts}
-_BLOCK = re.compile(r"^(?:<!-- needs (\w+) -->\n)?```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^(?:<!-- needs ([\w ]+) -->\n)?```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [page for page, text in TEXTS.items() if _BLOCK.search(text)]
 #: those that only the tests of numba_baracuda.torch run
 TORCH = [page for page in PAGES if re.search("^import torch$", TEXTS[page], re.MULTILINE)]
@@ -33,7 +33,8 @@ def run(page: str, kind: Kind) -> int:
     count = 0
     for block in _BLOCK.finditer(TEXTS[page]):
         needed, code = block.groups()
-        if needed and not {"gpu": not kind.emulated, "emulator": kind.emulated}.get(needed, find_spec(needed)):
+        here = {"gpu": not kind.emulated, "emulator": kind.emulated}
+        if not all(here[each] if each in here else find_spec(each) for each in (needed or "").split()):
             continue
         for said, meant in _CHANGES[kind.emulated]:
             code = code.replace(said, meant)

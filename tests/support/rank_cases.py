@@ -63,14 +63,22 @@ def _parts(name: str, op: str, shape: tuple[int, int], axis: int, joined: int, *
 def _slopes(name: str, op: str, shape: tuple[int, int], axis: int) -> None:
     """The gradient of a reduction along an axis of which the first of three ranks has nothing; among the elements are zeros."""
     x = np.random.default_rng(SEED).integers(0, 9, shape).astype(np.float32)
-    y = getattr(nb, op.removesuffix("_backward"))(x, axis)
     ends = [0, 0, shape[axis] // 3, shape[axis]]
 
-    def work(comm: InProcessCommunicator) -> Any:
-        own = np.ascontiguousarray(x[(slice(None),) * axis + (slice(ends[comm.rank], ends[comm.rank + 1]),)])
-        return getattr(distributed, op)(np.ones_like(y), own, y, axis=axis, group=comm)
+    def given() -> tuple[Any, Any]:
+        y = getattr(nb, op.removesuffix("_backward"))(x, axis)
+        return np.ones_like(y), y
 
-    ranks(name, work, lambda: getattr(nb, op)(np.ones_like(y), x, y, axis=axis), axis=axis)
+    def work(comm: InProcessCommunicator) -> Any:
+        dy, y = given()
+        own = np.ascontiguousarray(x[(slice(None),) * axis + (slice(ends[comm.rank], ends[comm.rank + 1]),)])
+        return getattr(distributed, op)(dy, own, y, axis=axis, group=comm)
+
+    def right() -> Any:
+        dy, y = given()
+        return getattr(nb, op)(dy, x, y, axis=axis)
+
+    ranks(name, work, right, axis=axis)
 
 
 def _counted() -> None:
