@@ -210,6 +210,8 @@ KNOWN: dict[str, dict[str, str]] = {
     "loss/shards": {
         "row_statistics.row_statistics: reset: statistics[at + cuda.threadIdx.x] = wide(0)":
             "ranks exchange these numbers, and no rank reads them",
+        "row_gradients.row_gradients: guard: target_class >= 0 in if target_class >= 0: (1)": "the numbers of a row that is left out are not used",
+        "row_gradients.row_gradients: guard: target_class >= 0 in if target_class >= 0: (2)": "the logits of a row that is left out are not used",
     },
     "loss/totals": {
         "total_targets.total_targets: guard: counted > 0 in "

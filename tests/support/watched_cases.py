@@ -92,10 +92,11 @@ SORTED = "segment_sum", "ragged_sorted"
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY, threads=32)
 fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY, threads=32)
 # so many carries that the search for the end of the long run reads the last one, of a group without rows
-fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 264, 3), MANY, threads=32)
+fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 232, 3), MANY, threads=32)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
-fold("tiles, one block of ids below", *SORTED, Sample("b3", 24, (37,), 4, samples.all_are(-7)), 1)
+fold("tiles, one block of ids below", *SORTED, Sample("b3", 72, (37,), 4, samples.all_are(-7)), 1)
+fold("tiles, chunks of vectors", *SORTED, Sample("b6", 20, (516,), 4), 1)
 for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
     fold(f"tiles, {blocks} of ids in disorder", *SORTED, Sample("b4", 24, (37,), 4, samples.outside), multiprocessors, disordered=True)
     fold(f"narrow, {blocks} of ids in disorder", *SORTED, Sample("b5", 2048, (1,), 40, samples.outside), multiprocessors, disordered=True)
