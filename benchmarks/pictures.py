@@ -243,7 +243,7 @@ def pictures(folder: Path) -> dict[str, Picture]:
         elif "peak_mib" in kinds:
             numbers = loss_numbers(rows)
             made["loss"] = Picture(numbers, paint_loss, (12, 3.8 * -(-len(numbers) // 3)))
-        elif kinds == {"what", "value", "unit"} and any("shape" in row["what"] for row in rows):  # others are of networks
+        elif kinds == {"what", "value", "unit"}:
             made["host"] = Picture(host_numbers(rows), paint_host, (12, 5.5))
     for name, rows in surfaces.items():
         made[name] = Picture(surface_report.numbers(surface_report.lines(rows)), surface_report.paint, (11, 4))

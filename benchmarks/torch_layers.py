@@ -226,7 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in given.part or PARTS:
         for what, value, unit in PARTS[part](TINY if given.tiny else Sizes()):
             print(f"{what:72s} {value:>12.4g} {unit}", flush=True)
-            rows.append({"what": what, "value": f"{value:.6g}", "unit": unit})
+            rows.append({"measured": what, "value": f"{value:.6g}", "unit": unit})
     if not given.tiny:
         header = results.stamp()
         results.write_csv(given.csv or results.default_path("torch", header["gpu"]), header, rows)
