@@ -118,7 +118,7 @@ def run(case: Case, group: Communicator, mesh: Any, device: Any, repeats: int) -
     single, several = work.one(), work.several(group)
     pairs = work.pairs(single, several)
     worst = _most(max(off(*each) for each in pairs), device)
-    again = bool(_most(not same_bits(pairs, work.pairs(single, work.several(group))), device)) is False
+    again = not _most(not same_bits(pairs, work.pairs(single, work.several(group))), device)
     verdict = "yes" if worst <= case.allowed and again else "other bits in a second run" if worst <= case.allowed else "no"
     del pairs, several
     one, held = slowest(work.one, repeats, device), memory(lambda: work.several(group), device)

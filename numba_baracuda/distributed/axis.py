@@ -89,6 +89,15 @@ def gathered(
     return comm.all_gather(made, stream)
 
 
+def queue_first(op: Op, problem: Any, operands: list[View], stream: int) -> None:
+    """Queues the op's first variant for this problem; the last of the operands is the result."""
+
+    def recipe() -> Recipe:
+        return op.variants[0].recipe(op, problem, {each.name: layout_of(each) for each in operands}, plan.target_of(operands[0].device))
+
+    plan.queue(op.name, recipe, operands, stream, len(operands) - 1, key=problem)
+
+
 def merged(
     name: str, every: Any, y: Any, states: States, shape: tuple[int, ...], result: str, ranks: int, stream: int, counts: Any = None, **of: Any
 ) -> None:  # fmt: skip

@@ -11,9 +11,8 @@ from ..arrays import allocation, arrays, streams
 from ..arrays.views import View
 from ..core.dtypes import BY_NAME
 from ..core.errors import InvalidProblem
-from ..core.op import Op, Recipe
+from ..core.op import Op
 from ..core.registry import OPS
-from ..plans import plan
 from ..plans.binding import check
 from ..plans.signatures import NEEDED, bound, dressed, signature_of
 from ..reduce.calls import DEFAULTS, shape_of, with_ones
@@ -21,7 +20,7 @@ from ..reduce.descriptor import ReduceBackwardDescriptor
 from ..reduce.recipes import gradient_of
 from ..reduce.shards import States
 from .agreement import Call, agree
-from .axis import REDUCTIONS, gathered, layout_of, merged, place, said, whole_of
+from .axis import REDUCTIONS, gathered, merged, place, queue_first, said, whole_of
 from .communicator import Communicator, communicator
 
 
@@ -76,12 +75,7 @@ def _function(op: Op) -> Callable[..., Any]:
             folded = _folded(op, comm, given[1], views["x"], problem, extents, stream)
             inputs.append(arrays.view(folded, op.name, "folded"))
         if 0 not in problem.input_shape:
-            operands = [*inputs, arrays.view(dx, op.name, "dx")]
-
-            def recipe() -> Recipe:
-                return op.variants[0].recipe(op, whole, {each.name: layout_of(each) for each in operands}, plan.target_of(inputs[0].device))
-
-            plan.queue(op.name, recipe, operands, stream, len(inputs), key=whole)
+            queue_first(op, whole, [*inputs, arrays.view(dx, op.name, "dx")], stream)
         return dx
 
     made = dressed(run, op, signature, _DOC.format(formula=op.formula, name=op.name))

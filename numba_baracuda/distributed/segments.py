@@ -16,7 +16,7 @@ from ..plans import plan
 from ..reduce.shards import States
 from ..segment.descriptor import OrderedIds, SegmentDescriptor
 from ..segment.shards import Fold, leave
-from .axis import layout_of, merged, place
+from .axis import layout_of, merged, place, queue_first
 from .communicator import Communicator, part
 
 
@@ -174,10 +174,5 @@ def spread(rows: Rows, lists: Lists | None) -> Any:
         counts[...] = lists.counts[0, : lists.segments]
         inputs.append(arrays.view(counts, op.name, "counts"))
     made = rows.empty((problem.num_inputs, *rows.trailing), problem.element)
-    views = [*inputs, arrays.view(made, op.name, output)]
-
-    def recipe() -> Recipe:
-        return op.variants[0].recipe(op, problem, {each.name: layout_of(each) for each in views}, plan.target_of(views[0].device))
-
-    plan.queue(op.name, recipe, views, rows.stream, len(inputs), key=problem)
+    queue_first(op, problem, [*inputs, arrays.view(made, op.name, output)], rows.stream)
     return made
