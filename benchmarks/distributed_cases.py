@@ -24,9 +24,8 @@ class Work:
     one: Call  #: on one GPU
     several: Callable[[Any], Any]  #: on all ranks of a communicator
     pairs: Pairs  #: what of one GPU's result what of this rank's is to equal
-    peers: dict[str, Call] = field(
-        default_factory=dict
-    )  #: of other packages: they give (loss, gradient of the input, gradient of this rank's weight)
+    #: of other packages, which give what ``several`` does
+    peers: dict[str, Call] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,17 +65,14 @@ def _loss(rows: int, width: int, classes: int, group: Communicator, mesh: Any, d
     own = w[first:end].clone()
     wanted: dict[str, Any] = {"grad_input": True, "grad_weight": True}
 
-    def pairs(single: Any, several: Any) -> list[tuple[Any, Any]]:
-        if isinstance(several, tuple) and len(several) == 3:
-            loss, grad_input, grad_weight = several
-        else:
-            loss, grad_input, grad_weight = several.loss, several.grad_input, several.grad_weight
-        return [(single.loss, loss), (single.grad_input, grad_input), (single.grad_weight[first:end], grad_weight)]
+    def several(comm: Any) -> tuple[Any, Any, Any]:
+        made = distributed.fused_linear_cross_entropy(x, own, target, group=comm, **wanted)
+        return made.loss, made.grad_input, made.grad_weight
 
     return Work(
         lambda: nb.fused_linear_cross_entropy(x, w, target, **wanted),
-        lambda comm: distributed.fused_linear_cross_entropy(x, own, target, group=comm, **wanted),
-        pairs,
+        several,
+        lambda single, made: list(zip((single.loss, single.grad_input, single.grad_weight[first:end]), made, strict=True)),
         {
             "torch loss_parallel": partial(_loss_parallel, x, own, target, mesh),
             "liger vocab_parallel": partial(_liger, x, own, target, mesh),
