@@ -200,6 +200,18 @@ class BroadcastToRows(Policy):
 
 
 @dataclass(frozen=True)
+class BroadcastRuns(Policy):
+    """``broadcast_runs``: along ids in order a group of threads takes neighbouring rows, and prepares what a segment has once for a run of them."""
+
+    items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: rows, all loads before the first store
+    max_tile_rows: int = 32  #: rows of a group, or fewer where multiprocessors would be idle
+    grid_blocks_per_multiprocessor: int = 4
+    min_blocks_per_multiprocessor: int = 0
+    min_rows_per_segment: int = 8  #: with a mean of fewer rows, groups would wait for what segments have
+    min_row_bytes: int = 64  #: groups that lie apart write shorter rows in pieces that are no whole accesses
+
+
+@dataclass(frozen=True)
 class ScatterRows(Policy):
     """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
 
