@@ -24,6 +24,14 @@ class PerId(Policy):
 
 
 @dataclass(frozen=True)
+class CountIds(Policy):
+    """``count_ids``: a warp walks ids, and adds the count of one of them in the end."""
+
+    grid_blocks_per_multiprocessor: int = 6  #: blocks at most, of ``PerId.threads_per_block``: those that are resident at a time
+    min_blocks_per_multiprocessor: int = 6
+
+
+@dataclass(frozen=True)
 class CountFewIds(Policy):
     """``count_few_ids``: a block counts the rows of every segment in shared memory, and adds to global memory in the end.
 
