@@ -9,7 +9,21 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
-from .policy import BroadcastRuns, BroadcastToRows, CountFewIds, CountIds, FirstFault, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise, ScatterRows
+from .policy import (
+    BroadcastRuns,
+    BroadcastToRows,
+    CountFewIds,
+    CountIds,
+    FirstFault,
+    FoldCarries,
+    FoldGaps,
+    FoldNarrow,
+    FoldRanges,
+    FoldTiles,
+    PerId,
+    RowWise,
+    ScatterRows,
+)
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block

@@ -50,7 +50,7 @@ def fold_tiles(
     distance, width = (lanes, 1) if apart else (0, vector)
     fold, properties = run_states_of(monoid, value, vector, result, apart=distance), monoid_of(monoid)
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
-    open_run = open_run_of(monoid, value, vector, result, distance)
+    open_run = open_run_of(monoid, value, vector, result, apart=distance)
     begin_run, append_row, recentre, close_run, run_scalars = open_run.begin, open_run.append, open_run.recentre, open_run.close, open_run.scalars
     groups = threads_per_block // lanes
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, lanes, apart=distance)

@@ -87,7 +87,7 @@ class PivotedRun(OpenRun):
 
 
 @functools.cache
-def open_run_of(monoid: str, value: str, vector: int, result: str, apart: int = 0) -> OpenRun:
+def open_run_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0, apart: int = 0) -> OpenRun:
     """The one :class:`OpenRun` for these, of the states of :func:`.states.run_states_of`."""
     kind = PivotedRun if typed_monoid(monoid, value).any_pivot else OpenRun
-    return kind(run_states_of(monoid, value, vector, result, apart=apart), monoid, value, vector)
+    return kind(run_states_of(monoid, value, vector, result, store_vector, apart), monoid, value, vector)
