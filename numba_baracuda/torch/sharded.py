@@ -22,7 +22,7 @@ from .sharded_gradients import Call, differentiable
 
 
 class _Local(torch.autograd.Function):  # type: ignore[misc]
-    """The local part of a DTensor. Its gradient is placed like the DTensor, and has a gradient, too, which that of ``to_local`` has not in every torch."""
+    """The local part of a DTensor. Its gradient is placed like the DTensor and has a gradient, too; that of ``to_local`` has none in older torch."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:
