@@ -44,15 +44,15 @@ class Silent:
     def __init__(self, group: Communicator) -> None:
         self.rank, self.size, self.exchange = group.rank, group.size, group.exchange
 
-    def all_gather(self, x: Any, stream: int = 0) -> distributed.Pending:
+    def all_gather(self, x: Any, stream: int = 0, beside: bool = False) -> distributed.Pending:
         """``[size, *x.shape]``, this rank's array everywhere."""
         return distributed.Pending(x.expand(self.size, *x.shape).contiguous())
 
-    def all_reduce(self, x: Any, stream: int = 0) -> distributed.Pending:
+    def all_reduce(self, x: Any, stream: int = 0, beside: bool = False) -> distributed.Pending:
         """x."""
         return distributed.Pending(x)
 
-    def reduce_scatter(self, x: Any, stream: int = 0) -> distributed.Pending:
+    def reduce_scatter(self, x: Any, stream: int = 0, beside: bool = False) -> distributed.Pending:
         """Row ``rank`` of x."""
         return distributed.Pending(x[self.rank])
 

@@ -27,7 +27,8 @@ class Communicator(Protocol):
     """A group of ``size`` processes, of which this one has number ``rank``. Every rank makes the same calls in the same order.
 
     Arrays are contiguous, and of one shape and dtype on all ranks. A collective begins when the work that is queued on ``stream``, a handle as ops
-    take it, is done; what is queued there later runs beside it, until ``wait()`` of what is returned. Collectives of one group run in order.
+    take it, is done. With ``beside``, what is queued there later may run beside it, until ``wait()`` of what is returned. Collectives of one group
+    run in order.
     """
 
     @property
@@ -41,13 +42,13 @@ class Communicator(Protocol):
     def exchange(self, text: str) -> list[str]:
         """The text of each rank, of any length; the host waits for all."""
 
-    def all_gather(self, x: Any, stream: int = 0) -> Pending:
+    def all_gather(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """``[size, *x.shape]``: the array of each rank, in the order of ranks, bit by bit."""
 
-    def all_reduce(self, x: Any, stream: int = 0) -> Pending:
+    def all_reduce(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """The sum over all ranks, in the dtype of x and in its place."""
 
-    def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
+    def reduce_scatter(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """``[*x.shape[1:]]``: row ``rank`` of the sum over all ranks of x [size, …]."""
 
 
@@ -101,14 +102,14 @@ class Alone:
         """The text."""
         return [text]
 
-    def all_gather(self, x: Any, stream: int = 0) -> Pending:
+    def all_gather(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """``[1, *x.shape]``: the array."""
         return Pending(x[None])
 
-    def all_reduce(self, x: Any, stream: int = 0) -> Pending:
+    def all_reduce(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """The array."""
         return Pending(x)
 
-    def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
+    def reduce_scatter(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """The only row."""
         return Pending(x[0])

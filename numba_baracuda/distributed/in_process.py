@@ -84,16 +84,16 @@ class InProcessCommunicator:
         allocation.in_host(made)[...] = values
         return made
 
-    def all_gather(self, x: Any, stream: int = 0) -> Pending:
+    def all_gather(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """``[size, *x.shape]``: the array of each rank."""
         return Pending(self._made(x, np.stack(self._exchange("all_gather", x))))
 
-    def all_reduce(self, x: Any, stream: int = 0) -> Pending:
+    def all_reduce(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """The sum over all ranks in the order of ranks, in the place of x."""
         allocation.in_host(x)[...] = _sum(self._exchange("all_reduce", x))
         return Pending(x)
 
-    def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
+    def reduce_scatter(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """Row ``rank`` of the sum over all ranks in the order of ranks."""
         return Pending(self._made(x, _sum(self._exchange("reduce_scatter", x))[self.rank]))
 

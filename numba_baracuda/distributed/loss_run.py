@@ -187,7 +187,7 @@ def _chunks(run: _Run, comm: Communicator, parts: Any, all_reduce: bool) -> list
         rows = min(problem.chunk_size, problem.bt - firsts[k])
         statistics = run.empty((rows, forward.width), problem.accumulator)
         run.queue(("before", k), lambda: forward.before(firsts[k], rows), logits=logits[k % 2], statistics=statistics)
-        return comm.all_gather(statistics, stream)
+        return comm.all_gather(statistics, stream, beside=True)
 
     coming = exchange(0)
     for k, first in enumerate(firsts):
@@ -196,7 +196,7 @@ def _chunks(run: _Run, comm: Communicator, parts: Any, all_reduce: bool) -> list
             coming = exchange(k + 1)
         run.queue(("after", k), functools.partial(forward.after, first, rows), logits=logits[k % 2], gathered=arrived.wait())
         if all_reduce and parts is not None and "grad_input" in forward.gradients and comm.size > 1:
-            begun.append(comm.all_reduce(parts[first : first + rows], stream))
+            begun.append(comm.all_reduce(parts[first : first + rows], stream, beside=True))
     return begun
 
 

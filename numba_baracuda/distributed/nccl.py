@@ -17,7 +17,7 @@ _TYPES = {
 
 
 class NcclCommunicator:
-    """A ``cupy.cuda.nccl.NcclCommunicator``. Collectives run on a stream of their own, which waits for the caller's, and the caller's for it."""
+    """A ``cupy.cuda.nccl.NcclCommunicator``. What runs beside a caller's stream is on one of its own."""
 
     def __init__(self, group: Any) -> None:
         import cupy
@@ -38,30 +38,33 @@ class NcclCommunicator:
     def _all(self, x: Any) -> Any:
         return self.all_gather(x, self._cupy.cuda.get_current_stream().ptr).wait()
 
-    def all_gather(self, x: Any, stream: int = 0) -> Pending:
+    def all_gather(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """``[size, *x.shape]``: the array of each rank."""
         view, byte = arrays.view(x, "all_gather", "x"), self._cupy.cuda.nccl.NCCL_UINT8
         made = allocation.empty(view, (self.size, *view.shape), view.element, stream)
-        return self._queued(lambda own: self._group.allGather(view.ptr, made.data.ptr, made.nbytes // self.size, byte, own), made, x, stream)
+        return self._queued(lambda own: self._group.allGather(view.ptr, made.data.ptr, made.nbytes // self.size, byte, own), made, x, stream, beside)
 
-    def all_reduce(self, x: Any, stream: int = 0) -> Pending:
+    def all_reduce(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """The sum over all ranks, in the place of x."""
         view = arrays.view(x, "all_reduce", "x")
         kind, add = self._kind(view), self._cupy.cuda.nccl.NCCL_SUM
-        return self._queued(lambda own: self._group.allReduce(view.ptr, view.ptr, math.prod(view.shape), kind, add, own), x, x, stream)
+        return self._queued(lambda own: self._group.allReduce(view.ptr, view.ptr, math.prod(view.shape), kind, add, own), x, x, stream, beside)
 
-    def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
+    def reduce_scatter(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """Row ``rank`` of the sum over all ranks."""
         view = arrays.view(x, "reduce_scatter", "x")
         made = allocation.empty(view, tuple(view.shape[1:]), view.element, stream)
         count, kind, add = math.prod(view.shape[1:]), self._kind(view), self._cupy.cuda.nccl.NCCL_SUM
-        return self._queued(lambda own: self._group.reduceScatter(view.ptr, made.data.ptr, count, kind, add, own), made, x, stream)
+        return self._queued(lambda own: self._group.reduceScatter(view.ptr, made.data.ptr, count, kind, add, own), made, x, stream, beside)
 
     def _kind(self, view: View) -> int:
         name, number = _TYPES[view.element]
         return int(getattr(self._cupy.cuda.nccl, f"NCCL_{name}", number))
 
-    def _queued(self, collective: Any, made: Any, given: Any, stream: int) -> Pending:
+    def _queued(self, collective: Any, made: Any, given: Any, stream: int, beside: bool) -> Pending:
+        if not beside:
+            collective(stream)
+            return Pending(made)
         cuda = self._cupy.cuda
         caller = cuda.ExternalStream(stream) if stream else cuda.Stream.null
         self._stream.wait_event(caller.record())

@@ -12,7 +12,7 @@ from .communicator import Pending
 class TorchCommunicator:
     """A torch ``ProcessGroup``, None for the default one, or a ``DeviceMesh`` of one dimension, such as ``mesh["tp"]``.
 
-    Collectives of GPUs run on the stream of the process group, beside the one that they were called on.
+    Collectives that nothing runs beside are on the caller's stream where torch queues them there, from 2.8 on, and else on that of the process group.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -35,25 +35,28 @@ class TorchCommunicator:
         self._dist.all_gather_object(texts, text, group=self.group)
         return texts
 
-    def all_gather(self, x: Any, stream: int = 0) -> Pending:
+    def all_gather(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """``[size, *x.shape]``: the tensor of each rank."""
-        return self._called(self._gather, x, (self.size, *x.shape), stream)
+        return self._called(self._gather, x, (self.size, *x.shape), stream, beside)
 
-    def all_reduce(self, x: Any, stream: int = 0) -> Pending:
+    def all_reduce(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """The sum over all ranks, in the place of x."""
         with self._on(stream, x):
-            return self._pending(x, self._dist.all_reduce(x, group=self.group, async_op=True), stream)
+            return self._pending(x, self._dist.all_reduce(x, group=self.group, async_op=beside), stream)
 
-    def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
+    def reduce_scatter(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         """Row ``rank`` of the sum over all ranks."""
-        return self._called(self._scatter, x, tuple(x.shape[1:]), stream)
+        return self._called(self._scatter, x, tuple(x.shape[1:]), stream, beside)
 
-    def _called(self, collective: Any, x: Any, shape: tuple[int, ...], stream: int) -> Pending:
+    def _called(self, collective: Any, x: Any, shape: tuple[int, ...], stream: int, beside: bool) -> Pending:
         with self._on(stream, x):
             made = x.new_empty(shape)
-            return self._pending(made, collective(made.view(-1), x.view(-1), group=self.group, async_op=True), stream)
+            return self._pending(made, collective(made.view(-1), x.view(-1), group=self.group, async_op=beside), stream)
 
     def _pending(self, made: Any, work: Any, stream: int) -> Pending:
+        if work is None:  # the stream is behind it
+            return Pending(made)
+
         def order() -> None:
             with self._on(stream, made):
                 work.wait()

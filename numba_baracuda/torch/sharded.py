@@ -21,6 +21,22 @@ from ..segment.descriptor import OrderedIds
 from .sharded_gradients import Call, differentiable
 
 
+class _Local(torch.autograd.Function):  # type: ignore[misc]
+    """The local part of a DTensor. Its gradient is placed like the DTensor and has a gradient, too; that of ``to_local`` has none in older torch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.layout = {"device_mesh": x.device_mesh, "placements": x.placements, "shape": x.shape, "stride": x.stride()}
+        local = x.to_local()
+        return local.view_as(local)  # a tensor of its own, as autograd writes to it
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        return DTensor.from_local(dy, run_check=False, **ctx.layout)
+
+
 def _of_dtensors(run: Callable[..., Any], x: Any, ids: Any, segments: int, **options: Any) -> Any:
     """An op of segments whose rows are a ``DTensor`` placed ``Shard(0)``, as are the ids; a result of rows is, too, others as ``result`` says.
 
@@ -33,7 +49,7 @@ def _of_dtensors(run: Callable[..., Any], x: Any, ids: Any, segments: int, **opt
         if type(given).__name__ != "DTensor" or tuple(given.placements) != (Shard(0),) or given.device_mesh != x.device_mesh:
             raise Unsupported(f"{run.__name__}: input and segment_ids are not both DTensors of one mesh that are placed Shard(0), which it wants")
     mesh = x.device_mesh
-    made = run(x.to_local(grad_placements=[Shard(0)]), ids if indexed else ids.to_local(), segments, **options | {"group": mesh})
+    made = run(_Local.apply(x), ids if indexed else ids.to_local(), segments, **options | {"group": mesh})
     segments = ids.num_segments if indexed else segments
     shape = torch.Size((segments if "result" in options else x.shape[0], *made.shape[1:]))
     stride = tuple(torch.empty(shape, device="meta").stride())

@@ -147,13 +147,13 @@ class Watched:
             self._given[name] = self._given.get(name, 0) + x.nbytes
         return getattr(self._comm, name)(x)
 
-    def all_gather(self, x: Any, stream: int = 0) -> Pending:
+    def all_gather(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         return self._called("all_gather", x)
 
-    def all_reduce(self, x: Any, stream: int = 0) -> Pending:
+    def all_reduce(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         return self._called("all_reduce", x)
 
-    def reduce_scatter(self, x: Any, stream: int = 0) -> Pending:
+    def reduce_scatter(self, x: Any, stream: int = 0, beside: bool = False) -> Pending:
         return self._called("reduce_scatter", x)
 
 

@@ -24,7 +24,7 @@ from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda import PlanPreference, SegmentDescriptor
-from numba_baracuda.arrays import allocation, arrays
+from numba_baracuda.arrays import allocation, arrays, stream_scratch
 from numba_baracuda.core.dtypes import BY_NAME, numpy_dtype
 from numba_baracuda.core.op import Layout, Op, Sort, Target, Variant
 from numba_baracuda.plans import binding
@@ -668,6 +668,7 @@ def test_a_fresh_allocation_is_enough(kind: Kind, large: Any, monkeypatch: pytes
     plan, operands = large
     taken = []
     scratch = allocation.scratch
+    monkeypatch.setattr(stream_scratch, "NBYTES", 0)  # a stream has none
     monkeypatch.setattr(allocation, "scratch", lambda like, nbytes, stream: taken.append(nbytes) or scratch(like, nbytes, stream))
     plan.run(**operands)
     assert len(taken) == 1 and 0 < taken[0] <= plan.workspace_size

@@ -27,17 +27,20 @@ _CHANGES = {
 }
 
 
+def blocks(page: str, kind: Kind) -> list[re.Match[str]]:
+    """The blocks of a page that run here."""
+    here = {"gpu": not kind.emulated, "emulator": kind.emulated}
+    needed = [(block, (block[1] or "").split()) for block in _BLOCK.finditer(TEXTS[page])]
+    return [block for block, names in needed if all(here[name] if name in here else find_spec(name) for name in names)]
+
+
 def run(page: str, kind: Kind) -> int:
     """The number of blocks that ran; lines of errors are those of the page."""
     scope: dict[str, Any] = {"__name__": "page"}
-    count = 0
-    for block in _BLOCK.finditer(TEXTS[page]):
-        needed, code = block.groups()
-        here = {"gpu": not kind.emulated, "emulator": kind.emulated}
-        if not all(here[each] if each in here else find_spec(each) for each in (needed or "").split()):
-            continue
+    found = blocks(page, kind)
+    for block in found:
+        code = block[2]
         for said, meant in _CHANGES[kind.emulated]:
             code = code.replace(said, meant)
         exec(compile("\n" * TEXTS[page].count("\n", 0, block.start(2)) + code, page, "exec"), scope)
-        count += 1
-    return count
+    return len(found)
