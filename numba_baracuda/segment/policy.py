@@ -183,6 +183,7 @@ class GatherFlat(Policy):
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: pieces, all loads before the first store
     tile_elements: int = chosen(8192, 2048, 4096, 8192, 16384)  #: elements that a block writes, in whole rows
     max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: with more, a multiply and a shift do not divide a tile's offsets exactly
+    min_random_bytes: int = 16  #: of a row that ids in any order ask for; a piece of the output has more than one shorter row
 
 
 @dataclass(frozen=True)
@@ -203,20 +204,8 @@ class BroadcastToRows(Policy):
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 0
     #: Rows of at most so many bytes, of two operands that segments have, are put side by side before they are gathered for ids in any order.
-    max_paired_bytes: int = 16
+    max_paired_bytes: int = 32
     min_rows_per_segment: int = 16  #: with a mean of so many rows or more, gradients of max and min are stored at winners only
-
-
-@dataclass(frozen=True)
-class BroadcastRuns(Policy):
-    """``broadcast_runs``: along ids in order a group of threads takes neighbouring rows, and prepares what a segment has once for a run of them."""
-
-    items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: rows, all loads before the first store
-    max_tile_rows: int = 32  #: rows of a group, or fewer where multiprocessors would be idle
-    grid_blocks_per_multiprocessor: int = 4
-    min_blocks_per_multiprocessor: int = 0
-    min_rows_per_segment: int = 8  #: with a mean of fewer rows, groups would wait for what segments have
-    min_row_bytes: int = 64  #: groups that lie apart write shorter rows in pieces that are no whole accesses
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
-    BroadcastRuns,
     BroadcastToRows,
     CountFewIds,
     CountIds,
@@ -23,7 +22,7 @@ from .policy import (
     PerId,
     RowWise,
     ScatterRows,
-)
+)  # fmt: skip
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
@@ -77,14 +76,6 @@ class Tiling:
         step, warps = 32 * policy.items_per_thread, policy.threads_per_block // 32
         steps = max(1, ceil_div(rows, policy.grid_blocks_per_multiprocessor * multiprocessors * warps * step))
         return cls(rows, 32, 1, min(policy.max_tile_steps, steps) * step, policy.threads_per_block)
-
-    @classmethod
-    def of_runs(cls, policy: BroadcastRuns, row_wise: RowWise, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
-        """For gradients along ids in order: tiles as long as they may be, or shorter where multiprocessors would be idle."""
-        step = policy.items_per_thread
-        shape = cls(rows, columns, vector, step, row_wise.threads_per_block, row_wise.max_group_threads)
-        rounds = shape.row_blocks * shape.chunks // (policy.grid_blocks_per_multiprocessor * multiprocessors)
-        return replace(shape, tile=step * max(1, min(policy.max_tile_rows // step, rounds)))
 
     @classmethod
     def of_carries(cls, policy: FoldCarries, entries: int, columns: int, vector: int) -> Tiling:

@@ -13,7 +13,6 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
-| :func:`broadcast_runs` | does so along ids in order |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
@@ -70,14 +69,12 @@ from .order import bound_ranges, bound_segments, expand_offsets, first_fault, fi
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
 from .rows import fill_rows, finish_rows
-from .runs import broadcast_runs
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
 
 __all__ = [
     "bound_ranges",
     "bound_segments",
-    "broadcast_runs",
     "broadcast_to_elements",
     "broadcast_to_rows",
     "clear_others",

@@ -150,7 +150,7 @@ def fold_tiles(
                 if whole_batches and heads == 0 and valid == unroll:
                     for u in range(unroll):
                         position = int64(row_indices[u]) if input_positions else first + tile_row + u
-                        append_row(run, batch, others, u * vector, position, u == 0 and folded == 0)
+                        append_row(run, batch, others, u * vector, position, u if u > 1 else folded + u)
                 else:
                     begin = int32(0)
                     while begin < valid:
@@ -183,7 +183,7 @@ def fold_tiles(
                         for u in range(unroll):
                             if inside >> u & 1:
                                 position = int64(row_indices[u]) if input_positions else first + tile_row + u
-                                append_row(run, batch, others, u * vector, position, tile_row + u == begun)
+                                append_row(run, batch, others, u * vector, position, tile_row + u - begun)
                         begin = int32(opaque(end))
                 tile_row = int32(tile_row + unroll)
             segment = clamp(current, segments) if length > 0 else segments

@@ -147,7 +147,7 @@ def fold_narrow(
                         begin_sums(sums, first + mine + u)
                         opening = int32(u)
                     if u < valid:
-                        append_to_sums(sums, batch, others, u * columns, first + mine + u, u == max(opening, 0))
+                        append_to_sums(sums, batch, others, u * columns, first + mine + u, u - max(opening, 0))
                 close_sums(sums, valid - max(opening, 0), states)
                 if lane == 0 and opening < 0:
                     combine_left(states, open_states)
@@ -181,7 +181,7 @@ def fold_narrow(
                         begin_sums(sums, first + mine + begin)
                         for u in range(share):
                             if begin <= u < head:
-                                append_to_sums(sums, batch, others, u * columns, first + mine + u, u == begin)
+                                append_to_sums(sums, batch, others, u * columns, first + mine + u, u - begin)
                         close_sums(sums, head - begin, ended_states)
                         combine_left(ended_states, scratch)
                         for k in range(scalars):

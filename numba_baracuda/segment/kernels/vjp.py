@@ -11,13 +11,12 @@ from ...runtime import jit
 
 
 @functools.cache
-def vjp_parts_of(gradient: str, value: str, normal: bool = False) -> tuple[Any, Any]:
-    """``segment_values(g, y, at, batch_folded, folded, folded_index)``: what a segment has for all elements of one of its columns, a tuple; and
-    ``element_gradient(x, w, at, row, values)``: an element of the output.
+def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
+    """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output.
 
     The vjp gets ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]``, which are of the element type, the row's position, and p and q. These are contiguous:
-    from ``batch_folded[at · results]`` on, or, for a guarded gradient, from ``folded[folded_index]`` on and only where y is not a normal number;
-    ``normal`` functions take every y for one.
+    from ``batch_folded[at · results]`` on, or, for a guarded gradient, from ``folded[folded_index]`` on and only where y is not a normal number; a
+    ``normal`` function takes every y for one.
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     widen, narrow = conversions_of(value)
@@ -27,8 +26,15 @@ def vjp_parts_of(gradient: str, value: str, normal: bool = False) -> tuple[Any, 
     uses_positions, guarded, results = grad.uses_positions, grad.guarded, grad.results
 
     @jit.device
-    def segment_values(g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any) -> Any:
-        one_g, one_y, p, q = wide(0), wide(0), wide(0), wide(0)
+    def element_vjp(x: Any, w: Any, g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any, row: Any) -> Any:
+        zero = wide(0)
+        one_x, one_w, one_g, one_y, p, q = zero, zero, zero, zero, zero, zero
+        if has_x:
+            one_x = widen(x[at])
+        if has_w:
+            one_w = widen(w[at])
+        if uses_positions:
+            one_w = position_code(row)
         if has_g:
             one_g = widen(g[at])
         if has_y:
@@ -41,29 +47,7 @@ def vjp_parts_of(gradient: str, value: str, normal: bool = False) -> tuple[Any, 
             p = batch_folded[at * results]
             if results > 1:
                 q = batch_folded[at * results + 1]
-        return prepare(one_g, one_y, p, q, wide(1), large)
-
-    @jit.device
-    def element_gradient(x: Any, w: Any, at: Any, row: Any, values: Any) -> Any:
-        one_x, one_w = wide(0), wide(0)
-        if has_x:
-            one_x = widen(x[at])
-        if has_w:
-            one_w = widen(w[at])
-        if uses_positions:
-            one_w = position_code(row)
-        return narrow(vjp(one_x, one_w, values[0], values[1], values[2], values[3], wide(0)))
-
-    return segment_values, element_gradient
-
-
-@functools.cache
-def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
-    """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output, by both of :func:`vjp_parts_of`."""
-    segment_values, element_gradient = vjp_parts_of(gradient, value, normal)
-
-    @jit.device
-    def element_vjp(x: Any, w: Any, g: Any, y: Any, at: Any, batch_folded: Any, folded: Any, folded_index: Any, row: Any) -> Any:
-        return element_gradient(x, w, at, row, segment_values(g, y, at, batch_folded, folded, folded_index))
+        one_g, one_y, p, q = prepare(one_g, one_y, p, q, wide(1), large)
+        return narrow(vjp(one_x, one_w, one_g, one_y, p, q, zero))
 
     return element_vjp

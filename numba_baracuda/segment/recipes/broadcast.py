@@ -76,8 +76,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     if scatters:
         return Recipe((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
     pairs, pair_room = _pairs(descriptor, layouts, gradient, op, last)
-    along = last.row_index != "" or descriptor.in_order(op)
-    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, bool(pairs), along)
+    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, bool(pairs))
     return Recipe((*steps, *more, *pairs, final), (*slots, *room, *pair_room))
 
 
@@ -150,7 +149,7 @@ def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[l
 
 def _broadcast(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str,
-    paired: bool, along: bool,
+    paired: bool,
 ) -> Launch:  # fmt: skip
     names = [*gradient.rows, *gradient.segments, output]
     if paired:
@@ -170,37 +169,17 @@ def _broadcast(
         **dict(zip(read, given, strict=True)), "ids": order.ids, "permutation": order.permutation, "folded": folded, "output": output,
         "segments": descriptor.num_segments,
     }  # fmt: skip
-    common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index}
+    common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
-        return elements("broadcast_to_elements", descriptor.num_inputs, arguments, paired=paired, **common)
+        return elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     arguments["ids_step"] = order.step
     spread = rows.spread(range(tuned(policy.BroadcastToRows()).columns_apart, 1, -1))
     rows, apart = spread or rows, spread is not None
-    if along and _in_runs(descriptor, gradient):
-        return _along_runs(rows, (*read, "output"), descriptor.num_inputs, target, arguments, row_index=order.row_index, apart=apart, **common)
     plan = policy_of.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.vector, rows.dims, gradient.operands, gradient.divides, apart)
     return over_rows(
         "broadcast_to_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
-        row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, paired=paired, **common,
+        row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, **common,
     )  # fmt: skip
-
-
-def _in_runs(descriptor: SegmentDescriptor, gradient: Gradient) -> bool:
-    """Whether a launch along ids in order takes neighbouring rows: where segments are long and rows no fractions of an access."""
-    runs = tuned(policy.BroadcastRuns())
-    long = descriptor.num_inputs >= runs.min_rows_per_segment * descriptor.num_segments
-    return len(gradient.segments) > 0 and long and descriptor.row_size >= runs.min_row_bytes
-
-
-def _along_runs(rows: Rows, names: tuple[str, ...], extent: int, target: Target, arguments: dict[str, Any], **given: Any) -> Launch:
-    """The launch of ``broadcast_runs`` over ``extent`` rows."""
-    row_wise, runs = tuned(policy.RowWise()), tuned(policy.BroadcastRuns())
-    tiling = Tiling.of_runs(runs, row_wise, extent, rows.columns, rows.vector, target.multiprocessors)
-    spec = rows.spec(
-        "broadcast_runs", tiling, runs.min_blocks_per_multiprocessor, cut=tiling.chunks > 1, **constants(row_wise), **constants(runs), **given
-    )
-    extents = {"rows": extent, "columns": rows.columns, "tile": tiling.tile, "chunks": tiling.chunks}
-    return Launch(spec, tiling.launch, {**extents, **rows.arguments(names), **arguments})
