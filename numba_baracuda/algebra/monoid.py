@@ -131,6 +131,11 @@ class KernelMonoid(Monoid):
         return self.append is not None
 
     @property
+    def any_pivot(self) -> bool:
+        """Whether a state is sums about a pivot that may be any element."""
+        return self.pivot_terms != "" and self.choose_pivot is None
+
+    @property
     def heavy(self) -> bool:
         """Whether a state takes more than one element of one array."""
         return self.width > 1 or self.pairs

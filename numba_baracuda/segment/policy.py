@@ -24,6 +24,14 @@ class PerId(Policy):
 
 
 @dataclass(frozen=True)
+class CountIds(Policy):
+    """``count_ids``: a warp walks ids, and adds the count of one of them in the end."""
+
+    grid_blocks_per_multiprocessor: int = 6  #: blocks at most, of ``PerId.threads_per_block``: those that are resident at a time
+    min_blocks_per_multiprocessor: int = 6
+
+
+@dataclass(frozen=True)
 class CountFewIds(Policy):
     """``count_few_ids``: a block counts the rows of every segment in shared memory, and adds to global memory in the end.
 
@@ -175,6 +183,7 @@ class GatherFlat(Policy):
     items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: pieces, all loads before the first store
     tile_elements: int = chosen(8192, 2048, 4096, 8192, 16384)  #: elements that a block writes, in whole rows
     max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: with more, a multiply and a shift do not divide a tile's offsets exactly
+    min_random_bytes: int = 16  #: of a row that ids in any order ask for; a piece of the output has more than one shorter row
 
 
 @dataclass(frozen=True)
@@ -195,7 +204,7 @@ class BroadcastToRows(Policy):
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 0
     #: Rows of at most so many bytes, of two operands that segments have, are put side by side before they are gathered for ids in any order.
-    max_paired_bytes: int = 16
+    max_paired_bytes: int = 32
     min_rows_per_segment: int = 16  #: with a mean of so many rows or more, gradients of max and min are stored at winners only
 
 

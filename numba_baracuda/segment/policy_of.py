@@ -46,10 +46,10 @@ def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMon
     """Rows that a thread of a fold has in flight, each by a load of ``load_bytes``: more where loads of rows and ids are short.
 
     Fewer where states are more than an element, unless the ``vector`` states of a thread have few scalars: the compiler unrolls no more code. A
-    division counts as one more scalar of each state.
+    division counts as one more scalar of each state. Sums about a pivot are short.
     """
     usual = FoldTiles.items_per_thread
-    if monoid.heavy:
+    if monoid.heavy and not monoid.any_pivot:
         return usual if load_bytes == 16 and vector * (monoid.width + monoid.divides) <= usual else usual // 2
     return 2 * usual if load_bytes <= 4 and index_bytes == 4 else usual
 

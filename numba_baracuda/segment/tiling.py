@@ -9,7 +9,20 @@ from dataclasses import dataclass, replace
 from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
-from .policy import BroadcastToRows, CountFewIds, FirstFault, FoldCarries, FoldGaps, FoldNarrow, FoldRanges, FoldTiles, PerId, RowWise, ScatterRows
+from .policy import (
+    BroadcastToRows,
+    CountFewIds,
+    CountIds,
+    FirstFault,
+    FoldCarries,
+    FoldGaps,
+    FoldNarrow,
+    FoldRanges,
+    FoldTiles,
+    PerId,
+    RowWise,
+    ScatterRows,
+)  # fmt: skip
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
@@ -144,6 +157,12 @@ def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tup
 def fault_launch(rows: int, vector: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where threads walk the ids, ``vector`` at a time, until they have found a fault."""
     return min(ceil_div(rows, THREADS * vector), tuned(FirstFault()).max_blocks), THREADS, 0
+
+
+def counted_launch(rows: int, multiprocessors: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes where warps that walk the ids count them."""
+    blocks, threads, shared = Tiling.of_counted(rows).launch
+    return min(blocks, tuned(CountIds()).grid_blocks_per_multiprocessor * multiprocessors), threads, shared
 
 
 def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiprocessors: int) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.segment.kernels import count_few_ids
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.policy import CountFewIds
+from numba_baracuda.segment.policy import CountFewIds, CountIds
 from numba_baracuda.segment.tiling import few_counted_launch
 
 CARD = Target((9, 0), 132, 50 << 20)
@@ -29,7 +29,7 @@ TILE = FEW.threads_per_block * FEW.items_per_thread
         (2_700_000, 721, "count_few_ids", RESIDENT),
         (FEW.min_rows_per_segment * MOST, MOST, "count_few_ids", -(-FEW.min_rows_per_segment * MOST // TILE)),
         (FEW.min_rows_per_segment * MOST - 1, MOST, "count_ids", -(-FEW.min_rows_per_segment * MOST // TILE)),
-        (2_700_000, MOST + 1, "count_ids", -(-2_700_000 // TILE)),
+        (2_700_000, MOST + 1, "count_ids", CountIds().grid_blocks_per_multiprocessor * CARD.multiprocessors),
         (FEW.min_rows_per_segment, 1, "count_few_ids", 1),
         (FEW.min_rows_per_segment - 1, 1, "count_ids", 1),
         (0, 721, "count_ids", 0),

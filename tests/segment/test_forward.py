@@ -15,7 +15,9 @@ from references import BY_ROW, POSITIONS, stem
 from samples import FORWARD, Sample, cases, check, name_of, represents, runs, takes_empty, tells, variants_of
 from tolerance import assert_close
 
+import numba_baracuda as nb
 from numba_baracuda import InvalidProblem
+from numba_baracuda.core.dtypes import BY_NAME
 from numba_baracuda.core.op import Op, Variant
 from numba_baracuda.runtime import driver
 from numba_baracuda.segment.policy import FoldCarries, FoldTiles
@@ -215,3 +217,18 @@ def test_any_problem(kind: Kind, op: Op, variant: Variant, problem: tuple[Sample
 @hypothesis.settings(max_examples=5)
 def test_any_problem_of_other_ops(kind: Kind, op: Op, variant: Variant, problem: tuple[Sample, np.ndarray]) -> None:
     _any_problem(kind, op, variant, problem)
+
+
+@pytest.mark.parametrize("columns", [3, 5, 16])
+def test_variances_of_few_rows(kind: Kind, columns: int) -> None:
+    """Deviations are summed about elements of their own segment: an error is a share of their squares, even where the first element lies apart."""
+    rng = np.random.default_rng(columns)
+    counts = rng.integers(2, 40, 60)
+    ids = np.repeat(np.arange(60), counts)
+    x = rng.standard_normal((len(ids), columns)).astype(np.float32)
+    x[np.cumsum(counts) - counts] += rng.choice([0, 3, -8], (60, 1)).astype(np.float32)
+    got = kind.numpy(nb.segment_var(kind.array(x), kind.array(ids), 60))
+    apart = x - np.stack([x[ids == s].mean(0, dtype=np.float64) for s in range(60)])[ids]
+    right = np.stack([(apart[ids == s] ** 2).sum(0) for s in range(60)]) / (counts - 1)[:, None]
+    allowed = 2 * BY_NAME["f32"].tolerance(counts)[:, None] * right
+    assert (abs(got - right) <= allowed).all(), (abs(got - right) / allowed).max()

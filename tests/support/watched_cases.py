@@ -31,7 +31,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import CountFewIds, FirstFault, FoldRanges, FoldTiles
+from numba_baracuda.segment.policy import CountFewIds, CountIds, FirstFault, FoldRanges, FoldTiles
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -66,7 +66,8 @@ def fold(
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
-        with using(FoldRanges, min_part_tiles=tiles), using(FoldTiles, threads_per_block=threads) if threads else contextlib.nullcontext():
+        of_blocks = using(FoldTiles, threads_per_block=threads) if threads else contextlib.nullcontext()
+        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks:
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
                 given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
@@ -188,6 +189,7 @@ counts("ids far outside", 300, 40, samples.far_outside, "i64")
 counts("all of one segment", 600, 70, samples.all_are(69))
 counts("none of any segment", 300, 70, samples.all_are(-1))
 counts("few rows", 9, 5, samples.outside, step=2)
+fold("counts, a block's several steps", "unsorted_segment_mean_backward", "gather", Sample("c5", 5000, (1,), 900, samples.outside))
 
 
 def beyond_ids(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:

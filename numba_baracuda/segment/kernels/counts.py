@@ -26,8 +26,9 @@ def frequent_of_warp(identifier: Any) -> Any:
 def count_ids(*, index: str, count: str) -> Any:
     """Adds to ``counts[s]`` the number of rows whose id is s. Lanes of a warp that hold the same id share one addition.
 
-    A warp adds only once for the id that most of its first 32 rows have, since additions to one address wait for each other. Counts are integers, so
-    they are exact in any order. Bytes: rows · index read, and one atomic for each distinct id of 32 rows.
+    The grid walks the ids in order. A warp has 32 · ``counted_per_thread`` neighbouring ones at a time, and loads all before it counts the first. It
+    adds only once, in the end, for the id that most of its first 32 rows have, since additions to one address wait for each other. Counts are
+    integers, so they are exact in any order. Bytes: rows · index read, and one atomic for each distinct id of 32 rows.
 
     Constants and parameters as :mod:`.` lists them.
     """
@@ -39,19 +40,22 @@ def count_ids(*, index: str, count: str) -> Any:
         rows: int64, segments: int64, ids_step: int64,
     ) -> None:  # fmt: skip
         batch_ids = cuda.local.array(rounds, index_type)
-        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x - cuda.laneid) * rounds + cuda.laneid
-        for u in range(rounds):
-            row = first + u * 32
-            batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
-        frequent, times = frequent_of_warp(batch_ids[0]), int32(0)
-        for u in range(rounds):
-            identifier = batch_ids[u]
-            times += int32(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
-            same = cuda.match_any_sync(-1, identifier)
-            if identifier != frequent and cuda.ffs(same) - 1 == cuda.laneid and 0 <= identifier < segments:
-                red_add(counts, int64(identifier), count_type(cuda.popc(same)))
-        if cuda.laneid == 0 and 0 <= frequent < segments:
-            red_add(counts, int64(frequent), count_type(times))
+        lane = int32(cuda.laneid)
+        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x - lane) * rounds
+        frequent, times = frequent_of_warp(ids[(first + lane) * ids_step] if first + lane < rows else index_type(-1)), count_type(0)
+        while first < rows:
+            for u in range(rounds):
+                row = first + u * 32 + lane
+                batch_ids[u] = ids[row * ids_step] if row < rows else index_type(-1)
+            for u in range(rounds):
+                identifier = batch_ids[u]
+                times += count_type(cuda.popc(cuda.ballot_sync(-1, identifier == frequent)))
+                same = cuda.match_any_sync(-1, identifier)
+                if identifier != frequent and cuda.ffs(same) - 1 == lane and 0 <= identifier < segments:
+                    red_add(counts, int64(identifier), count_type(cuda.popc(same)))
+            first = opaque(first + int64(cuda.gridDim.x) * (THREADS * rounds))
+        if lane == 0 and 0 <= frequent < segments:
+            red_add(counts, int64(frequent), times)
 
     return count_ids, lambda rows: Tiling.of_counted(rows).launch
 

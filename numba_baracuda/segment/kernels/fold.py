@@ -20,6 +20,7 @@ from .common import clamp, ids_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
 from .states import run_states_of
+from .sums import open_run_of
 
 
 @jit.kernel
@@ -48,7 +49,9 @@ def fold_tiles(
     element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], row_index != ""
     distance, width = (lanes, 1) if apart else (0, vector)
     fold, properties = run_states_of(monoid, value, vector, result, apart=distance), monoid_of(monoid)
-    begin_run, append_row, store_result, scalars, state_type = fold.begin_run, fold.append_row, fold.store_result, fold.scalars, fold.state_type
+    store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
+    open_run = open_run_of(monoid, value, vector, result, apart=distance)
+    begin_run, append_row, recentre, close_run, run_scalars = open_run.begin, open_run.append, open_run.recentre, open_run.close, open_run.scalars
     groups = threads_per_block // lanes
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, lanes, apart=distance)
     fill_short_gap = short_gap_filler(result, vector, fold.store_vector, distance, fills)
@@ -77,6 +80,7 @@ def fold_tiles(
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
         edge_states = cuda.shared.array(shared_states, state_type)
+        run = cuda.local.array(run_scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
@@ -101,7 +105,7 @@ def fold_tiles(
         last = last_id(segments)
         if column < columns and group < groups:
             first = (row_block * groups + group) * tile
-            begin_run(states, first)
+            begin_run(run, first)
             length = int32(max(min(tile, rows - first), 0))
             leading = int32(2 * group)
             current, begun, edge = index_type(-1), int32(0), leading
@@ -110,7 +114,7 @@ def fold_tiles(
                 before = clamp(ids[(first - 1) * ids_step], segments) if first > 0 else int64(-1)
                 fill_short_gap(output, before, clamp(current, segments), output_row, output_offset, left, empty)
                 if input_positions:
-                    begin_run(states, int64(permutation[first]))
+                    begin_run(run, int64(permutation[first]))
             tile_row = int32(0)
             while tile_row < length:
                 if packed and tile_row + unroll <= length:
@@ -140,9 +144,13 @@ def fold_tiles(
                     if batch_ids[u] != batch_ids[u - 1]:
                         heads = int32(heads | 1 << u)
                 valid = int32(min(unroll, length - tile_row))
+                folded = int32(tile_row - begun)
+                if folded >= unroll and folded ^ (folded - unroll) > folded - unroll:
+                    recentre(run, folded)
                 if whole_batches and heads == 0 and valid == unroll:
                     for u in range(unroll):
-                        append_row(states, batch, others, u * vector, int64(row_indices[u]) if input_positions else first + tile_row + u)
+                        position = int64(row_indices[u]) if input_positions else first + tile_row + u
+                        append_row(run, batch, others, u * vector, position, u if u > 1 else folded + u)
                 else:
                     begin = int32(0)
                     while begin < valid:
@@ -158,6 +166,7 @@ def fold_tiles(
                                 for u in range(unroll):
                                     source |= int64(row_indices[u]) & -int64(u == begin)
                             count = int32(tile_row + begin - begun)
+                            close_run(run, count, states)
                             if edge == leading:
                                 save_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
                                 edge = int32(edge + 1)
@@ -166,19 +175,21 @@ def fold_tiles(
                             if not adjoin(current, following):
                                 fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, left, empty)
                             current, begun = following, int32(tile_row + begin)
-                            begin_run(states, source if input_positions else first + begun)
+                            begin_run(run, source if input_positions else first + begun)
                         end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
                         if end == begin:
                             end = valid
                         inside = int32((1 << end) - (1 << begin))
                         for u in range(unroll):
                             if inside >> u & 1:
-                                append_row(states, batch, others, u * vector, int64(row_indices[u]) if input_positions else first + tile_row + u)
+                                position = int64(row_indices[u]) if input_positions else first + tile_row + u
+                                append_row(run, batch, others, u * vector, position, tile_row + u - begun)
                         begin = int32(opaque(end))
                 tile_row = int32(tile_row + unroll)
             segment = clamp(current, segments) if length > 0 else segments
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, output_offset, left, empty)
+            close_run(run, length - begun, states)
             save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, lane, segment, length - begun, states)
         cuda.syncthreads()
         if group == 0 and column < columns:

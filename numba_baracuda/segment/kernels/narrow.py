@@ -18,6 +18,7 @@ from .common import clamp, ids_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
 from .states import run_states_of
+from .sums import open_run_of
 
 
 @jit.kernel
@@ -44,6 +45,8 @@ def fold_narrow(
     fold = run_states_of(monoid, value, columns, result, store_vector)
     begin_run, append_row, combine_left = fold.begin_run, fold.append_row, fold.combine_left
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
+    summed, open_run = monoid_of(monoid).any_pivot, open_run_of(monoid, value, columns, result, store_vector=store_vector)
+    begin_sums, append_to_sums, close_sums, sum_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
     fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
@@ -77,6 +80,8 @@ def fold_narrow(
         open_states = cuda.local.array(scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
+        sums = cuda.local.array(sum_scalars, state_type)
+        ended_states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(share, index_type)
@@ -135,16 +140,28 @@ def fold_narrow(
             for u in range(1, share):
                 if batch_ids[u] != batch_ids[u - 1]:
                     heads = int32(heads | 1 << u)
-            begin_run(states, first + mine)
-            if lane == 0:
-                for k in range(scalars):
-                    states[k] = open_states[k]
-            for u in range(share):
-                if int32(heads >> u) & 1:
-                    begin_run(states, first + mine + u)
-                    opening = int32(u)
-                if u < valid:
-                    append_row(states, batch, others, u * columns, first + mine + u)
+            if summed:
+                begin_sums(sums, first + mine)
+                for u in range(share):
+                    if int32(heads >> u) & 1:
+                        begin_sums(sums, first + mine + u)
+                        opening = int32(u)
+                    if u < valid:
+                        append_to_sums(sums, batch, others, u * columns, first + mine + u, u - max(opening, 0))
+                close_sums(sums, valid - max(opening, 0), states)
+                if lane == 0 and opening < 0:
+                    combine_left(states, open_states)
+            else:
+                begin_run(states, first + mine)
+                if lane == 0:
+                    for k in range(scalars):
+                        states[k] = open_states[k]
+                for u in range(share):
+                    if int32(heads >> u) & 1:
+                        begin_run(states, first + mine + u)
+                        opening = int32(u)
+                    if u < valid:
+                        append_row(states, batch, others, u * columns, first + mine + u)
             headed = cuda.ballot_sync(-1, heads != 0)
             scan(states, scratch, max(31 - cuda.clz(int32(headed & (below | 1 << lane))), 0))
             if headed != 0:
@@ -160,9 +177,19 @@ def fold_narrow(
                 while rest != 0:
                     head = int32(cuda.ffs(rest) - 1)
                     rest = int32(rest & (rest - 1))
-                    for u in range(share):
-                        if begin <= u < head:
-                            append_row(scratch, batch, others, u * columns, first + mine + u)
+                    if summed:
+                        begin_sums(sums, first + mine + begin)
+                        for u in range(share):
+                            if begin <= u < head:
+                                append_to_sums(sums, batch, others, u * columns, first + mine + u, u - begin)
+                        close_sums(sums, head - begin, ended_states)
+                        combine_left(ended_states, scratch)
+                        for k in range(scalars):
+                            scratch[k] = ended_states[k]
+                    else:
+                        for u in range(share):
+                            if begin <= u < head:
+                                append_row(scratch, batch, others, u * columns, first + mine + u)
                     row = first + mine + head
                     ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
                     if leads:

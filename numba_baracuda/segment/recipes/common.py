@@ -14,8 +14,8 @@ from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Ve
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ...core.spec import KernelSpec
-from ..policy import BroadcastToRows, CountFewIds, Elements, RowWise, ScatterRows
-from ..tiling import THREADS, Tiling, columns_apart, elements_launch, fault_launch, few_counted_launch, vector_for
+from ..policy import BroadcastToRows, CountFewIds, CountIds, Elements, RowWise, ScatterRows
+from ..tiling import THREADS, Tiling, columns_apart, counted_launch, elements_launch, fault_launch, few_counted_launch, vector_for
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -148,7 +148,8 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
         spec = kernel_spec("count_few_ids", few.threads_per_block, index=index, count=count, **constants(few))
         launch = few_counted_launch(few, n, segments, target.multiprocessors)
     else:
-        spec, launch = kernel_spec("count_ids", index=index, count=count), Tiling.of_counted(n).launch
+        spec = kernel_spec("count_ids", min_blocks=tuned(CountIds()).min_blocks_per_multiprocessor, index=index, count=count)
+        launch = counted_launch(n, target.multiprocessors)
     return [Clear("counts"), Launch(spec, launch, arguments)], slots
 
 

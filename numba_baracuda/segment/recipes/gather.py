@@ -40,7 +40,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         slots += room
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
-        if segments > n or (along and not _is_flat(descriptor, divided, order)):
+        if segments > n or (along and not _is_flat(descriptor, divided, order, along)):
             count_type, counts = descriptor.count_type, "counts"
         else:
             name, rows = "quotient", divided
@@ -50,9 +50,11 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
+def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool) -> bool:
     """Whether lanes share 16-byte pieces of the output: its rows are contiguous, and no multiple of 16 bytes."""
-    narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= tuned(GatherFlat()).max_columns
+    flat = tuned(GatherFlat())
+    narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= flat.max_columns
+    narrow = narrow and (along or rows.columns == 1 or descriptor.row_size >= flat.min_random_bytes)
     return not order.row_index and narrow and rows.strides[0] == (1,) and rows.is_contiguous(1)
 
 
@@ -61,7 +63,7 @@ def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, 
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type}
-    if _is_flat(descriptor, rows, order):
+    if _is_flat(descriptor, rows, order, along):
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
             return elements("gather_elements", n, {**pointers, **scalars}, **common)
