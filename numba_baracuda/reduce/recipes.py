@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ..algebra import monoid_of, state_of
@@ -16,7 +17,7 @@ from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldOfGradient, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -61,7 +62,7 @@ def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
 
 def fold_steps(
     descriptor: ReduceDescriptor, problem: Problem, target: Target, monoid: str, source: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False, results: str = NULL,
+    alone: bool = False, results: str = NULL, reused: bool = False,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """The launches and slots of a fold of the operand ``source`` into ``output``, whose strides are ``problem.kept_strides[0]``.
 
@@ -85,7 +86,7 @@ def fold_steps(
     geometry, single_pass = few or geometry, few is not None
     kernel, config, blocks, extents = _fold_config(problem, geometry)
     if not geometry.height:
-        config["single_pass"] = single_pass
+        config |= {"single_pass": single_pass} | ({"reused": True} if reused else {})
     if kernel == "fold_rows":
         config["special"] = special
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
@@ -119,12 +120,12 @@ def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
 
 
 def _two_passes(
-    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str
+    descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str, reused: bool
 ) -> tuple[list[Step], list[Slot]]:
     """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines."""
     value, fold_monoid, rows = _BYTES.get(descriptor.element, descriptor.element), monoid_of(monoid), math.prod(first.kept_shape)
     state = fold_monoid.kind or BY_NAME[value].accumulator
-    steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard)
+    steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard, reused=reused)
     constants = {"monoid": monoid, "value": value, "result": _BYTES.get(result, result), "guarded": guard != NULL, "kept": len(first.kept_shape)}
     constants["special"] = False
     arguments = {
@@ -136,7 +137,7 @@ def _two_passes(
 
 def fold_of(
     descriptor: ReduceDescriptor, x: Layout, y: Layout, target: Target, monoid: str, output: str, result: str, guard: str = NULL,
-    alone: bool = False, ordered: bool | None = None, source: str = "x", results: Layout | None = None,
+    alone: bool = False, ordered: bool | None = None, source: str = "x", results: Layout | None = None, reused: bool = False,
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """The launches and slots of a fold of the operand ``source``, with the layout x, in one pass or two.
 
@@ -155,8 +156,8 @@ def fold_of(
             descriptor.axes, x, y, descriptor.element, problem, column_bytes, staged_below, ordered, fold_monoid.subtracts_origin, state_bytes
         )
         if first:
-            return _two_passes(descriptor, first, target, monoid, source, output, result, guard)
-    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, "y" if alike else NULL)
+            return _two_passes(descriptor, first, target, monoid, source, output, result, guard, reused)
+    return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, "y" if alike else NULL, reused)
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
@@ -234,14 +235,17 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
     slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
+    again = tuned(FoldOfGradient())
     fold_launches, fold_slots = fold_of(
         descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered,
-        results=y if gradient.guarded else None,
+        results=y if gradient.guarded else None, reused=again.reused and bool(gradient.rows),
     )  # fmt: skip
     if gradient.guarded and any(isinstance(step, Launch) and guard in step.pointers for step in fold_launches):
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special_results(descriptor, y)]
     spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
+    if again.last_first and gradient.rows:
+        spread = replace(spread, spec=replace(spread.spec, constants=tuple(sorted({**dict(spread.spec.constants), "after_fold": True}.items()))))
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
 
 

@@ -22,14 +22,16 @@ from ...kernels.elements import (
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import lane_of_group, split_of_block
+from .loads import block_from_first, block_from_last, lane_of_group, split_of, split_of_block
 from .results import special_of
 from .rows import lane_fold
 from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 
 
 @jit.kernel
-def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled: bool, kept: int, dims: int) -> Any:
+def broadcast_rows(
+    *, gradient: str, value: str, vector: int, lanes: int, peeled: bool, kept: int, dims: int, after_fold: bool = False
+) -> Any:  # fmt: skip
     """``dx[r, i] = vjp(x[r, i], dy[r], y[r], p[r], q[r])``: a group of ``lanes`` lanes has ``chunk`` elements of a row, as in :func:`fold_rows`.
 
     p and q are the results of a fold that ran before. Bytes: rows · extent · value written, and as many read where the gradient uses x.
@@ -38,7 +40,7 @@ def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled
     """
     row_vjp, store_gradient = vjp_of(gradient, value), group_vjp(gradient, value, vector, lanes, dims, peeled)
     load_folded, load_row_terms, wide = row_vjp.load_folded, row_vjp.load_row_terms, accumulator_type(value)
-    groups, row_offset = THREADS // lanes, strided_offset_of(kept)
+    groups, row_offset, block = THREADS // lanes, strided_offset_of(kept), block_from_last if after_fold else block_from_first
 
     def broadcast_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
@@ -48,7 +50,7 @@ def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled
         shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         row_terms = cuda.local.array(ROW_TERMS, wide)
-        row_block, split = split_of_block(splits)
+        row_block, split = split_of(block(), splits)
         group, lane = lane_of_group(lanes)
         row = row_block * groups + group
         if row < rows:
@@ -120,7 +122,9 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
 
 
 @jit.kernel
-def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, kept: int, dims: int) -> Any:
+def broadcast_columns(
+    *, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, kept: int, dims: int, after_fold: bool = False
+) -> Any:  # fmt: skip
     """:func:`broadcast_rows` for columns, with the lanes of a block in a grid, as many ``steps`` and perhaps ``ragged`` as in :func:`fold_columns`.
 
     Constants and parameters as :mod:`.` lists them.
@@ -130,6 +134,7 @@ def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, ste
     load_folded, load_row_terms, terms_size = row_vjp.load_folded, row_vjp.load_row_terms, ROW_TERMS * vector
     store_gradient, offset_of = lane_vjp(gradient, value, vector, depth, dims, steps, True), strided_offset_of(dims)
     element, has_x, element_vjp = jit.SCALARS[value], row_vjp.has_x, row_vjp.element_vjp
+    block = block_from_last if after_fold else block_from_first
 
     def broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
@@ -140,7 +145,7 @@ def broadcast_columns(*, gradient: str, value: str, vector: int, lanes: int, ste
     ) -> None:  # fmt: skip
         row_terms = cuda.local.array(terms_size, wide)
         found = cuda.local.array(kept, int64)
-        column_block, split = split_of_block(splits)
+        column_block, split = split_of(block(), splits)
         row_lane, column_lane = lane_of_group(lanes)
         column = (column_block * lanes + column_lane) * vector
         if column < columns:

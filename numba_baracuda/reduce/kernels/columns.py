@@ -116,7 +116,7 @@ def columns_tree(monoid: str, value: str, vector: int, lanes: int) -> tuple[Any,
 @jit.kernel
 def fold_columns(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, guarded: bool, single_pass: bool,
-    kept: int, dims: int,
+    kept: int, dims: int, reused: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
@@ -136,7 +136,7 @@ def fold_columns(
     depth, width, accumulator_width = THREADS // lanes, accumulator.state_width, accumulator.width
     (get, put), (get_accumulator, _) = state_accessors(width), state_accessors(accumulator_width)
     fold_lane, (combine_lanes, shared_size) = (
-        columns_fold(monoid, value, vector, lanes, steps, peeled, dims),
+        columns_fold(monoid, value, vector, lanes, steps, peeled, dims, reused),
         columns_tree(monoid, value, vector, lanes),
     )
     (store_result, store_partial), (coordinates, column_offset) = result_stores(monoid, value, result), coordinates_of(kept)

@@ -13,6 +13,7 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
+from .loads import block_from_first, block_from_last
 from .vjp import ROW_TERMS, terms_at, vjp_of
 
 #: operands of rows: dy, y, the folded results, and x at the first element of the row
@@ -82,7 +83,9 @@ def neighbours_of(value: str, count: int) -> Any:
 
 
 @jit.kernel
-def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool) -> Any:
+def broadcast_dense(
+    *, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool, after_fold: bool = False
+) -> Any:  # fmt: skip
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
 
     A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. The elements of a
@@ -102,7 +105,7 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
     load_folded, load_row_terms, element_vjp, has_x = row_vjp.load_folded, row_vjp.load_row_terms, row_vjp.element_vjp, row_vjp.has_x
     load_neighbours: Any = neighbours_of(value, vector) if near else None
     has_y = len(GRADIENTS[gradient].segments) > 1
-    inner, one = axes - 1, (0,) * (axes - 1) + (1,)
+    inner, one, block = axes - 1, (0,) * (axes - 1) + (1,), block_from_last if after_fold else block_from_first
 
     @jit.device
     def load_terms(terms: Any, at: Any, x: Any, dy: Any, y: Any, folded: Any, places: Any) -> Any:
@@ -141,7 +144,7 @@ def broadcast_dense(*, gradient: str, value: str, vector: int, axes: int, kept_l
             cuda.local.array(vector, element),
             cuda.local.array(vector, element),
         )
-        begin = head + int64(cuda.blockIdx.x) * vectors * stride
+        begin = head + block() * vectors * stride
         position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))
         locate(position, shape, found)
         if not has_x:

@@ -16,11 +16,28 @@ _MOST = (1 << 31) - 1
 
 
 @jit.device
-def split_of_block(splits: Any) -> Any:
+def block_from_last() -> Any:
+    """The number of the block, counted from the last one."""
+    return int64(cuda.gridDim.x) - 1 - int64(cuda.blockIdx.x)
+
+
+@jit.device
+def block_from_first() -> Any:
+    """The number of the block."""
+    return int64(cuda.blockIdx.x)
+
+
+@jit.device
+def split_of(block: Any, splits: Any) -> Any:
     """(index of the block's rows, index of their split): consecutive blocks have the ``splits`` splits of the same rows."""
-    block = int64(cuda.blockIdx.x)
     row_block = int64(uint32(block) // uint32(splits)) if splits > 1 else block
     return row_block, block - row_block * splits
+
+
+@jit.device
+def split_of_block(splits: Any) -> Any:
+    """:func:`split_of` this block."""
+    return split_of(block_from_first(), splits)
 
 
 @jit.device

@@ -68,7 +68,7 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
 @jit.kernel
 def fold_rows(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, special: bool,
-    single_pass: bool, kept: int, dims: int,
+    single_pass: bool, kept: int, dims: int, reused: bool = False,
 ) -> Any:  # fmt: skip
     """``y[r] = finish(lift(x[r, 0]) ⊕ … ⊕ lift(x[r, extent - 1]))`` for each row r.
 
@@ -87,7 +87,7 @@ def fold_rows(
     combine_splits, reduce_warp = splits_fold(monoid, value, 1, 1, 32), group_reduce(monoid, value, 32)
     (get, _), width, kind = state_accessors(accumulator.state_width), accumulator.state_width, jit.SCALARS[state_kind(monoid, value)]
     if monoid_of(monoid).commutes:
-        fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims)
+        fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims, reused)
     else:
         fold_lane = lane_in_order(monoid, value, vector, lanes, dims)
 
