@@ -18,7 +18,7 @@ _MOST = (1 << 31) - 1
 @jit.device
 def block_from_last() -> Any:
     """The number of the block, counted from the last one."""
-    return int64(cuda.gridDim.x) - 1 - int64(cuda.blockIdx.x)
+    return int64(uint32(cuda.gridDim.x - 1 - cuda.blockIdx.x))
 
 
 @jit.device
