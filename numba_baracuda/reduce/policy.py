@@ -107,14 +107,6 @@ class SinglePass(Policy):
 
 
 @dataclass(frozen=True)
-class FoldOfGradient(Policy):
-    """A fold whose elements a gradient reads once more, in launches of their own."""
-
-    reused: bool = True  #: whether loads of the fold let the caches keep elements
-    last_first: bool = True  #: whether the gradient begins with the last rows, which caches still hold
-
-
-@dataclass(frozen=True)
 class BroadcastRows(Policy):
     """``broadcast_rows``: gradients along rows."""
 

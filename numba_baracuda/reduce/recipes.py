@@ -17,7 +17,7 @@ from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldOfGradient, FoldStagedRows
+from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -235,16 +235,16 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
     slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
-    again = tuned(FoldOfGradient())
+    again = bool(gradient.rows)
     fold_launches, fold_slots = fold_of(
         descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered,
-        results=y if gradient.guarded else None, reused=again.reused and bool(gradient.rows),
+        results=y if gradient.guarded else None, reused=again,
     )  # fmt: skip
     if gradient.guarded and any(isinstance(step, Launch) and guard in step.pointers for step in fold_launches):
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special_results(descriptor, y)]
     spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
-    if again.last_first and gradient.rows:
+    if again:
         spread = replace(spread, spec=replace(spread.spec, constants=tuple(sorted({**dict(spread.spec.constants), "after_fold": True}.items()))))
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
 
