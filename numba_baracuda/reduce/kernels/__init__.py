@@ -30,8 +30,8 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0; ``special``: whether it does only rows whose result in ``guard`` is
   special, which is one that is no normal number; a block has a row then, or combines partials
-* ``reused``: whether the gradient reads the elements of the fold once more, so that its loads let caches keep them; ``after_fold``: whether a gradient
-  ran a fold before, so that its first block takes the last rows, which caches hold
+* ``reused``: whether the gradient reads the elements of the fold once more, so that its loads let caches keep them
+* ``after_fold``: whether a fold ran before the gradient, whose first block then takes the last rows, which caches hold
 * ``single_pass``: whether the last block of a row to finish combines the partials of its splits, so that no second launch does; not if ``guarded``
 * ``kept``, ``dims``: the numbers of kept and of reduced axes
 
