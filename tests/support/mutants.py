@@ -128,8 +128,17 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/fold": {
         "fold_tiles.fold_tiles: guard: length > 0 in if length > 0 and first + length == rows:":
             "a group without rows would fill what lies behind the last segment, which is nothing",
+        "fold_tiles.fold_tiles: guard: folded >= unroll in if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
+            "holds whenever the other one does, where unroll is a power of two",
+        "fold_tiles.fold_tiles: guard: folded ^ folded - unroll > folded - unroll in "
+        "if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
+            "recentres after every batch, which takes longer",
+        "fold_tiles.fold_tiles: guard: u > 1 in append_row(run, batch, others, u * vector, position, u if u > 1 else folded + u)":
+            "tells the compiler that a run's first two rows are the first two of a batch that it begins with",
     },
     "segment/narrow": {
+        "fold_narrow.fold_narrow: guard: begin <= u in if begin <= u < head: (1)":
+            "sums about a pivot begin anew with the second row of a run, and the variance of one row does not depend on them",
         "fold_narrow.fold_narrow: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
             "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
         "fold_narrow.fold_narrow: guard: length > 0 in if length > 0 and first + length == rows:":
@@ -254,7 +263,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "the fold leaves indices of rows, or less than 0 where a segment has none",
     },
     "reduce/loads": {
-        "split_of_block: guard: splits > 1 in row_block = int64(uint32(block) // uint32(splits)) if splits > 1 else block":
+        "split_of: guard: splits > 1 in row_block = int64(uint32(block) // uint32(splits)) if splits > 1 else block":
             "saves a division by 1",
     },
     "reduce/columns": {
