@@ -112,7 +112,7 @@ fold("norms in tiles", "segment_norm2", "ragged_sorted", Sample("h2", 50, (37,),
 fold("narrow, several steps", "segment_mean", "ragged_sorted", Sample("i", 2700, (1,), 120, samples.runs))
 fold("narrow, many blocks", *SORTED, of_runs("j", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
 fold("narrow, variances of short runs", "segment_var_backward", "broadcast", of_runs("k3", 2, 1, 2, 2, 90, 1, 1, 3, 2, 1, 5, 300, 2, 1, 1, 4), MANY)
-fold("narrow, variances", "segment_var", "ragged_sorted", Sample("k5", 700, (1,), 120, samples.outside), MANY)
+fold("narrow, variances", "segment_var", "ragged_sorted", Sample("k5", 2100, (2,), 5, samples.outside))
 fold("narrow, variances of long runs", "segment_var", "ragged_sorted", of_runs("k4", 2, 3, 1, 2, 2, 3, 248, 2, 1662, 2, 7))
 fold("narrow, gaps", *SORTED, Sample("k", 8, (1,), 460, gaps), MANY)
 fold("narrow, a gap wider than a warp looks at", *SORTED, Sample("k2", 2, (1,), 2900, samples.every(2800, 3)), MANY)
