@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from ..algebra import monoid_of, state_of
@@ -86,7 +85,7 @@ def fold_steps(
     geometry, single_pass = few or geometry, few is not None
     kernel, config, blocks, extents = _fold_config(problem, geometry)
     if not geometry.height:
-        config |= {"single_pass": single_pass} | ({"reused": True} if reused else {})
+        config |= {"single_pass": single_pass, "reused": reused}
     if kernel == "fold_rows":
         config["special"] = special
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
@@ -235,7 +234,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
     slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
-    again = bool(gradient.rows)
+    again = bool(gradient.rows)  # the gradient reads what the fold has read
     fold_launches, fold_slots = fold_of(
         descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered,
         results=y if gradient.guarded else None, reused=again,
@@ -243,9 +242,10 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     if gradient.guarded and any(isinstance(step, Launch) and guard in step.pointers for step in fold_launches):
         slots.append(Slot(guard, "i32", 4))
         steps += [Clear(guard), _find_special_results(descriptor, y)]
-    spread = _broadcast_dense(descriptor, dense, gradient, "folded") if dense else _broadcast(descriptor, full, backward_geometry, gradient, "folded")
-    if again:
-        spread = replace(spread, spec=replace(spread.spec, constants=tuple(sorted({**dict(spread.spec.constants), "after_fold": True}.items()))))
+    if dense:
+        spread = _broadcast_dense(descriptor, dense, gradient, "folded", after_fold=again)
+    else:
+        spread = _broadcast(descriptor, full, backward_geometry, gradient, "folded", after_fold=again)
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
 
 
@@ -267,13 +267,13 @@ def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gr
     return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
 
 
-def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient: Gradient, folded: str) -> Launch:
-    """The launch that stores dense dx, given the results of a fold in the slot ``folded``."""
+def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient: Gradient, folded: str, after_fold: bool = False) -> Launch:
+    """The launch that stores dense dx, given the results of a fold in the slot ``folded``; ``after_fold``: of one that has just read x."""
     vector, items = dense.vector, tuned(BroadcastDense()).items_per_thread
     dy, y, folded_strides, origin = dense.kept_strides
     spec = _spec(
         "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize),
+        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), after_fold=after_fold,
     )  # fmt: skip
     arguments = {
         "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
@@ -292,9 +292,13 @@ def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) 
 
 
 def _broadcast(
-    descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient, folded: str, monoid: str = ""
-) -> Launch:
-    """The launch that stores dx, given the results of a fold in the slot ``folded``; with ``monoid``, the kernel folds itself."""
+    descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient, folded: str, monoid: str = "",
+    after_fold: bool = False,
+) -> Launch:  # fmt: skip
+    """The launch that stores dx, given the results of a fold in the slot ``folded``; with ``monoid``, the kernel folds itself.
+
+    ``after_fold``: the fold has just read x.
+    """
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
     constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
@@ -315,4 +319,4 @@ def _broadcast(
         constants |= {} if problem.row_contiguous else {"held": geometry.held}
         return Launch(_spec(f"fold_and_broadcast_{_form(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
     arguments |= {"folded": folded, **_kept_strides(folded=folded_strides)}
-    return Launch(_spec(f"broadcast_{_form(problem)}", **constants), geometry.launch, arguments)
+    return Launch(_spec(f"broadcast_{_form(problem)}", after_fold=after_fold, **constants), geometry.launch, arguments)

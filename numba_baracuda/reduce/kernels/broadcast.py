@@ -22,16 +22,14 @@ from ...kernels.elements import (
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import block_from_first, block_from_last, lane_of_group, split_of, split_of_block
+from .loads import block_of, lane_of_group, split_of, split_of_block
 from .results import special_of
 from .rows import lane_fold
 from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 
 
 @jit.kernel
-def broadcast_rows(
-    *, gradient: str, value: str, vector: int, lanes: int, peeled: bool, kept: int, dims: int, after_fold: bool = False
-) -> Any:  # fmt: skip
+def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled: bool, after_fold: bool, kept: int, dims: int) -> Any:
     """``dx[r, i] = vjp(x[r, i], dy[r], y[r], p[r], q[r])``: a group of ``lanes`` lanes has ``chunk`` elements of a row, as in :func:`fold_rows`.
 
     p and q are the results of a fold that ran before. Bytes: rows · extent · value written, and as many read where the gradient uses x.
@@ -40,7 +38,7 @@ def broadcast_rows(
     """
     row_vjp, store_gradient = vjp_of(gradient, value), group_vjp(gradient, value, vector, lanes, dims, peeled)
     load_folded, load_row_terms, wide = row_vjp.load_folded, row_vjp.load_row_terms, accumulator_type(value)
-    groups, row_offset, block = THREADS // lanes, strided_offset_of(kept), block_from_last if after_fold else block_from_first
+    groups, row_offset, block = THREADS // lanes, strided_offset_of(kept), block_of(after_fold)
 
     def broadcast_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
@@ -123,7 +121,7 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
 
 @jit.kernel
 def broadcast_columns(
-    *, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, kept: int, dims: int, after_fold: bool = False
+    *, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, after_fold: bool, kept: int, dims: int
 ) -> Any:  # fmt: skip
     """:func:`broadcast_rows` for columns, with the lanes of a block in a grid, as many ``steps`` and perhaps ``ragged`` as in :func:`fold_columns`.
 
@@ -134,7 +132,7 @@ def broadcast_columns(
     load_folded, load_row_terms, terms_size = row_vjp.load_folded, row_vjp.load_row_terms, ROW_TERMS * vector
     store_gradient, offset_of = lane_vjp(gradient, value, vector, depth, dims, steps, True), strided_offset_of(dims)
     element, has_x, element_vjp = jit.SCALARS[value], row_vjp.has_x, row_vjp.element_vjp
-    block = block_from_last if after_fold else block_from_first
+    block = block_of(after_fold)
 
     def broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],

@@ -116,7 +116,7 @@ def columns_tree(monoid: str, value: str, vector: int, lanes: int) -> tuple[Any,
 @jit.kernel
 def fold_columns(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, guarded: bool, single_pass: bool,
-    kept: int, dims: int, reused: bool = False,
+    reused: bool, kept: int, dims: int,
 ) -> Any:  # fmt: skip
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 

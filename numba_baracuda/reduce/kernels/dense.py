@@ -13,7 +13,7 @@ from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import block_from_first, block_from_last
+from .loads import block_of
 from .vjp import ROW_TERMS, terms_at, vjp_of
 
 #: operands of rows: dy, y, the folded results, and x at the first element of the row
@@ -84,7 +84,7 @@ def neighbours_of(value: str, count: int) -> Any:
 
 @jit.kernel
 def broadcast_dense(
-    *, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool, after_fold: bool = False
+    *, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool, after_fold: bool
 ) -> Any:  # fmt: skip
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
 
@@ -105,7 +105,7 @@ def broadcast_dense(
     load_folded, load_row_terms, element_vjp, has_x = row_vjp.load_folded, row_vjp.load_row_terms, row_vjp.element_vjp, row_vjp.has_x
     load_neighbours: Any = neighbours_of(value, vector) if near else None
     has_y = len(GRADIENTS[gradient].segments) > 1
-    inner, one, block = axes - 1, (0,) * (axes - 1) + (1,), block_from_last if after_fold else block_from_first
+    inner, one, block = axes - 1, (0,) * (axes - 1) + (1,), block_of(after_fold)
 
     @jit.device
     def load_terms(terms: Any, at: Any, x: Any, dy: Any, y: Any, folded: Any, places: Any) -> Any:

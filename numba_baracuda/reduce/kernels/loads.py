@@ -15,16 +15,12 @@ from ...runtime import jit
 _MOST = (1 << 31) - 1
 
 
-@jit.device
-def block_from_last() -> Any:
-    """The number of the block, counted from the last one."""
-    return int64(uint32(cuda.gridDim.x - 1 - cuda.blockIdx.x))
-
-
-@jit.device
-def block_from_first() -> Any:
-    """The number of the block."""
-    return int64(cuda.blockIdx.x)
+@functools.cache
+def block_of(last_first: bool) -> Any:
+    """``block()``: the number of this block, with ``last_first`` counted from the last one."""
+    if last_first:
+        return jit.device(lambda: int64(uint32(cuda.gridDim.x - 1 - cuda.blockIdx.x)))
+    return jit.device(lambda: int64(cuda.blockIdx.x))
 
 
 @jit.device
@@ -37,7 +33,7 @@ def split_of(block: Any, splits: Any) -> Any:
 @jit.device
 def split_of_block(splits: Any) -> Any:
     """:func:`split_of` this block."""
-    return split_of(block_from_first(), splits)
+    return split_of(int64(cuda.blockIdx.x), splits)
 
 
 @jit.device

@@ -68,7 +68,7 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
 @jit.kernel
 def fold_rows(
     *, monoid: str, value: str, result: str, vector: int, lanes: int, peeled: bool, guarded: bool, special: bool,
-    single_pass: bool, kept: int, dims: int, reused: bool = False,
+    single_pass: bool, reused: bool, kept: int, dims: int,
 ) -> Any:  # fmt: skip
     """``y[r] = finish(lift(x[r, 0]) ⊕ … ⊕ lift(x[r, extent - 1]))`` for each row r.
 
