@@ -22,7 +22,7 @@ from .policy import (
     PerId,
     RowWise,
     ScatterRows,
-)  # fmt: skip
+)
 
 #: threads in a block of kernels with a thread for each id, and of those that fold ranges
 THREADS = PerId.threads_per_block
