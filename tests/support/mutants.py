@@ -137,8 +137,6 @@ KNOWN: dict[str, dict[str, str]] = {
             "tells the compiler that a run's first two rows are the first two of a batch that it begins with",
     },
     "segment/narrow": {
-        "fold_narrow.fold_narrow: guard: begin <= u in if begin <= u < head: (1)":
-            "sums about a pivot begin anew with the second row of a run, and the variance of one row does not depend on them",
         "fold_narrow.fold_narrow: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
             "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
         "fold_narrow.fold_narrow: guard: length > 0 in if length > 0 and first + length == rows:":

@@ -43,10 +43,11 @@ def fold_narrow(
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = run_states_of(monoid, value, columns, result, store_vector)
-    begin_run, append_row, combine_left = fold.begin_run, fold.append_row, fold.combine_left
+    begin_run, combine_left = fold.begin_run, fold.combine_left
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
-    summed, open_run = monoid_of(monoid).any_pivot, open_run_of(monoid, value, columns, result, store_vector=store_vector)
-    begin_sums, append_to_sums, close_sums, sum_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
+    open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
+    begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
+    resume, join = open_run.resume, open_run.join
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
     fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
@@ -80,7 +81,7 @@ def fold_narrow(
         open_states = cuda.local.array(scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
-        sums = cuda.local.array(sum_scalars, state_type)
+        run = cuda.local.array(run_scalars, state_type)
         ended_states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
@@ -140,28 +141,18 @@ def fold_narrow(
             for u in range(1, share):
                 if batch_ids[u] != batch_ids[u - 1]:
                     heads = int32(heads | 1 << u)
-            if summed:
-                begin_sums(sums, first + mine)
-                for u in range(share):
-                    if int32(heads >> u) & 1:
-                        begin_sums(sums, first + mine + u)
-                        opening = int32(u)
-                    if u < valid:
-                        append_to_sums(sums, batch, others, u * columns, first + mine + u, u - max(opening, 0))
-                close_sums(sums, valid - max(opening, 0), states)
-                if lane == 0 and opening < 0:
-                    combine_left(states, open_states)
-            else:
-                begin_run(states, first + mine)
-                if lane == 0:
-                    for k in range(scalars):
-                        states[k] = open_states[k]
-                for u in range(share):
-                    if int32(heads >> u) & 1:
-                        begin_run(states, first + mine + u)
-                        opening = int32(u)
-                    if u < valid:
-                        append_row(states, batch, others, u * columns, first + mine + u)
+            begin_rows(run, first + mine)
+            if lane == 0:
+                resume(run, open_states)
+            for u in range(share):
+                if int32(heads >> u) & 1:
+                    begin_rows(run, first + mine + u)
+                    opening = int32(u)
+                if u < valid:
+                    append_row(run, batch, others, u * columns, first + mine + u, u - max(opening, 0))
+            close_run(run, valid - max(opening, 0), states)
+            if lane == 0 and opening < 0:
+                join(states, open_states)
             headed = cuda.ballot_sync(-1, heads != 0)
             scan(states, scratch, max(31 - cuda.clz(int32(headed & (below | 1 << lane))), 0))
             if headed != 0:
@@ -177,25 +168,19 @@ def fold_narrow(
                 while rest != 0:
                     head = int32(cuda.ffs(rest) - 1)
                     rest = int32(rest & (rest - 1))
-                    if summed:
-                        begin_sums(sums, first + mine + begin)
-                        for u in range(share):
-                            if begin <= u < head:
-                                append_to_sums(sums, batch, others, u * columns, first + mine + u, u - begin)
-                        close_sums(sums, head - begin, ended_states)
-                        combine_left(ended_states, scratch)
-                        for k in range(scalars):
-                            scratch[k] = ended_states[k]
-                    else:
-                        for u in range(share):
-                            if begin <= u < head:
-                                append_row(scratch, batch, others, u * columns, first + mine + u)
+                    begin_rows(run, first + mine + begin)
+                    resume(run, scratch)
+                    for u in range(share):
+                        if begin <= u < head:
+                            append_row(run, batch, others, u * columns, first + mine + u, u - begin)
+                    close_run(run, head - begin, ended_states)
+                    join(ended_states, scratch)
                     row = first + mine + head
                     ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
                     if leads:
-                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, scratch)
+                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, ended_states)
                     elif 0 <= ended <= last:
-                        store_result(output, int64(ended) * output_row, columns, scratch, count, correction)
+                        store_result(output, int64(ended) * output_row, columns, ended_states, count, correction)
                     if not adjoin(ended, following):
                         fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, columns, empty)
                     begin_run(scratch, row)
