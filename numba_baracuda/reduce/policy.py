@@ -38,6 +38,18 @@ class FoldRows(Policy):
 
 
 @dataclass(frozen=True)
+class FoldHeld(Policy):
+    """``fold_held_rows`` and ``fold_held_columns``: a thread holds whole rows or columns."""
+
+    max_extent: int = 16  #: the most elements of a row or column
+    max_bytes: int = 128  #: of the neighbouring rows or columns that a thread holds
+    bytes_in_flight: int = 64  #: of all elements that a thread holds, unless neighbouring ones are more
+    max_pieces: int = 8  #: the most places at which a thread has neighbouring rows or columns
+    min_vector_bytes: int = 2  #: of a load
+    grid_blocks_per_multiprocessor: int = 4  #: fewer blocks, for each multiprocessor, leave the memory idle
+
+
+@dataclass(frozen=True)
 class FoldStagedRows(Policy):
     """``fold_staged_rows``: a block copies rows without gaps to shared memory, where groups of threads fold them."""
 

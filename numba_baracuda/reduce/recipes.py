@@ -15,6 +15,7 @@ from ..core.spec import KernelSpec
 from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
+from .held import Held, held_of
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
@@ -148,6 +149,10 @@ def fold_of(
     staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
     kept = [y, results or y]
     problem = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
+    wide = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered)
+    held = held_of(wide, x, y, value, _BYTES.get(result, result), monoid, target.multiprocessors)
+    if held:
+        return [_fold_held(descriptor, held, monoid, value, _BYTES.get(result, result), source, output, guard)], []
     alike = results is not None and problem.kept_strides[0] == problem.kept_strides[1]
     if commutes:
         state_bytes = fold_monoid.width * BY_NAME[fold_monoid.kind or BY_NAME[value].accumulator].itemsize
@@ -157,6 +162,15 @@ def fold_of(
         if first:
             return _two_passes(descriptor, first, target, monoid, source, output, result, guard, reused)
     return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, "y" if alike else NULL, reused)
+
+
+def _fold_held(
+    descriptor: ReduceDescriptor, held: Held, monoid: str, value: str, result: str, source: str, output: str, guard: str
+) -> Launch:  # fmt: skip
+    """The launch for rows or columns that threads hold."""
+    spec = _spec(held.kernel, monoid=monoid, value=value, result=result, guarded=guard != NULL, **held.constants)
+    arguments = {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(monoid_of(monoid)), **held.arguments}
+    return Launch(spec, (held.blocks, THREADS, 0), arguments)
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
