@@ -17,7 +17,7 @@ from .tiling import THREADS
 
 @dataclass(frozen=True)
 class Held:
-    """The kernel, its constants, the number of blocks, and its arguments, of a fold of rows or columns that threads hold."""
+    """A launch for rows or columns that threads hold: the kernel, its constants, the number of blocks, and its arguments."""
 
     kernel: str
     constants: dict[str, int]
@@ -25,7 +25,7 @@ class Held:
     arguments: dict[str, Any]
 
 
-def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str, multiprocessors: int) -> Held | None:
+def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
     """How threads hold the rows or columns of ``problem``; None where these are long or few, or where they or the results have gaps."""
     policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
     extent = problem.extent
@@ -43,9 +43,9 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
         rows, vector = rows // 2, vector // 2
     nbytes = rows * extent * size
     pieces = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes))
-    blocks = ceil_div(problem.rows, THREADS * rows * pieces)
-    if nbytes > policy.max_bytes or vector * size < policy.min_vector_bytes or blocks < policy.grid_blocks_per_multiprocessor * multiprocessors:
+    if nbytes > policy.max_bytes or vector * size < policy.min_vector_bytes or problem.rows * extent * size < policy.min_bytes:
         return None
+    blocks = ceil_div(problem.rows, THREADS * rows * pieces)
     result_size, results = BY_NAME[result].itemsize, monoid_of(monoid).results
     stored = fitting(tuned(Block()).vector_bytes // result_size, [rows * results])
     while y.address % (stored * result_size):
@@ -53,5 +53,35 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
     constants = {"vector": vector, "extent": extent, "pieces": pieces, "stored": stored}
     if problem.row_contiguous:
         return Held("fold_held_rows", constants | {"height": rows}, blocks, {"rows": problem.rows})
-    arguments = {"columns": problem.rows, "stride": problem.full_reduced[0][0], "kept_shape": problem.kept_shape, "x_kept_strides": problem.full_kept[0]}
+    arguments = {
+        "columns": problem.rows,
+        "stride": problem.full_reduced[0][0],
+        "kept_shape": problem.kept_shape,
+        "x_kept_strides": problem.full_kept[0],
+    }
     return Held("fold_held_columns", constants | {"kept": len(problem.kept_shape)}, blocks, arguments)
+
+
+def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, uses_x: bool) -> Held | None:
+    """How threads hold the columns of a gradient whose full operands are dx and x; None where they do not."""
+    policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
+    extent, kept, same = problem.extent, problem.kept_strides, problem.full_kept[0] == problem.full_kept[1]
+    if problem.row_contiguous or len(problem.shape) != 1 or not 1 < extent <= policy.max_extent or problem.longer or problem.peeled:
+        return None
+    if not same or problem.full_reduced[0] != problem.full_reduced[1] or kept[0] != flat or kept[1] != flat or problem.full_kept[0][-1] != 1:
+        return None
+    vector = problem.vector
+    while vector > 1 and vector * extent * size > policy.max_bytes:
+        vector //= 2
+    nbytes = vector * extent * size
+    if nbytes > policy.max_bytes or problem.rows * extent * size < policy.min_bytes:
+        return None
+    pieces, loaded = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes)), vector
+    while dy.address % (loaded * size) or y.address % (loaded * size):
+        loaded //= 2
+    return Held(
+        "broadcast_held_columns",
+        {"vector": vector, "extent": extent, "pieces": pieces, "loaded": loaded, "kept": len(problem.kept_shape)},
+        ceil_div(problem.rows, THREADS * vector * pieces),
+        {"columns": problem.rows, "stride": problem.full_reduced[0][0], "kept_shape": problem.kept_shape, "x_kept_strides": problem.full_kept[0]},
+    )

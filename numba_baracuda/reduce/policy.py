@@ -46,7 +46,7 @@ class FoldHeld(Policy):
     bytes_in_flight: int = 64  #: of all elements that a thread holds, unless neighbouring ones are more
     max_pieces: int = 8  #: the most places at which a thread has neighbouring rows or columns
     min_vector_bytes: int = 2  #: of a load
-    grid_blocks_per_multiprocessor: int = 4  #: fewer blocks, for each multiprocessor, leave the memory idle
+    min_bytes: int = 16 << 20  #: of elements; fewer would leave multiprocessors idle
 
 
 @dataclass(frozen=True)

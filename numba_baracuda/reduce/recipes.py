@@ -15,7 +15,7 @@ from ..core.spec import KernelSpec
 from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
-from .held import Held, held_of
+from .held import Held, held_gradient_of, held_of
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
@@ -150,7 +150,7 @@ def fold_of(
     kept = [y, results or y]
     problem = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
     wide = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered)
-    held = held_of(wide, x, y, value, _BYTES.get(result, result), monoid, target.multiprocessors)
+    held = held_of(wide, x, y, value, _BYTES.get(result, result), monoid)
     if held:
         return [_fold_held(descriptor, held, monoid, value, _BYTES.get(result, result), source, output, guard)], []
     alike = results is not None and problem.kept_strides[0] == problem.kept_strides[1]
@@ -234,6 +234,9 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe((_broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
+    held = None if brought else held_gradient_of(Problem.of(*operands, ordered), layouts["dy"], y, value, bool(gradient.rows or gradient.fold))
+    if held:
+        return Recipe((_broadcast_held(descriptor, held, gradient),))
     if gradient.fold and not brought and not full.row_contiguous:
         short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
         whole = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
@@ -279,6 +282,17 @@ def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gr
     shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
     spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
+
+
+def _broadcast_held(descriptor: ReduceBackwardDescriptor, held: Held, gradient: Gradient) -> Launch:
+    """The launch that stores dx of columns that threads hold."""
+    arguments = {
+        "x": "x" if gradient.rows or gradient.fold else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx",
+        "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0, "inverse_extent": 1 / descriptor.extent,
+        **held.arguments,
+    }  # fmt: skip
+    spec = _spec(held.kernel, gradient=gradient.name, monoid=gradient.fold, value=descriptor.element, **held.constants)
+    return Launch(spec, (held.blocks, THREADS, 0), arguments)
 
 
 def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient: Gradient, folded: str, after_fold: bool = False) -> Launch:

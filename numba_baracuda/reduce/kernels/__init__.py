@@ -18,6 +18,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
 | :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs | kept |
+| :func:`broadcast_held_columns` | the same; a thread holds whole columns | kept |
 | :func:`broadcast_dense` | stores the gradient of each element, in the order of memory | any |
 | :func:`find_special_results` | tells whether a guarded gradient needs its fold | any |
 
@@ -61,7 +62,7 @@ from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
 from .columns import fold_columns
 from .dense import broadcast_dense
-from .held import fold_held_columns, fold_held_rows
+from .held import broadcast_held_columns, fold_held_columns, fold_held_rows
 from .merge import merge_states
 from .results import combine_partials
 from .rows import fold_rows
@@ -72,6 +73,7 @@ from .whole import fold_and_broadcast_columns
 __all__ = [
     "broadcast_columns",
     "broadcast_dense",
+    "broadcast_held_columns",
     "broadcast_rows",
     "broadcast_staged_rows",
     "combine_partials",
