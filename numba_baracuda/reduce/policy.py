@@ -135,6 +135,17 @@ class FoldAndBroadcastRows(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcastWholeRow(Policy):
+    """``fold_and_broadcast_whole_row``: the gradient of one long row, whose blocks hold elements from the fold on."""
+
+    items_per_thread: int = chosen(2, 1, 2, 4)  #: vectors of a round
+    groups: int = chosen(13, 2, 3, 6, 13, 26)  #: rounds that a block has room for in shared memory
+    blocks_per_multiprocessor: int = fixed(2)  #: that are resident with that memory
+    min_bytes: int = 24 << 20  #: of elements
+    capabilities: tuple[int, ...] = fixed((9, 10))  #: major numbers of architectures that have so much shared memory
+
+
+@dataclass(frozen=True)
 class FoldAndBroadcastColumns(Policy):
     """``fold_and_broadcast_columns``: gradients of columns so short that lanes hold them, or caches those that all blocks have at a time."""
 

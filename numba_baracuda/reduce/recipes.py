@@ -13,6 +13,7 @@ from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Targe
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
 from .dense import Dense, dense_of
+from . import whole_row
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .held import Held, held_gradient_of, held_of
@@ -234,6 +235,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe((_broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
+    if not brought and whole_row.serves(gradient, full, layouts["dx"], x, value, target):
+        return whole_row.launches(descriptor, gradient, x, target)
     held = None if brought else held_gradient_of(Problem.of(*operands, ordered), layouts["dy"], y, value, bool(gradient.rows or gradient.fold))
     if held:
         return Recipe((_broadcast_held(descriptor, held, gradient),))

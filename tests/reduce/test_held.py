@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import EVERY, FORWARD, OTHER, check, function, kind_of
+from reduce_cases import EVERY, OTHER, check, function, kind_of
 from samples import name_of
 
 import numba_baracuda as nb

@@ -15,6 +15,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`merge_states` | combines the states that ranks have of the same rows | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
+| :func:`fold_and_broadcast_whole_row` | the same, of one row that all blocks share | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
 | :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs | kept |
@@ -69,6 +70,7 @@ from .rows import fold_rows
 from .short import fold_short_rows
 from .staged import broadcast_staged_rows, fold_staged_rows
 from .whole import fold_and_broadcast_columns
+from .whole_row import fold_and_broadcast_whole_row
 
 __all__ = [
     "broadcast_columns",
@@ -80,6 +82,7 @@ __all__ = [
     "find_special_results",
     "fold_and_broadcast_columns",
     "fold_and_broadcast_rows",
+    "fold_and_broadcast_whole_row",
     "fold_columns",
     "fold_held_columns",
     "fold_held_rows",
