@@ -25,6 +25,15 @@ class Held:
     arguments: dict[str, Any]
 
 
+def _stored(y: Layout, result: str, rows: int, monoid: str) -> int:
+    """How many results of so many neighbouring rows are stored at a time."""
+    size, results = BY_NAME[result].itemsize, monoid_of(monoid).results
+    stored = fitting(tuned(Block()).vector_bytes // size, [rows * results])
+    while y.address % (stored * size):
+        stored //= 2
+    return stored
+
+
 def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
     """How threads hold the rows or columns of ``problem``; None where these are long or few, or where they or the results have gaps."""
     policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
@@ -46,11 +55,7 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
     if nbytes > policy.max_bytes or vector * size < policy.min_vector_bytes or problem.rows * extent * size < policy.min_bytes:
         return None
     blocks = ceil_div(problem.rows, THREADS * rows * pieces)
-    result_size, results = BY_NAME[result].itemsize, monoid_of(monoid).results
-    stored = fitting(tuned(Block()).vector_bytes // result_size, [rows * results])
-    while y.address % (stored * result_size):
-        stored //= 2
-    constants = {"vector": vector, "extent": extent, "pieces": pieces, "stored": stored}
+    constants = {"vector": vector, "extent": extent, "pieces": pieces, "stored": _stored(y, result, rows, monoid)}
     if problem.row_contiguous:
         return Held("fold_held_rows", constants | {"height": rows}, blocks, {"rows": problem.rows})
     arguments = {
@@ -60,6 +65,26 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
         "x_kept_strides": problem.full_kept[0],
     }
     return Held("fold_held_columns", constants | {"kept": len(problem.kept_shape)}, blocks, arguments)
+
+
+def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
+    """How threads hold the lines of rows whose lines are contiguous as a whole; None where others are as good, or the rows are few."""
+    policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
+    if len(problem.shape) != 2 or not problem.row_contiguous or len(flat) != 1 or problem.kept_strides[0] != flat:
+        return None
+    (lines, extent), (stride, step) = problem.shape, problem.full_reduced[0]
+    if step != 1 or problem.full_kept[0] != (extent,) or problem.rows < policy.min_line_rows:
+        return None
+    vector = fitting(widest_aligned([x], tuned(Block()).vector_bytes, size), [stride, problem.rows * extent])
+    height = vector // fitting(vector, [extent])
+    while height > 1 and height * extent * size > policy.max_bytes:
+        height, vector = height // 2, vector // 2
+    nbytes = height * extent * size
+    if nbytes > policy.max_bytes or problem.rows % height or vector * size < policy.min_vector_bytes:
+        return None
+    pieces = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes, lines))
+    constants = {"vector": vector, "extent": extent, "height": height, "pieces": pieces, "stored": _stored(y, result, height, monoid)}
+    return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), {"rows": problem.rows, "lines": lines, "stride": stride})
 
 
 def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, uses_x: bool) -> Held | None:

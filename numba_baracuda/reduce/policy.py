@@ -47,6 +47,7 @@ class FoldHeld(Policy):
     max_pieces: int = 8  #: the most places at which a thread has neighbouring rows or columns
     min_vector_bytes: int = 2  #: of a load
     min_bytes: int = 16 << 20  #: of elements; fewer would leave multiprocessors idle
+    min_line_rows: int = 256 << 10  #: of several lines; fewer would leave them idle, too
 
 
 @dataclass(frozen=True)

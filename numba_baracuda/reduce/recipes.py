@@ -12,11 +12,11 @@ from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
-from .dense import Dense, dense_of
 from . import whole_row
+from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
-from .held import Held, held_gradient_of, held_of
+from .held import Held, held_gradient_of, held_lines_of, held_of
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
@@ -151,7 +151,8 @@ def fold_of(
     kept = [y, results or y]
     problem = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
     wide = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered)
-    held = held_of(wide, x, y, value, _BYTES.get(result, result), monoid)
+    held_as = x, y, value, _BYTES.get(result, result), monoid
+    held = held_of(wide, *held_as) or held_lines_of(wide, *held_as)
     if held:
         return [_fold_held(descriptor, held, monoid, value, _BYTES.get(result, result), source, output, guard)], []
     alike = results is not None and problem.kept_strides[0] == problem.kept_strides[1]

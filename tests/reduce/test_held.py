@@ -31,11 +31,14 @@ SHAPES = [
     ((7, 2, 4), 1),
 ]
 
+#: rows of several lines
+LINES = [((3, 2, 300, 5), (0, 1, 3)), ((7, 31, 2), (0, 2)), ((2, 260, 4), (0, 2)), ((9, 40, 12), (0, 2))]
+
 
 @contextlib.contextmanager
 def held(pieces: int = 8) -> Iterator[None]:
     """Few rows are held as many are."""
-    with using(FoldHeld, min_bytes=1, max_pieces=pieces):
+    with using(FoldHeld, min_bytes=1, min_line_rows=1, max_pieces=pieces):
         yield
 
 
@@ -56,25 +59,35 @@ def test_values(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
         check(kind, op, shape, axis)
 
 
+@EVERY
+@pytest.mark.parametrize(("shape", "axes"), LINES)
+def test_lines(kind: Kind, op: Op, shape: tuple[int, ...], axes: Any) -> None:
+    with held():
+        check(kind, op, shape, axes)
+
+
 @pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
 @EVERY
-@pytest.mark.parametrize(("shape", "axis"), [((70, 3), 1), ((130, 2), 1), ((3, 302), 0), ((2, 2, 41), 1)])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 66, 2), (0, 2)), ((70, 3), 1), ((130, 2), 1), ((3, 302), 0), ((2, 2, 41), 1)])
 def test_elements(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str) -> None:
     with held(pieces=2):
         check(kind, op, shape, axis, element)
 
 
-@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize(("shape", "axis"), [*SHAPES, ((9, 41, 3), (0, 2))])
 @pytest.mark.parametrize("op", OTHER, ids=name_of)
-def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: int) -> None:
+def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
     """Of ties the first wins, and NaN wherever it lies."""
     ties = np.random.default_rng(0).integers(0, 2, shape).astype(np.float32)
     missing = np.where(np.random.default_rng(1).random(shape) < 0.1, np.nan, ties).astype(np.float32)
     for x in (ties, missing):
         with held():
             got = kind.numpy(function(op)(kind.array(x), axis, False))
-        wanted = {"any": x.any(axis), "all": x.all(axis), "count_nonzero": np.count_nonzero(x, axis)}
-        np.testing.assert_array_equal(got, wanted[kind_of(op)] if kind_of(op) in wanted else getattr(np, kind_of(op))(x, axis=axis))
+        axes = axis if isinstance(axis, tuple) else (axis,)
+        kept = [k for k in range(len(shape)) if k not in axes]
+        rows = np.transpose(x, (*kept, *axes)).reshape(*[shape[k] for k in kept], -1)
+        wanted = {"any": rows.any(-1), "all": rows.all(-1), "count_nonzero": np.count_nonzero(rows, -1)}
+        np.testing.assert_array_equal(got, wanted[kind_of(op)] if kind_of(op) in wanted else getattr(np, kind_of(op))(rows, axis=-1))
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((300, 7), 1), ((7, 300), 0)])
@@ -94,10 +107,12 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("var", (246338, 235, 2), 2, "bf16", "fold_held_rows", {"vector": 8, "height": 4, "pieces": 4, "stored": 4}),
         ("sum", (1 << 24, 3), 1, "f32", "fold_held_rows", {"vector": 4, "height": 4, "pieces": 1, "stored": 4}),
         ("argmax", (1 << 24, 3), 1, "f32", "fold_held_rows", {"height": 4, "stored": 2}),
+        ("min", (3, 2, 2267732, 5), (0, 1, 3), "f32", "fold_held_lines", {"vector": 4, "extent": 5, "height": 4, "pieces": 1, "stored": 4}),
+        ("argmin", (8, 8858055, 2), (0, 2), "bf16", "fold_held_lines", {"vector": 2, "extent": 2, "height": 1, "pieces": 8, "stored": 1}),
         ("sum", (1 << 24, 9), 1, "bf16", "fold_held_rows", {"vector": 4, "height": 4}),
     ],
 )
-def test_kernel(name: str, shape: tuple[int, ...], axis: int, element: str, kernel: str, constants: dict[str, int]) -> None:
+def test_kernel(name: str, shape: tuple[int, ...], axis: Any, element: str, kernel: str, constants: dict[str, int]) -> None:
     spec = launch(name, shape, axis, element).spec
     assert spec.factory.endswith(f":{kernel}")
     assert dict(spec.constants) | constants == dict(spec.constants)

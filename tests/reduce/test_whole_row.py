@@ -74,7 +74,8 @@ def test_kernel() -> None:
     assert launches("var", (42704173,), 0, "bf16") == ["fold_and_broadcast_whole_row"]
     assert launches("std", (3358, 20769), None) == ["fold_and_broadcast_whole_row"]
     for others in (
-        launches("var", (1 << 20,), 0), launches("var", (3, 1 << 26), 1), launches("prod", (1 << 26,), 0), launches("max", (1 << 26,), 0, ties="first"),
+        launches("var", (1 << 20,), 0), launches("var", (3, 1 << 26), 1), launches("prod", (1 << 26,), 0),
+        launches("max", (1 << 26,), 0, ties="first"),
         launches("var", (1 << 26,), 0, capability=8), launches("var", (1 << 25,), 0, x=Layout((1 << 25,), (2,))),
         launches("var", (1 << 26,), 0, x=contiguous((1 << 26,), 4)),
     ):  # fmt: skip

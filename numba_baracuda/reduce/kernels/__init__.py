@@ -8,6 +8,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_rows` | folds each row | reduced |
 | :func:`fold_short_rows` | folds each row; a group of lanes holds a whole row in registers | reduced |
 | :func:`fold_held_rows` | folds each row; a thread holds whole rows, which are contiguous as a whole | reduced |
+| :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of other rows | reduced |
 | :func:`fold_staged_rows` | folds each row; rows are contiguous as a whole and pass through shared memory | reduced |
 | :func:`fold_columns` | folds each column | kept |
 | :func:`fold_held_columns` | folds each column; a thread holds whole columns | kept |
@@ -63,7 +64,7 @@ from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
 from .columns import fold_columns
 from .dense import broadcast_dense
-from .held import broadcast_held_columns, fold_held_columns, fold_held_rows
+from .held import broadcast_held_columns, fold_held_columns, fold_held_lines, fold_held_rows
 from .merge import merge_states
 from .results import combine_partials
 from .rows import fold_rows
@@ -85,6 +86,7 @@ __all__ = [
     "fold_and_broadcast_whole_row",
     "fold_columns",
     "fold_held_columns",
+    "fold_held_lines",
     "fold_held_rows",
     "fold_rows",
     "fold_short_rows",

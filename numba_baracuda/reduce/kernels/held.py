@@ -11,7 +11,7 @@ from ...algebra.gradients import GRADIENTS
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import narrow_of, state_accessors, state_kind, typed_monoid
-from ...kernels.elements import accumulator_type, conversions_of, coordinates_of, is_normal_of
+from ...kernels.elements import accumulator_type, conversions_of, coordinates_of, is_normal_of, origin_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
@@ -19,23 +19,20 @@ from .vjp import ROW_TERMS, terms_at, vjp_of
 
 
 @functools.cache
-def held_fold(monoid: str, value: str, result: str, extent: int, rows: int, stored: int) -> Any:
-    """``fold(elements, y, first, exists, corrected_count)``: folds ``rows`` rows of a thread, and stores their results from row ``first`` on.
+def held_stores(monoid: str, value: str, result: str, rows: int, stored: int) -> Any:
+    """``store(states, y, first, exists, corrected_count)``: stores the results of ``rows`` neighbouring rows, from row ``first`` on, if they exist.
 
-    ``elements`` [rows, extent] are those of the rows. Results are stored ``stored`` at a time, if the rows exist. All threads of a warp call it.
+    ``states`` are theirs, one behind the other. Results are stored ``stored`` at a time.
     """
-    typed, accumulator, kind = typed_monoid(monoid, value), thread_accumulator_of(monoid, value), jit.SCALARS[state_kind(monoid, value)]
-    (get, _), width, results = state_accessors(accumulator.state_width), accumulator.state_width, typed.results
-    fold_rows, finish, narrow = accumulator.reduce_rows(extent, 1, 1, 1, rows), jit.device(typed.finish), narrow_of(monoid, value, result)
-    store, scalars, numbers, target = STORE_STREAM[stored], rows * width, rows * results, jit.SCALARS[result]
+    typed, kind = typed_monoid(monoid, value), jit.SCALARS[state_kind(monoid, value)]
+    (get, _), width, results = state_accessors(typed.width), typed.width, typed.results
+    finish, narrow = jit.device(typed.finish), narrow_of(monoid, value, result)
+    store, numbers, target = STORE_STREAM[stored], rows * results, jit.SCALARS[result]
     words = numbers // stored
 
     @jit.device
-    def fold(elements: Any, y: Any, first: Any, exists: Any, corrected_count: Any) -> None:
-        states, valid, out = cuda.local.array(scalars, kind), cuda.local.array(rows, int32), cuda.local.array(numbers, target)
-        for r in range(rows):
-            valid[r] = int32(extent)
-        fold_rows(elements, int64(0), valid, int32(0), extent, states)
+    def store_results(states: Any, y: Any, first: Any, exists: Any, corrected_count: Any) -> None:
+        out = cuda.local.array(numbers, target)
         for r in range(rows):
             finished = finish(get(states, r * width, 1), corrected_count, kind(1))
             if results == 1:
@@ -46,6 +43,30 @@ def held_fold(monoid: str, value: str, result: str, extent: int, rows: int, stor
         if exists:
             for k in range(words):
                 store(y, first * results + k * stored, out, k * stored)
+
+    return store_results
+
+
+@functools.cache
+def held_fold(monoid: str, value: str, result: str, extent: int, rows: int, stored: int) -> Any:
+    """``fold(elements, y, first, exists, corrected_count)``: folds ``rows`` rows of a thread, and stores their results as :func:`held_stores` does.
+
+    ``elements`` [rows, extent] are those of the rows. All threads of a warp call it.
+    """
+    accumulator, kind, store_results = (
+        thread_accumulator_of(monoid, value),
+        jit.SCALARS[state_kind(monoid, value)],
+        held_stores(monoid, value, result, rows, stored),
+    )
+    fold_rows, scalars = accumulator.reduce_rows(extent, 1, 1, 1, rows), rows * accumulator.state_width
+
+    @jit.device
+    def fold(elements: Any, y: Any, first: Any, exists: Any, corrected_count: Any) -> None:
+        states, valid = cuda.local.array(scalars, kind), cuda.local.array(rows, int32)
+        for r in range(rows):
+            valid[r] = int32(extent)
+        fold_rows(elements, int64(0), valid, int32(0), extent, states)
+        store_results(states, y, first, exists, corrected_count)
 
     return fold
 
@@ -134,6 +155,60 @@ def fold_held_rows(
             fold_one(own, y, row, row < rows, corrected_count)
 
     return fold_held_rows, lambda rows: (max(1, -(-rows // (pieces * stride))), THREADS, 0)
+
+
+@jit.kernel
+def fold_held_lines(
+    *, monoid: str, value: str, result: str, vector: int, extent: int, height: int, pieces: int, stored: int, guarded: bool
+) -> Any:  # fmt: skip
+    """:func:`fold_held_rows` for rows of several lines, of ``extent`` elements each, where the lines of all rows are contiguous as a whole.
+
+    A thread has ``height`` neighbouring rows. It loads ``pieces`` of their lines before it uses the first. Bytes as ``fold_rows``.
+
+    Constants and parameters as :mod:`.` lists them, and: ``height``; ``pieces``; ``stored``: results that a thread stores at a time. ``lines``: their
+    number in a row; ``stride``: the distance of neighbouring ones, in elements.
+    """
+    element, load, size, accumulator = jit.SCALARS[value], LOAD_ONCE[vector], extent * height, thread_accumulator_of(monoid, value)
+    store_results, kind, width = held_stores(monoid, value, result, height, stored), accumulator.kind, accumulator.width
+    (get, put), (_, put_state), state_width = state_accessors(width), state_accessors(accumulator.state_width), accumulator.state_width
+    add, empty, state_of, subtracts_origin = (
+        accumulator.add_batch(extent, 1, 1, 1),
+        accumulator.empty,
+        accumulator.state,
+        monoid_of(monoid).subtracts_origin,
+    )
+    origin_from, vectors, held, scalars, state_scalars = origin_of(value), size // vector, size * pieces, width * height, state_width * height
+    wide = accumulator_type(value)
+
+    def fold_held_lines(
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], rows: int64, lines: int64, stride: int64, corrected_count: Scalar[state_kind(monoid, value)]
+    ) -> None:  # fmt: skip
+        batch, accumulators = cuda.local.array(held, element), cuda.local.array(scalars, kind)
+        states, firsts = cuda.local.array(state_scalars, kind), cuda.local.array(height, wide)
+        if guarded and guard[0] == 0:
+            return
+        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * height
+        base, line, count = min(first, int64(rows - height)) * extent, int64(0), int32(0)
+        for r in range(height):
+            put(accumulators, r * width, 1, empty())
+            firsts[r] = origin_from(x[base + r * extent]) if subtracts_origin else wide(0)
+        while line < lines:
+            for p in range(pieces):
+                at = base + min(line + p, int64(lines - 1)) * stride
+                for k in range(vectors):
+                    load(x, at + k * vector, batch, p * size + k * vector)
+            for p in range(pieces):
+                if line + p < lines:
+                    for r in range(height):
+                        own = get(accumulators, r * width, 1)
+                        put(accumulators, r * width, 1, add(own, batch, p * size + r * extent, (line + p) * extent, extent, count))
+                    count = int32(count + extent)
+            line += pieces
+        for r in range(height):
+            put_state(states, r * state_width, 1, state_of(get(accumulators, r * width, 1), count, firsts[r]))
+        store_results(states, y, first, first < rows, corrected_count)
+
+    return fold_held_lines, lambda rows: (-(-rows // (THREADS * height)), THREADS, 0)
 
 
 @jit.kernel

@@ -27,12 +27,12 @@ BEGUN, FOLDED, LEFT, WORDS = 0, 1, 2, 3
 def fold_and_broadcast_whole_row(*, gradient: str, monoid: str, value: str, vector: int, items: int, groups: int) -> Any:
     """:func:`fold_and_broadcast_rows` for one contiguous row that is divided into ``shares``, about as many as there are resident blocks.
 
-    A block takes the next share, folds it, and leaves its state in the workspace. When all shares are folded, each warp combines their states, and the
-    block stores the gradient of its share, the last elements first. Each thread copies its ``items`` vectors of a round past its registers to shared memory, where
-    it has room for ``groups`` rounds: the last ones stay there for the gradient, and L2 has others. A block waits only for shares that blocks have
-    begun, so any number of resident blocks will do; one that begins late may find no share, and one that is early takes a second, whose elements it
-    reads again. Order: fixed by the constants and ``shares``. Dynamic shared memory: ``groups · items · THREADS`` vectors. Bytes: extent · value
-    read and written, and read once more less what blocks hold.
+    A block takes the next share, folds it, and leaves its state in the workspace. When all shares are folded, each warp combines their states, and
+    the block stores the gradient of its share, the last elements first. Each thread copies its ``items`` vectors of a round past its registers to
+    shared memory, where it has room for ``groups`` rounds: the last ones stay there for the gradient, and L2 has others. A block waits only for
+    shares that blocks have begun, so any number of resident blocks will do; one that begins late may find no share, and one that is early takes a
+    second, whose elements it reads again. Order: fixed by the constants and ``shares``. Dynamic shared memory: ``groups · items · THREADS`` vectors.
+    Bytes: extent · value read and written, and read once more less what blocks hold.
 
     Constants and parameters as :mod:`.` lists them, and: ``items``, ``groups``. ``counters`` [3]: 0 before and after; ``before`` [shares]: the share
     that the block of each share had before it, or −1; ``partials`` [shares, scalars of a state]; ``head``: elements before the first aligned
