@@ -136,13 +136,14 @@ class FoldAndBroadcastRows(Policy):
 
 
 @dataclass(frozen=True)
-class FoldAndBroadcastWholeRow(Policy):
-    """``fold_and_broadcast_whole_row``: the gradient of one long row, whose blocks hold elements from the fold on."""
+class WholeRow(Policy):
+    """``fold_whole_row`` and ``fold_and_broadcast_whole_row``: all blocks share one long row."""
 
     items_per_thread: int = chosen(2, 1, 2, 4)  #: vectors of a round
     groups: int = chosen(13, 2, 3, 6, 13, 26)  #: rounds that a block has room for in shared memory
     blocks_per_multiprocessor: int = fixed(2)  #: that are resident with that memory
     min_bytes: int = 24 << 20  #: of elements
+    max_fold_bytes: int = 1 << 40  #: of elements that are folded only
     capabilities: tuple[int, ...] = fixed((9, 10))  #: major numbers of architectures that have so much shared memory
 
 

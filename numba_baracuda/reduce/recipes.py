@@ -12,7 +12,6 @@ from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
-from . import whole_row
 from .dense import Dense, dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
@@ -21,6 +20,7 @@ from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
+from .whole_row import fold_of_row, gradient_of_row
 
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
@@ -192,7 +192,11 @@ def fold(op: Op, descriptor: ReduceDescriptor, layouts: dict[str, Layout], targe
     monoid = op.traits["narrow"].get(descriptor.element, op.traits["monoid"])
     if 0 in descriptor.output_shape:
         return Recipe(())
-    result = descriptor.result or descriptor.element
+    result, value = descriptor.result or descriptor.element, _BYTES.get(descriptor.element, descriptor.element)
+    row = Problem.of(descriptor.axes, [layouts["x"]], [layouts["y"]], value)
+    whole = fold_of_row(descriptor, row, layouts["x"], target, monoid, value, _BYTES.get(result, result))
+    if whole:
+        return whole
     steps, slots = fold_of(descriptor, layouts["x"], layouts["y"], target, monoid, "y", result, alone=True)
     return Recipe(tuple(steps), tuple(slots))
 
@@ -236,16 +240,17 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe((_broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
         return Recipe((_broadcast_staged(descriptor, full, gradient),))
-    if not brought and whole_row.serves(gradient, full, layouts["dx"], x, value, target):
-        return whole_row.launches(descriptor, gradient, x, target)
+    whole = None if brought else gradient_of_row(descriptor, full, gradient, layouts["dx"], x, target)
+    if whole:
+        return whole
     held = None if brought else held_gradient_of(Problem.of(*operands, ordered), layouts["dy"], y, value, bool(gradient.rows or gradient.fold))
     if held:
         return Recipe((_broadcast_held(descriptor, held, gradient),))
     if gradient.fold and not brought and not full.row_contiguous:
         short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
-        whole = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
-        if whole:
-            return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
+        fused = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
+        if fused:
+            return Recipe((_broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if brought or not gradient.fold:

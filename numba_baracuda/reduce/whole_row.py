@@ -1,7 +1,8 @@
-"""The gradient of one long row in one launch, whose blocks hold elements on the chip from the fold to the gradient."""
+"""One long row that all blocks share: its fold, and its gradient in one launch with the fold."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..algebra import monoid_of
@@ -11,40 +12,73 @@ from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Recipe, Slot, Target
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
-from .descriptor import ReduceBackwardDescriptor
-from .policy import Block, FoldAndBroadcastWholeRow
+from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
+from .policy import Block, WholeRow
 from .problem import Problem
 from .tiling import THREADS
 
 
-def serves(gradient: Gradient, problem: Problem, dx: Layout, x: Layout, element: str, target: Target) -> bool:
-    """Whether the gradient of ``problem``, of the full operands dx and x, goes in one launch: of one long row, aligned alike."""
-    policy, size = tuned(FoldAndBroadcastWholeRow()), BY_NAME[element].itemsize
-    if not gradient.fold or not gradient.rows or gradient.guarded or gradient.uses_positions or target.capability[0] not in policy.capabilities:
-        return False
-    contiguous = problem.rows == 1 and problem.full_reduced[0] == (1,) and problem.full_reduced[1] == (1,)
-    return contiguous and dx.address == x.address and problem.extent * size >= policy.min_bytes
+@dataclass(frozen=True)
+class Shares:
+    """How blocks share a row of ``extent`` elements at an address."""
+
+    vector: int
+    shares: int
+    rounds: int
+    head: int
+    extent: int
+
+    @classmethod
+    def of(cls, extent: int, address: int, element: str, target: Target) -> Shares:
+        policy, size = tuned(WholeRow()), BY_NAME[element].itemsize
+        vector, shares = Block.vector_bytes // size, target.multiprocessors * policy.blocks_per_multiprocessor
+        head = -address // size % vector
+        rounds = ceil_div((extent - head) // vector, shares * policy.items_per_thread * THREADS)
+        return cls(vector, shares, rounds, head, extent)
+
+    def launch(self, kernel: str, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
+        policy = tuned(WholeRow())
+        constants = {**constants, "vector": self.vector, "items": policy.items_per_thread, "groups": policy.groups}
+        spec = KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, policy.blocks_per_multiprocessor)
+        sizes = {"shares": self.shares, "rounds": self.rounds, "extent": self.extent, "head": self.head}
+        return Launch(spec, (self.shares, THREADS, policy.groups * policy.items_per_thread * THREADS * Block.vector_bytes), arguments | sizes)
 
 
-def launches(descriptor: ReduceBackwardDescriptor, gradient: Gradient, x: Layout, target: Target) -> Recipe:
-    """The recipe."""
-    policy, value, monoid = tuned(FoldAndBroadcastWholeRow()), descriptor.element, monoid_of(gradient.fold)
-    size, state = BY_NAME[value].itemsize, monoid.kind or BY_NAME[value].accumulator
-    vector, shares, items = Block.vector_bytes // size, target.multiprocessors * policy.blocks_per_multiprocessor, policy.items_per_thread
-    head = -x.address // size % vector
-    vectors = (descriptor.extent - head) // vector
-    constants: dict[str, Any] = {"vector": vector, "items": items, "groups": policy.groups}
-    spec = KernelSpec(
-        "numba_baracuda.reduce.kernels:fold_and_broadcast_whole_row",
-        tuple(sorted({"gradient": gradient.name, "monoid": gradient.fold, "value": value, **constants}.items())),
-        THREADS,
-        policy.blocks_per_multiprocessor,
-    )
+def _is_long(problem: Problem, element: str, target: Target) -> bool:
+    """Whether there is one row, contiguous and long, and enough shared memory."""
+    policy, nbytes = tuned(WholeRow()), problem.extent * BY_NAME[element].itemsize
+    contiguous = problem.rows == 1 and all(strides == (1,) for strides in problem.full_reduced)
+    return contiguous and nbytes >= policy.min_bytes and target.capability[0] in policy.capabilities
+
+
+def fold_of_row(
+    descriptor: ReduceDescriptor, problem: Problem, x: Layout, target: Target, monoid: str, value: str, result: str
+) -> Recipe | None:  # fmt: skip
+    """The recipe of a fold; None where a row is no long one."""
+    folded = monoid_of(monoid)
+    if not folded.commutes or problem.extent * BY_NAME[value].itemsize > tuned(WholeRow()).max_fold_bytes or not _is_long(problem, value, target):
+        return None
+    shares, state = Shares.of(problem.extent, x.address, value, target), folded.kind or BY_NAME[value].accumulator
+    arguments = {"x": "x", "arrivals": "arrivals", "y": "y", "partials": "partials", "corrected_count": descriptor.corrected_count(folded)}
+    launch = shares.launch("fold_whole_row", {"monoid": monoid, "value": value, "result": result}, arguments)
+    return Recipe((Clear("arrivals", restored=True), launch), (Slot("arrivals", "i32", 1), Slot("partials", state, shares.shares * folded.width)))
+
+
+def gradient_of_row(
+    descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient, dx: Layout, x: Layout, target: Target
+) -> Recipe | None:  # fmt: skip
+    """The recipe of a gradient of the full operands dx and x, which are aligned alike; None where a row is no long one."""
+    value = descriptor.element
+    if not gradient.fold or not gradient.rows or gradient.guarded or gradient.uses_positions or dx.address != x.address:
+        return None
+    if not _is_long(problem, value, target):
+        return None
+    shares, monoid = Shares.of(descriptor.extent, x.address, value, target), monoid_of(gradient.fold)
     arguments = {
         "x": "x", "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx", "counters": "counters", "before": "before",
-        "partials": "partials", "shares": shares, "rounds": ceil_div(vectors, shares * items * THREADS), "extent": descriptor.extent, "head": head,
-        "corrected_count": descriptor.corrected_count(monoid), "inverse_extent": 1 / descriptor.extent,
+        "partials": "partials", "corrected_count": descriptor.corrected_count(monoid), "inverse_extent": 1 / descriptor.extent,
     }  # fmt: skip
-    launch = Launch(spec, (shares, THREADS, policy.groups * items * THREADS * Block.vector_bytes), arguments)
-    slots = Slot("counters", "i32", 4), Slot("before", "i32", shares), Slot("partials", state, shares * monoid.width)
+    constants = {"gradient": gradient.name, "monoid": gradient.fold, "value": value}
+    launch, state = shares.launch("fold_and_broadcast_whole_row", constants, arguments), monoid.kind or BY_NAME[value].accumulator
+    slots = Slot("counters", "i32", 4), Slot("before", "i32", shares.shares), Slot("partials", state, shares.shares * monoid.width)
     return Recipe((Clear("counters", restored=True), launch), slots)

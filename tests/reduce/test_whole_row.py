@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import check
+from reduce_cases import FORWARD, OTHER, check, function, kind_of
+from samples import name_of
 
 import numba_baracuda as nb
-from numba_baracuda.core.op import Launch, Layout, Target, contiguous
+from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import FoldAndBroadcastWholeRow
+from numba_baracuda.reduce.policy import WholeRow
 
 CARD = Target((9, 0), 132)
 
@@ -22,7 +23,7 @@ CARD = Target((9, 0), 132)
 @contextlib.contextmanager
 def whole(items: int = 1) -> Iterator[None]:
     """Small rows are long ones, and blocks have room for two rounds."""
-    with using(FoldAndBroadcastWholeRow, min_bytes=1, groups=2, items_per_thread=items):
+    with using(WholeRow, min_bytes=1, groups=2, items_per_thread=items):
         yield
 
 
@@ -42,6 +43,26 @@ def launches(name: str, shape: tuple[int, ...], axis: Any, element: str = "f32",
 def test_values(kind: Kind, name: str, extent: int, items: int) -> None:
     with whole(items):
         check(kind, nb.OPS[f"reduce_{name}_backward"], (extent,), 0)
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("op", FORWARD, ids=name_of)
+@pytest.mark.parametrize("shape", [(1,), (7, 571), (9217,)])
+def test_folds(kind: Kind, op: Op, shape: tuple[int, ...], element: str) -> None:
+    with whole(2):
+        check(kind, op, shape, None, element)
+
+
+@pytest.mark.parametrize("op", OTHER, ids=name_of)
+def test_places_and_truth(kind: Kind, op: Op) -> None:
+    """Of ties in several shares the first wins, and NaN wherever it lies."""
+    ties = np.random.default_rng(0).integers(0, 2, 9219).astype(np.float32)
+    late = np.where(np.arange(9219) == 9218, np.nan, ties).astype(np.float32)
+    for x in (ties, late, np.zeros(9219, np.float32)):
+        with whole():
+            got = kind.numpy(function(op)(kind.array(x), 0, False))
+        wanted = {"any": x.any(), "all": x.all(), "count_nonzero": np.count_nonzero(x)}
+        assert got == (wanted[kind_of(op)] if kind_of(op) in wanted else getattr(np, kind_of(op))(x))
 
 
 @pytest.mark.parametrize("ties", ["even"])

@@ -31,11 +31,11 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import (
     BroadcastDense,
     FoldAndBroadcastColumns,
-    FoldAndBroadcastWholeRow,
     FoldColumns,
     FoldHeld,
     FoldRows,
     SinglePass,
+    WholeRow,
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
@@ -378,10 +378,9 @@ def reduce(
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
-    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before
-    does. Threads hold rows and columns that are ``held``. All blocks share a ``shared_row``, of which a thread takes so many vectors in a
-    round, and holds two rounds. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second
-    launch.
+    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
+    and columns that are ``held``. All blocks share a ``shared_row``, of which a thread takes so many vectors in a round, and holds two rounds. Fewer
+    ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -408,7 +407,7 @@ def reduce(
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
             using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
-            using(FoldAndBroadcastWholeRow, **({"min_bytes": 1, "groups": 2, "items_per_thread": shared_row} if shared_row else {})),
+            using(WholeRow, **({"min_bytes": 1, "groups": 2, "items_per_thread": shared_row} if shared_row else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
@@ -438,6 +437,9 @@ for op in ("sum", "var", "norm2"):
     reduce(f"{op} of held columns", op, (3, 4, 301), 1, held=True)
     reduce(f"{op} of held lines", op, (5, 300, 3), (0, 2), held=True)
 reduce("var of held rows of halves", "var", (1030, 2), 1, "bf16", held=True)
+for op in ("sum", "var", "norm2"):
+    reduce(f"{op} of a row that blocks share", op, (9219,), 0, shared_row=2)
+reduce("logsumexp of a row of halves that blocks share", "logsumexp", (3, 1711), None, "bf16", shared_row=1)
 reduce("sum of columns that wrap to the next line", "sum", (40, 3, 41), 1, held=True)
 # lanes and warps that have nothing to combine
 reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0, batches=1)

@@ -6,6 +6,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | kernel | what it does | the axis nearest to contiguous is |
 |---|---|---|
 | :func:`fold_rows` | folds each row | reduced |
+| :func:`fold_whole_row` | folds one row that all blocks share | reduced |
 | :func:`fold_short_rows` | folds each row; a group of lanes holds a whole row in registers | reduced |
 | :func:`fold_held_rows` | folds each row; a thread holds whole rows, which are contiguous as a whole | reduced |
 | :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of other rows | reduced |
@@ -71,7 +72,7 @@ from .rows import fold_rows
 from .short import fold_short_rows
 from .staged import broadcast_staged_rows, fold_staged_rows
 from .whole import fold_and_broadcast_columns
-from .whole_row import fold_and_broadcast_whole_row
+from .whole_row import fold_and_broadcast_whole_row, fold_whole_row
 
 __all__ = [
     "broadcast_columns",
@@ -91,5 +92,6 @@ __all__ = [
     "fold_rows",
     "fold_short_rows",
     "fold_staged_rows",
+    "fold_whole_row",
     "merge_states",
 ]
