@@ -29,7 +29,7 @@ def _stored(y: Layout, result: str, rows: int, monoid: str) -> int:
     """How many results of so many neighbouring rows are stored at a time."""
     size, results = BY_NAME[result].itemsize, monoid_of(monoid).results
     stored = fitting(tuned(Block()).vector_bytes // size, [rows * results])
-    while y.address % (stored * size):
+    while stored > 1 and y.address % (stored * size):
         stored //= 2
     return stored
 
@@ -87,7 +87,7 @@ def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: 
     return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), {"rows": problem.rows, "lines": lines, "stride": stride})
 
 
-def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, uses_x: bool) -> Held | None:
+def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str) -> Held | None:
     """How threads hold the columns of a gradient whose full operands are dx and x; None where they do not."""
     policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
     extent, kept, same = problem.extent, problem.kept_strides, problem.full_kept[0] == problem.full_kept[1]
@@ -102,7 +102,7 @@ def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, uses
     if nbytes > policy.max_bytes or problem.rows * extent * size < policy.min_bytes:
         return None
     pieces, loaded = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes)), vector
-    while dy.address % (loaded * size) or y.address % (loaded * size):
+    while loaded > 1 and (dy.address % (loaded * size) or y.address % (loaded * size)):
         loaded //= 2
     return Held(
         "broadcast_held_columns",

@@ -243,7 +243,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     whole = None if brought else gradient_of_row(descriptor, full, gradient, layouts["dx"], x, target)
     if whole:
         return whole
-    held = None if brought else held_gradient_of(Problem.of(*operands, ordered), layouts["dy"], y, value, bool(gradient.rows or gradient.fold))
+    held = None if brought else held_gradient_of(Problem.of(*operands, ordered), layouts["dy"], y, value)
     if held:
         return Recipe((_broadcast_held(descriptor, held, gradient),))
     if gradient.fold and not brought and not full.row_contiguous:
