@@ -45,6 +45,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns", "test_passes.py::test_far_from_zero"),
     "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
+    "reduce/held": ("* of held *", "* back to columns of a thread", "sum of columns that wrap*", "test_held.py::test_variance_far_from_zero"),
+    "reduce/whole_row": ("* that blocks share*",),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
     "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (

@@ -126,8 +126,8 @@ def fold_whole_row(*, monoid: str, value: str, result: str, vector: int, items: 
     Copies of the rounds of a share to shared memory run ahead of what uses them. Order: fixed by the constants and ``shares``. Dynamic shared memory:
     ``groups · items · THREADS`` vectors. Bytes as ``fold_rows``.
 
-    Constants and parameters as :mod:`.` lists them, and: ``items``, ``groups``. ``arrivals`` [1]: 0 before and after; ``partials`` [shares, scalars of
-    a state]; ``head``: elements before the first aligned vector; ``rounds``: how often a block takes ``items · THREADS`` vectors, the last time
+    Constants and parameters as :mod:`.` lists them, and: ``items``, ``groups``. ``arrivals`` [1]: 0 before and after; ``partials`` [shares, scalars
+    of a state]; ``head``: elements before the first aligned vector; ``rounds``: how often a block takes ``items · THREADS`` vectors, the last time
     perhaps fewer.
     """
     element, wide, accumulator = jit.SCALARS[value], accumulator_type(value), thread_accumulator_of(monoid, value)
