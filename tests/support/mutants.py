@@ -285,6 +285,10 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_rows.fold_rows: guard: begin < end in if subtracts_origin and begin < end:":
             "no part of a row is empty: rows of no elements go as columns",
     },
+    "reduce/whole_row": {
+        "fold_and_broadcast_whole_row.fold_and_broadcast_whole_row: guard: own >= 0 in if own >= 0:":
+            "a block without a share would wait for the others, and store nothing",
+    },
     "reduce/broadcast": {
         "fold_and_broadcast_rows.fold_and_broadcast_rows: guard: row < rows in "
         "row_p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)":

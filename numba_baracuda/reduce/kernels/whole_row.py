@@ -32,9 +32,9 @@ class Shares(NamedTuple):
 
     * ``first_vector(share, shares, number)``: this thread's first vector of a round; it has every ``THREADS``-th from there on
     * ``room_of(number)``: where that is in shared memory
-    * ``begin_round(x, staged, share, shares, number, rounds, head, vectors)`` starts to copy a round, if there is one with this number
-    * ``await_round()`` waits until no more than ``groups`` − 1 copies are on their way; ``await_all()`` waits for all
-    * ``single_of(share, head, vectors, extent)``: which of the elements before and behind all vectors is this thread's; ``extent`` if none
+    * ``begin_round(x, staged, share, shares, number, head, vectors)`` starts to copy a round, if there is one with this number
+    * ``await_round()`` waits until no more than ``groups`` − 1 rounds are on their way
+    * ``single_of(share, head, vectors, extent)``: which of the elements before and behind all vectors is this thread's; ``extent`` or more if none
     * ``fold(x, staged, share, shares, rounds, head, vectors, extent)``: (accumulator, number of elements) of this thread; the last rounds are left
       in shared memory
     """
@@ -43,7 +43,6 @@ class Shares(NamedTuple):
     room_of: Any
     begin_round: Any
     await_round: Any
-    await_all: Any
     single_of: Any
     fold: Any
 
@@ -59,7 +58,7 @@ def shares_of(monoid: str, value: str, vector: int, items: int, groups: int) -> 
         thread_accumulator_of(monoid, value),
     )
     add, add_vector = accumulator.add_batch(items, vector, 1, THREADS * vector), accumulator.add_batch(1, vector, 1, 0)
-    add_one, empty, await_round, await_all = accumulator.add_batch(1, 1, 1, 0), accumulator.empty, await_copies(groups - 1), await_copies(0)
+    add_one, empty, await_round = accumulator.add_batch(1, 1, 1, 0), accumulator.empty, await_copies(groups - 1)
 
     @jit.device
     def first_vector(share: Any, shares: Any, number: Any) -> Any:
@@ -70,8 +69,8 @@ def shares_of(monoid: str, value: str, vector: int, items: int, groups: int) -> 
         return int32(number % groups) * round_vectors + int32(cuda.threadIdx.x)
 
     @jit.device
-    def begin_round(x: Any, staged: Any, share: Any, shares: Any, number: Any, rounds: Any, head: Any, vectors: Any) -> None:
-        if 0 <= number < rounds:
+    def begin_round(x: Any, staged: Any, share: Any, shares: Any, number: Any, head: Any, vectors: Any) -> None:
+        if number >= 0:
             own, room = first_vector(share, shares, number), room_of(number)
             for k in range(items):
                 if own + k * THREADS < vectors:
@@ -82,14 +81,14 @@ def shares_of(monoid: str, value: str, vector: int, items: int, groups: int) -> 
     def single_of(share: Any, head: Any, vectors: Any, extent: Any) -> Any:
         thread = int64(cuda.threadIdx.x)
         position = thread if thread < head else thread + vectors * vector
-        return position if share == 0 and thread < extent - vectors * vector else int64(extent)
+        return position if share == 0 else int64(extent)
 
     @jit.device
     def fold(x: Any, staged: Any, share: Any, shares: Any, rounds: Any, head: Any, vectors: Any, extent: Any) -> Any:
         batch, single = cuda.local.array(size, element), cuda.local.array(1, element)
         acc, count = empty(), int32(0)
         for number in range(groups):
-            begin_round(x, staged, share, shares, int64(number), rounds, head, vectors)
+            begin_round(x, staged, share, shares, int64(number), head, vectors)
         number = int64(0)
         while number < rounds:
             await_round()
@@ -106,9 +105,8 @@ def shares_of(monoid: str, value: str, vector: int, items: int, groups: int) -> 
                         acc = add_vector(acc, batch, 0, head + (first + k * THREADS) * vector, 1, count)
                         count = int32(count + vector)
             following = number + groups
-            begin_round(x, staged, share, shares, following, rounds, head, vectors)
+            begin_round(x, staged, share, shares, following, head, vectors)
             number += 1
-        await_all()
         position = single_of(share, head, vectors, extent)
         if position < extent:
             single[0] = x[position]
@@ -116,7 +114,7 @@ def shares_of(monoid: str, value: str, vector: int, items: int, groups: int) -> 
             count = int32(count + 1)
         return acc, count
 
-    return Shares(first_vector, room_of, begin_round, await_round, await_all, single_of, fold)
+    return Shares(first_vector, room_of, begin_round, await_round, single_of, fold)
 
 
 @jit.kernel
@@ -176,7 +174,7 @@ def fold_and_broadcast_whole_row(*, gradient: str, monoid: str, value: str, vect
     element, wide, row_vjp = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value)
     load, store, origin_from, subtracts_origin = LOAD[vector], STORE_STREAM[vector], origin_of(value), monoid_of(monoid).subtracts_origin
     accumulator, typed = thread_accumulator_of(monoid, value), typed_monoid(monoid, value)
-    first_vector, room_of, begin_round, await_round, await_all, single_of, fold_share = shares_of(monoid, value, vector, items, groups)
+    first_vector, room_of, begin_round, await_round, single_of, fold_share = shares_of(monoid, value, vector, items, groups)
     reduce_lanes, (_, store_partial) = accumulator.reduce_lanes(THREADS), result_stores(monoid, value, value)
     fold_shares, reduce_warp, finish = splits_fold(monoid, value, 1, 1, 32), group_reduce(monoid, value, 32), jit.device(typed.finish)
     (get, _), width, kind, results = state_accessors(typed.width), typed.width, jit.SCALARS[state_kind(monoid, value)], typed.results
@@ -184,13 +182,11 @@ def fold_and_broadcast_whole_row(*, gradient: str, monoid: str, value: str, vect
 
     @jit.device
     def next_share(counters: Any, box: Any) -> Any:
-        """The share that the block takes next; those from the number of shares on do not exist."""
+        """The share that the block takes next; those from the number of shares on do not exist. Calls are a barrier apart."""
         if cuda.threadIdx.x == 0:
             box[0] = fetch_add(counters, BEGUN, int32(1))
         cuda.syncthreads()
-        share = box[0]
-        cuda.syncthreads()
-        return share
+        return box[0]
 
     def fold_and_broadcast_whole_row(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value], counters: Ptr[int32], before: Ptr[int32],
@@ -228,7 +224,7 @@ def fold_and_broadcast_whole_row(*, gradient: str, monoid: str, value: str, vect
             number = rounds - 1
             if not held:
                 for back in range(groups):
-                    begin_round(x, staged, own, shares, number - back, rounds, head, vectors)
+                    begin_round(x, staged, own, shares, number - back, head, vectors)
             while number >= 0:
                 await_round()
                 first, room = first_vector(own, shares, number), room_of(number)
@@ -240,15 +236,13 @@ def fold_and_broadcast_whole_row(*, gradient: str, monoid: str, value: str, vect
                             batch[v] = element_vjp(batch[v], position + v, inverse_extent, terms_at(row_terms, 0))
                         store(dx, position, batch, 0)
                 preceding = number - groups
-                begin_round(x, staged, own, shares, preceding, rounds, head, vectors)
+                begin_round(x, staged, own, shares, preceding, head, vectors)
                 number -= 1
-            await_all()
             position = single_of(own, head, vectors, extent)
             if position < extent:
                 dx[position] = element_vjp(x[position], position, inverse_extent, terms_at(row_terms, 0))
             own, held = before[own], False
-        cuda.syncthreads()
-        if cuda.threadIdx.x == 0 and fetch_add_acq_rel(counters, LEFT, int32(1)) == cuda.gridDim.x - 1:
+        if cuda.threadIdx.x == 0 and fetch_add(counters, LEFT, int32(1)) == cuda.gridDim.x - 1:
             for k in range(WORDS):
                 store_relaxed(counters, k, int32(0))
 
