@@ -285,6 +285,16 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_rows.fold_rows: guard: begin < end in if subtracts_origin and begin < end:":
             "no part of a row is empty: rows of no elements go as columns",
     },
+    "reduce/held": {
+        "fold_held_columns.fold_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
+        "broadcast_held_columns.broadcast_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
+        "fold_held_columns.fold_held_columns: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
+            "saves a division where the next piece lies on the same line",
+        "broadcast_held_columns.broadcast_held_columns: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
+            "saves a division where the next piece lies on the same line",
+        "fold_held_rows.fold_held_rows: guard: whole < rows in if height > 1 and cuda.blockIdx.x == 0 and (whole < rows):":
+            "no row is left over, so the block would fold the last one again, and store nothing",
+    },
     "reduce/whole_row": {
         "fold_and_broadcast_whole_row.fold_and_broadcast_whole_row: guard: own >= 0 in if own >= 0:":
             "a block without a share would wait for the others, and store nothing",
