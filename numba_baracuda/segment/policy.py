@@ -209,6 +209,20 @@ class BroadcastToRows(Policy):
 
 
 @dataclass(frozen=True)
+class BroadcastFlat(Policy):
+    """``broadcast_flat``: threads share the pieces of contiguous rows, wherever a row ends."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    ids_per_thread: int = compiled(4, (1, 2, 4, 8))  #: ids that a thread loads before it stores the first
+    items_per_thread: int = chosen(2, 1, 2, 4)  #: pieces, all loads before the first store
+    vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of a piece that may meet several rows; wider ones, of one row, are taken where rows have them
+    tile_elements: int = multiple(8192, 512)  #: elements of a block, or fewer, a multiple of those that it has in flight
+    min_blocks_per_multiprocessor: int = 0
+    min_elements: int = 1 << 20  #: of fewer, the block that has the last tile, piece by piece, would be the last to end
+    max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a tile's offsets exactly
+
+
+@dataclass(frozen=True)
 class ScatterRows(Policy):
     """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
 

@@ -10,6 +10,7 @@ from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
+    BroadcastFlat,
     BroadcastToRows,
     CountFewIds,
     CountIds,
@@ -147,6 +148,17 @@ def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:
 def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
     """Rows that a block of the flat gather writes: a multiple of ``vector`` elements in all, and about ``tile_elements``."""
     return ceil_div(tile_elements, columns * vector) * vector
+
+
+def broadcast_tile(policy: BroadcastFlat, vector: int) -> int:
+    """Elements that a block of the flat broadcast has, in pieces of ``vector``."""
+    in_flight = policy.items_per_thread * policy.threads_per_block * vector
+    return max(1, policy.tile_elements // in_flight) * in_flight
+
+
+def rows_met(elements: int, columns: int) -> int:
+    """The rows that so many neighbouring elements meet at most, and one behind them."""
+    return elements // columns + 3
 
 
 def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:
