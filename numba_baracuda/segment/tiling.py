@@ -161,6 +161,12 @@ def rows_met(elements: int, columns: int) -> int:
     return elements // columns + 3
 
 
+def flat_launch(elements: int, tile: int, tile_rows: int, threads: int, ids: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes of the flat broadcast: a word for each row, and for all ``ids`` that each thread loads in the last turn."""
+    turn = threads * ids
+    return ceil_div(elements, tile), threads, 4 * turn * ceil_div(tile_rows, turn)
+
+
 def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:
     """Blocks, threads and shared bytes where a thread copies ``items`` times ``lane_items`` single elements."""
     return ceil_div(rows, items * threads * lane_items), threads, 0

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS, Gradient
-from ...core.axes import c_strides, ceil_div
+from ...core.axes import c_strides
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
 from ..policy import BroadcastFlat
-from ..tiling import Tiling, broadcast_tile, rows_met
+from ..tiling import Tiling, broadcast_tile, flat_launch, rows_met
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
 from .first import positions, unfit_for_atomics
@@ -172,7 +172,7 @@ def _broadcast(
     }  # fmt: skip
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
-    if not order.row_index and contiguous and _is_flat(descriptor, gradient, layouts):
+    if not order.row_index and order.step == 1 and contiguous and _is_flat(descriptor, gradient, layouts):
         return _flat(descriptor, rows, gradient, order, arguments, common)
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
@@ -203,7 +203,7 @@ def _flat(
     vector = max(rows.vector, policy.vector_bytes // value.itemsize, 1)
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
     spec = kernel_spec(
-        "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, span=span,
+        "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, unit=rows.vector, span=span,
         items_per_thread=policy.items_per_thread, **common, **constants(policy),
     )  # fmt: skip
     tile = broadcast_tile(policy, vector)
@@ -211,6 +211,5 @@ def _flat(
     del arguments["permutation"]
     arguments |= {
         "rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": (1 << 32) // columns + 1,
-        "ids_step": order.step,
     }  # fmt: skip
-    return Launch(spec, (ceil_div(descriptor.num_inputs * columns, tile), policy.threads_per_block, 4 * tile_rows), arguments)
+    return Launch(spec, flat_launch(descriptor.num_inputs * columns, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), arguments)
