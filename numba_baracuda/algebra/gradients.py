@@ -19,11 +19,11 @@ from .monoid import ByType
 
 #: what the docstring of every gradient says about NaN and infinities
 NONFINITE_GRADIENTS = "The gradient is its formula in IEEE arithmetic: NaN and ±∞ reach the elements whose formula they enter, and no others."
-#: a power of two; in float32 and float64, every number times it, or divided by it, has a reciprocal in range
-LARGE = 2.0**100
+#: powers of two: in float32 and float64, numbers below SMALL times LARGE, and others times SMALL, are normal and have normal reciprocals
+LARGE, SMALL = 2.0**100, 2.0**-40
 
 
-def _unprepared(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+def _unprepared(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any, small: Any, divide: Any) -> Any:
     return g, y, p, q
 
 
@@ -100,10 +100,10 @@ def _exponential(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> A
     return gradient if y != -math.inf else zero
 
 
-def _reciprocal(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+def _reciprocal(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any, small: Any, divide: Any) -> Any:
     """y becomes a scale s, and q = 1 / (s · y); where y is 0, so are q and g. In x / y = (x · s) · q no factor leaves the range."""
-    scale = large if y * large < one else one
-    return g if y != 0 else y, scale, p, one / (scale * y) if y != 0 else y
+    scale = large if y < small else small
+    return g if y != 0 else y, scale, p, divide(one, scale * y) if y != 0 else y
 
 
 def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -116,10 +116,10 @@ def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any
     return deviation + deviation if q != 0 else zero
 
 
-def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any, small: Any, divide: Any) -> Any:
     """As ``_reciprocal``, with q / y instead of 1 / y."""
-    scale = large if y * large < one else one
-    return g, scale, p, q / (scale * y) if y != 0 else y
+    scale = large if y < small else small
+    return g, scale, p, divide(q, scale * y) if y != 0 else y
 
 
 def _scaled_deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:

@@ -218,6 +218,7 @@ class BroadcastFlat(Policy):
     vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of a piece that may meet several rows; wider ones, of one row, are taken where rows have them
     tile_elements: int = multiple(8192, 512)  #: elements of a block, or fewer, a multiple of those that it has in flight
     min_blocks_per_multiprocessor: int = 0
+    quick: bool = compiled(False, (False, True))
     min_elements: int = 1 << 20  #: of fewer, the block that has the last tile, piece by piece, would be the last to end
     max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a tile's offsets exactly
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...algebra.gradients import GRADIENTS, LARGE
+from ...algebra.gradients import GRADIENTS, LARGE, SMALL
+from ...device.numbers import reciprocal_approx
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, position_code_of
 from ...runtime import jit
 
 
 @functools.cache
-def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
+def element_vjp_of(gradient: str, value: str, normal: bool = False, quick: bool = False) -> Any:
     """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output.
 
     The vjp gets ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]``, which are of the element type, the row's position, and p and q. These are contiguous:
@@ -20,9 +21,10 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     widen, narrow = conversions_of(value)
-    position_code, is_normal, large = position_code_of(value), is_normal_of(value), wide(LARGE)
+    position_code, is_normal, large, small = position_code_of(value), is_normal_of(value), wide(LARGE), wide(SMALL)
     vjp, prepare = jit.device(of_type(grad.vjp, wide)), jit.device(grad.prepare)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
+    divide = jit.device((lambda a, b: a * reciprocal_approx(b)) if quick and value != "f64" else lambda a, b: a / b)
     uses_positions, guarded, results = grad.uses_positions, grad.guarded, grad.results
 
     @jit.device
@@ -47,7 +49,7 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
             p = batch_folded[at * results]
             if results > 1:
                 q = batch_folded[at * results + 1]
-        one_g, one_y, p, q = prepare(one_g, one_y, p, q, wide(1), large)
+        one_g, one_y, p, q = prepare(one_g, one_y, p, q, wide(1), large, small, divide)
         return narrow(vjp(one_x, one_w, one_g, one_y, p, q, zero))
 
     return element_vjp
