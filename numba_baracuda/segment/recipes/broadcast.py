@@ -172,7 +172,7 @@ def _broadcast(
     }  # fmt: skip
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
-    if not order.row_index and order.step == 1 and contiguous and _is_flat(descriptor, gradient, layouts):
+    if not order.row_index and order.step == 1 and contiguous and _is_flat(descriptor, gradient, {} if paired else layouts):
         return _flat(descriptor, rows, gradient, order, arguments, common)
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
@@ -193,7 +193,8 @@ def _is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[st
     policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
     places = descriptor.num_segments * columns * max(gradient.results, 2)
     fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31 and descriptor.num_inputs * columns >= policy.min_elements
-    return fits and all(layouts[name].strides == c_strides(layouts[name].shape) and not layouts[name].address for name in gradient.segments)
+    given = [layouts[name] for name in gradient.segments if name in layouts]
+    return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
 
 
 def _flat(
