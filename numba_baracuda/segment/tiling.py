@@ -150,10 +150,11 @@ def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
     return ceil_div(tile_elements, columns * vector) * vector
 
 
-def broadcast_tile(policy: BroadcastFlat, vector: int) -> int:
-    """Elements that a block of the flat broadcast has, in pieces of ``vector``."""
+def broadcast_tile(policy: BroadcastFlat, elements: int, vector: int, multiprocessors: int) -> int:
+    """Elements that a block of the flat broadcast has, in pieces of ``vector``: a multiple of those in flight."""
     in_flight = policy.items_per_thread * policy.threads_per_block * vector
-    return max(1, policy.tile_elements // in_flight) * in_flight
+    rounds = elements // (in_flight * policy.grid_blocks_per_multiprocessor * multiprocessors)
+    return max(1, min(policy.tile_elements // in_flight, rounds)) * in_flight
 
 
 def rows_met(elements: int, columns: int) -> int:

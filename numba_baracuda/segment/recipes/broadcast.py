@@ -173,7 +173,7 @@ def _broadcast(
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
     if not order.row_index and order.step == 1 and contiguous and _is_flat(descriptor, gradient, {} if paired else layouts):
-        return _flat(descriptor, rows, gradient, order, arguments, common)
+        return _flat(descriptor, rows, arguments, common, target.multiprocessors)
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
         return elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)
@@ -192,25 +192,23 @@ def _is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[st
     """Whether lanes share the elements of all rows, which are contiguous: what segments have is, too, and its places are numbers of 32 bits."""
     policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
     places = descriptor.num_segments * columns * max(gradient.results, 2)
-    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31 and descriptor.num_inputs * columns >= policy.min_elements
+    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31
     given = [layouts[name] for name in gradient.segments if name in layouts]
     return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
 
 
-def _flat(
-    descriptor: SegmentDescriptor, rows: Rows, gradient: Gradient, order: Order, arguments: dict[str, Any], common: dict[str, Any]
-) -> Launch:  # fmt: skip
+def _flat(descriptor: SegmentDescriptor, rows: Rows, arguments: dict[str, Any], common: dict[str, Any], multiprocessors: int) -> Launch:
     policy, value, columns = tuned(BroadcastFlat()), BY_NAME[descriptor.element], rows.columns
-    vector = max(rows.vector, policy.vector_bytes // value.itemsize, 1)
+    elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize)
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
     spec = kernel_spec(
         "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, unit=rows.vector, span=span,
         items_per_thread=policy.items_per_thread, **common, **constants(policy),
     )  # fmt: skip
-    tile = broadcast_tile(policy, vector)
+    tile = broadcast_tile(policy, elements, vector, multiprocessors)
     tile_rows = rows_met(tile, columns)
     del arguments["permutation"]
     arguments |= {
         "rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": (1 << 32) // columns + 1,
     }  # fmt: skip
-    return Launch(spec, flat_launch(descriptor.num_inputs * columns, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), arguments)
+    return Launch(spec, flat_launch(elements, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), arguments)
