@@ -33,6 +33,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
+    "segment/flat": ("* to tiles of *", "softmax of tiles of *"),
     "reduce/loads": ("sum of rows of a warp", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart"),
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns", "test_passes.py::test_far_from_zero"),
     "reduce/results": (

@@ -66,10 +66,11 @@ def broadcast_flat(
     where their segments' rows begin. Where all ids of a full tile are in range, no element asks again. The last tile comes first. Dynamic shared
     memory: 4 bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads.
 
-    Constants and parameters as in :func:`broadcast_to_rows`, and
+    Constants and parameters as :mod:`.` lists them; ``paired``, ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
 
     * ``unit``: elements that are in one row, and are aligned for one access: a part of a piece, or all of it
     * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
+    * ``items_per_thread``: pieces; ``ids_per_thread``: ids that a lane loads before it stores the first
     * ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as (``tile`` + columns) · columns < 2^32
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
