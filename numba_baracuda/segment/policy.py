@@ -112,8 +112,9 @@ class FoldCarries(Policy):
     items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: carries whose loads a thread issues before it uses the first
     vector_bytes: int = chosen(16, 4, 8, 16)  #: bytes of the states of a thread, which has few registers
     min_blocks_per_multiprocessor: int = 1
-    max_group_threads: int = chosen(32, 8, 16, 32)
+    max_group_threads: int = chosen(8, 4, 8, 16, 32)  #: few, so that more blocks share the columns of the longest run
     grid_blocks_per_multiprocessor: int = 2  #: where the host does not know the number of carries
+    alone: int = fixed(16)  #: carries of a run at most that a group combines alone
 
 
 @dataclass(frozen=True)

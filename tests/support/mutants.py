@@ -8,7 +8,7 @@ from __future__ import annotations
 #: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
-    "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, long runs", "ranges in splits*"),
+    "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, *long run*", "ranges in splits*"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
     "segment/counts": ("counts*",),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs"),
