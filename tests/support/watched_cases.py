@@ -91,10 +91,10 @@ def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 SORTED = "segment_sum", "ragged_sorted"
 # the last run longer than the carries of a block
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY, threads=32)
-fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY, threads=32)
+fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 640, (7,), 640, samples.every()), MANY, threads=32)
 # so many carries that the search for the end of the long run reads the last one, of a group without rows
 fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 232, 3), MANY, threads=32)
-fold("tiles, two long runs of a block", "segment_logsumexp", "ragged_sorted", of_runs("a4", 3, 5, 1700, 2, 1800, 7), MANY, threads=32)
+fold("tiles, two long runs of a block", "segment_logsumexp", "ragged_sorted", of_runs("a4", 7, 5, 350, 2, 900, 7), MANY, threads=32)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
 fold("tiles, one block of ids below", *SORTED, Sample("b3", 72, (37,), 4, samples.all_are(-7)), 1)
