@@ -121,6 +121,8 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/carries": {
         "fold_carries.fold_carries: guard: column < columns in if begin < groups and column < columns:":
             "lanes without a column would save what no lane combines, in slots of their own",
+        "fold_carries.fold_carries: guard: group < groups in if column < columns and group < groups and (entry < entries):":
+            "threads of no group would store what the next block stores, too",
     },
     "segment/counts": {
         "count_few_ids.count_few_ids: guard: counted > 0 in if counted > 0:": "saves an update that adds 0",
