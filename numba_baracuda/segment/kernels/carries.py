@@ -197,7 +197,6 @@ def fold_carries(
                         reset(states)
                         count = combine_partials(states, partial_counts, partial_states, lane, 0, bundles)
                         store_result(output, carry_ids[first], output_row, offset, columns - column, states, count, empty, correction)
-                    cuda.syncthreads()
                 long_run = int32(opaque(long_run + 1))
             if not counted:
                 return
