@@ -49,6 +49,8 @@ def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMon
     division counts as one more scalar of each state. Sums about a pivot are short.
     """
     usual = FoldTiles.items_per_thread
+    if monoid.choose_pivot:
+        return tuned(FoldTiles()).pivot_items * (2 if load_bytes <= 2 and index_bytes == 4 else 1)
     if monoid.heavy and not monoid.any_pivot:
         return usual if load_bytes == 16 and vector * (monoid.width + monoid.divides) <= usual else usual // 2
     return 2 * usual if load_bytes <= 4 and index_bytes == 4 else usual
