@@ -76,8 +76,7 @@ class FoldTiles(Policy):
     max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
     split_bytes: int = 8  #: vectors of so many bytes are halved in short rows: else a warp has many tiles, whose runs end in different steps
     split_vectors: int = 4  #: rows of fewer vectors are short
-    heavy_halves: int = chosen(4, 4, 8)  #: most columns of a thread of halves with states of several scalars
-    pivot_items: int = chosen(8, 4, 8)
+    heavy_halves: int = chosen(4, 4, 8)  #: most columns of a thread of halves with states of several scalars, whose registers leave few blocks
     guarded_columns: int = 4  #: most columns of a thread in a guarded fold: the compiler unrolls no more, and the fold seldom runs
     columns_apart: int = chosen(4, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
     heavy_columns_apart: int = chosen(3, 1, 2, 3, 4)  #: the same with states of several scalars

@@ -63,7 +63,7 @@ def fold_tiles(
     load = columns_loader((LOAD_DIRECT if permuted else LOAD_ONCE)[width], width, vector, distance)
     row_index_type, row_index_vector = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
     load_ids, load_row_indices = LOAD_ONCE[index_vector], LOAD_ONCE[row_index_vector]
-    unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties)
+    unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties, apart)
     append_rows, whole = open_run.append_batch(unroll, input_positions), (1 << unroll) - 1
     edges, batch_size = 2 * groups, unroll * vector
     # with heavy states of one column the compiler would not unroll the loop over a whole batch, and would leave the batch in memory
