@@ -28,9 +28,9 @@ def fold_carries(
 ) -> Any:  # fmt: skip
     """Combines the carries of each run, in order, and stores its result.
 
-    Each group has one carry. If a run of at most ``alone`` carries begins there, the group combines it. Longer runs, of which at most one begins among
-    ``alone`` neighbouring groups, are taken in turn: a run is divided evenly among the groups of the block, whose partials the first group combines
-    in order. Bytes: entries · columns · state read.
+    Each group has one carry. If a run of at most ``alone`` carries begins there, the group combines it. Longer runs, of which at most one begins
+    among ``alone`` neighbouring groups, are taken in turn: a run is divided evenly among the groups of the block, whose partials the first group
+    combines in order. Bytes: entries · columns · state read.
 
     Constants and parameters as :mod:`.` lists them, and
 

@@ -182,7 +182,7 @@ def fold_tiles(
                         append_rows(run, batch, others, row_indices, first + tile_row, inside, int32(tile_row + begin - begun))
                         begin = int32(opaque(end))
                 tile_row = int32(tile_row + unroll)
-            segment = clamp(current, segments) if length > 0 else segments
+            segment = clamp(current, segments)
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, output_offset, left, empty)
             close_run(run, length - begun, states)
