@@ -134,7 +134,7 @@ class Tiling:
 @functools.cache
 def lanes_for(needed: int, threads: int, widest: int) -> int:
     """The widest group that cuts ``needed`` lanes' work evenly and leaves at most a tenth more of a block idle than the best cut does."""
-    fewest = ceil_div(needed, ceil_div(needed, 16))
+    fewest = ceil_div(needed, ceil_div(needed, min(16, widest)))
     lanes = [each for each in range(min(widest, needed), fewest - 1, -1) if ceil_div(needed, ceil_div(needed, each)) == each]
     busy = [needed * (threads // each) / (ceil_div(needed, each) * threads) for each in lanes]
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))

@@ -95,9 +95,10 @@ def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 SORTED = "segment_sum", "ragged_sorted"
 # the last run longer than the carries of a block
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY, threads=32)
-fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY, threads=32)
+fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 2200, (9,), 2200, samples.every()), MANY, threads=32)
 # so many carries that the search for the end of the long run reads the last one, of a group without rows
 fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 232, 3), MANY, threads=32)
+fold("tiles, two long runs of a block", "segment_logsumexp", "ragged_sorted", of_runs("a4", 9, 5, 350, 2, 900, 7), MANY, threads=32)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
 fold("tiles, one block of ids below", *SORTED, Sample("b3", 72, (37,), 4, samples.all_are(-7)), 1)
@@ -141,7 +142,7 @@ def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
     return np.where(rng.random(rows) < 0.9, rng.integers(0, 20, rows), segments - 3)
 
 
-crowd = Sample("r", 2 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
+crowd = Sample("r", 3 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
 fold("ranges in splits, carries in rounds", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
 first = Sample("r2", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one, "i32")
 fold("ranges in several tiles, first rows", "unsorted_segment_argmin", "ragged_ranges", first)
