@@ -59,11 +59,11 @@ def origin_of(value: str) -> Any:
 
 
 @functools.cache
-def inverse_of(value: str, quick: bool = False) -> Any:
-    """``scaled_inverse(y)``: the scale and the inverse of y that gradients want; ``quick``, where the type allows it, with an error of 1 ulp."""
+def inverse_of(value: str) -> Any:
+    """``scaled_inverse(y)``: the scale and the inverse of y that gradients want, in float32 with an error of 1 ulp."""
     wide = accumulator_type(value)
     large, small, one = wide(LARGE), wide(SMALL), wide(1)
-    reciprocal = reciprocal_approx if quick and wide == float32 else jit.device(lambda x: one / x)
+    reciprocal = reciprocal_approx if wide == float32 else jit.device(lambda x: one / x)
 
     @jit.device
     def scaled_inverse(y: Any) -> Any:

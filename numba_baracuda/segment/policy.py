@@ -216,13 +216,12 @@ class BroadcastFlat(Policy):
 
     threads_per_block: int = compiled(256, THREADS)
     ids_per_thread: int = compiled(4, (1, 2, 4, 8))  #: ids that a thread loads before it stores the first
-    items_per_thread: int = chosen(2, 1, 2, 4)  #: pieces, all loads before the first store
+    items_per_thread: int = chosen(1, 1, 2, 4)  #: pieces of 16 bytes or as many bytes of shorter ones, all loads before the first store
     #: Bytes of a piece that may meet several rows; wider ones, of one row, are taken where rows have them.
-    vector_bytes: int = chosen(16, *VECTOR_BYTES)
+    vector_bytes: int = chosen(8, *VECTOR_BYTES)
     tile_elements: int = multiple(8192, 512)  #: elements of a block at most, or as many as it has in flight
     grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than they have in flight
     min_blocks_per_multiprocessor: int = 0
-    quick: bool = compiled(False, (False, True))
     max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a tile's offsets exactly
 
 

@@ -74,6 +74,16 @@ def test_flat_tiles_divide_exactly(vector: int) -> None:
         np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
 
 
+def test_broadcasts_divide_exactly() -> None:
+    """Product and shift give the row of every element that a tile may have, counted from the begin of the tile's first row."""
+    flat = policy.BroadcastFlat()
+    for columns in (*range(2, 70), *range(71, flat.max_columns, 971), flat.max_columns):
+        tile = max(flat.tile_elements, flat.items_per_thread * flat.threads_per_block * 8)
+        places = np.arange(tile + columns, dtype=np.uint64)
+        reciprocal = np.uint64((1 << 32) // columns + 1)
+        np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
+
+
 def _launches(
     op: str, columns: int, address: int = 0, step: int = 0, rows: int = 1 << 20, segments: int = 1 << 14, variant: str = ""
 ) -> list[Launch]:

@@ -58,7 +58,7 @@ def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> A
 @jit.kernel
 def broadcast_flat(
     *, gradient: str, value: str, index: str, paired: bool, vector: int, unit: int, span: int, items_per_thread: int,
-    threads_per_block: int = BroadcastFlat.threads_per_block, ids_per_thread: int = BroadcastFlat.ids_per_thread, quick: bool = False,
+    threads_per_block: int = BroadcastFlat.threads_per_block, ids_per_thread: int = BroadcastFlat.ids_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y: lanes share pieces of ``vector`` elements of all rows.
 
@@ -74,7 +74,7 @@ def broadcast_flat(
     * ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as (``tile`` + columns) · columns < 2^32
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value, quick=quick)
+    grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     unsigned = jit.SCALARS["u" + index[1:]]
     results, gathers, threads = grad.results, grad.gathered > 0, threads_per_block

@@ -59,7 +59,7 @@ class OpenRun:
         self.resume, self.join = resume, join
 
     def append_batch(self, rows: int, indexed: bool) -> Any:
-        """``append(run, elements, other_elements, indices, first, inside, before)``: appends some of ``rows`` rows in ``elements`` to ``before`` ones.
+        """``append(run, elements, other_elements, indices, first, inside, before)``: appends some of ``rows`` rows of a batch to ``before`` ones.
 
         Row u is one of them if bit u of ``inside`` is set; at least one is. Its position is ``indices[u]`` where they are ``indexed``, else
         ``first`` + u.

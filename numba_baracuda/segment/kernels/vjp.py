@@ -11,7 +11,7 @@ from ...runtime import jit
 
 
 @functools.cache
-def element_vjp_of(gradient: str, value: str, normal: bool = False, quick: bool = False) -> Any:
+def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
     """``element_vjp(x, w, g, y, at, batch_folded, folded, folded_index, row)``: an element of the output.
 
     The vjp gets ``x[at]``, ``w[at]``, ``g[at]``, ``y[at]``, which are of the element type, the row's position, and p and q. These are contiguous:
@@ -20,7 +20,7 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False, quick: bool 
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     widen, narrow = conversions_of(value)
-    position_code, is_normal, scaled_inverse, inverts = position_code_of(value), is_normal_of(value), inverse_of(value, quick), grad.inverts
+    position_code, is_normal, scaled_inverse, inverts = position_code_of(value), is_normal_of(value), inverse_of(value), grad.inverts
     vjp, prepare = jit.device(of_type(grad.vjp, wide)), jit.device(grad.prepare)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     uses_positions, guarded, results = grad.uses_positions, grad.guarded, grad.results

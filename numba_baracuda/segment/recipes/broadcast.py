@@ -200,6 +200,7 @@ def _is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[st
 def _flat(descriptor: SegmentDescriptor, rows: Rows, arguments: dict[str, Any], common: dict[str, Any], multiprocessors: int) -> Launch:
     policy, value, columns = tuned(BroadcastFlat()), BY_NAME[descriptor.element], rows.columns
     elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize)
+    policy = replace(policy, items_per_thread=policy.items_per_thread * max(1, value.vector // vector))
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
     spec = kernel_spec(
         "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, unit=rows.vector, span=span,
