@@ -44,6 +44,8 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
     if problem.row_contiguous:
         if problem.full_reduced[0] != (1,) or problem.full_kept[0] != (extent,):
             return None
+        if extent > policy.max_odd_extent and size > 2 and extent * size % 16:
+            return None
         vector = widest_aligned([x], tuned(Block()).vector_bytes, size)
     elif problem.peeled or problem.full_kept[0][-1] != 1:
         return None
@@ -51,7 +53,8 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
     while rows > 1 and rows * extent * size > policy.max_bytes:
         rows, vector = rows // 2, vector // 2
     nbytes = rows * extent * size
-    pieces = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes))
+    in_flight = policy.bytes_in_flight if problem.row_contiguous else policy.column_bytes_in_flight
+    pieces = max(1, min(policy.max_pieces, in_flight // nbytes))
     if nbytes > policy.max_bytes or vector * size < policy.min_vector_bytes or problem.rows * extent * size < policy.min_bytes:
         return None
     blocks = ceil_div(problem.rows, THREADS * rows * pieces)
@@ -87,8 +90,8 @@ def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: 
     return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), {"rows": problem.rows, "lines": lines, "stride": stride})
 
 
-def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str) -> Held | None:
-    """How threads hold the columns of a gradient whose full operands are dx and x; None where they do not."""
+def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, reads: bool) -> Held | None:
+    """How threads hold the columns of a gradient whose full operands are dx and x, which it ``reads`` or not; None where they do not."""
     policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
     extent, kept, same = problem.extent, problem.kept_strides, problem.full_kept[0] == problem.full_kept[1]
     if problem.row_contiguous or len(problem.shape) != 1 or not 1 < extent <= policy.max_extent or problem.longer or problem.peeled:
@@ -99,9 +102,9 @@ def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str) -> H
     while vector > 1 and vector * extent * size > policy.max_bytes:
         vector //= 2
     nbytes = vector * extent * size
-    if nbytes > policy.max_bytes or problem.rows * extent * size < policy.min_bytes:
+    if nbytes > policy.max_bytes or problem.rows * extent * size < policy.min_bytes or not (reads or extent <= policy.max_stored_extent):
         return None
-    pieces, loaded = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes)), vector
+    pieces, loaded = max(1, min(policy.max_pieces, policy.column_bytes_in_flight // nbytes)), vector
     while loaded > 1 and (dy.address % (loaded * size) or y.address % (loaded * size)):
         loaded //= 2
     return Held(

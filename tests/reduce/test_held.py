@@ -101,8 +101,8 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
 @pytest.mark.parametrize(
     ("name", "shape", "axis", "element", "kernel", "constants"),
     [
-        ("std", (45, 2, 1285160), 1, "f64", "fold_held_columns", {"vector": 2, "extent": 2, "pieces": 2, "stored": 2}),
-        ("sum", (3, 11, 4900959), 1, "bf16", "fold_held_columns", {"vector": 1, "pieces": 2, "stored": 1}),
+        ("std", (45, 2, 1285160), 1, "f64", "fold_held_columns", {"vector": 2, "extent": 2, "pieces": 1, "stored": 2}),
+        ("sum", (3, 11, 4900959), 1, "bf16", "fold_held_columns", {"vector": 1, "pieces": 1, "stored": 1}),
         ("sum", (16, 1 << 20), 0, "f32", "fold_held_columns", {"vector": 2, "pieces": 1}),
         ("var", (246338, 235, 2), 2, "bf16", "fold_held_rows", {"vector": 8, "height": 4, "pieces": 4, "stored": 4}),
         ("sum", (1 << 24, 3), 1, "f32", "fold_held_rows", {"vector": 4, "height": 4, "pieces": 1, "stored": 4}),
@@ -110,6 +110,8 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("min", (3, 2, 2267732, 5), (0, 1, 3), "f32", "fold_held_lines", {"vector": 4, "extent": 5, "height": 4, "pieces": 1, "stored": 4}),
         ("argmin", (8, 8858055, 2), (0, 2), "bf16", "fold_held_lines", {"vector": 2, "extent": 2, "height": 1, "pieces": 8, "stored": 1}),
         ("sum", (1 << 24, 9), 1, "bf16", "fold_held_rows", {"vector": 4, "height": 4}),
+        ("sum", (1 << 24, 11), 1, "f32", "fold_staged_rows", {}),
+        ("sum", (1 << 24, 12), 1, "f32", "fold_held_rows", {"vector": 4, "height": 1}),
     ],
 )
 def test_kernel(name: str, shape: tuple[int, ...], axis: Any, element: str, kernel: str, constants: dict[str, int]) -> None:

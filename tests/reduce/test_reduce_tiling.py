@@ -202,3 +202,17 @@ def test_transposed_fold(lanes: int, height: int) -> None:
     assert held == 32 * left
     seen = {h for lane in range(lanes) for h in range(height) if chosen[lane, h] >= 0}
     assert seen == set(range(height)) and ceil_div(height, lanes) == left
+
+
+@pytest.mark.parametrize(
+    ("shape", "element", "vector"),
+    [((210, 506_497), "f32", 1), ((168, 278_868), "bf16", 4), ((513, 506_497), "f32", 4), ((210, 126_465), "bf16", 8), ((9000, 2047), "f32", 4)],
+)
+def test_few_long_lines_are_folded_as_they_are(shape: tuple[int, ...], element: str, vector: int) -> None:
+    """Where loads are of 4 bytes or more; many lines, short ones and narrower loads go by whole vectors, in two passes."""
+    assert dict(launches(shape, 0, "sum", element)[0].spec.constants)["vector"] == vector
+
+
+def test_one_row_has_few_splits() -> None:
+    one, several = (launches(shape, 1)[0].config[0] for shape in ((1, 1 << 24), (2, 1 << 24)))
+    assert one <= 4 * 132 < several

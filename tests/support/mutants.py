@@ -47,7 +47,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns", "test_passes.py::test_far_from_zero"),
     "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
     "reduce/held": ("* of held *", "* back to columns of a thread", "sum of columns that wrap*", "test_held.py::test_variance_far_from_zero"),
-    "reduce/whole_row": ("* that blocks share*",),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
     "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (
@@ -296,10 +295,6 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves a division where the next piece lies on the same line",
         "fold_held_rows.fold_held_rows: guard: whole < rows in if height > 1 and cuda.blockIdx.x == 0 and (whole < rows):":
             "no row is left over, so the block would fold the last one again, and store nothing",
-    },
-    "reduce/whole_row": {
-        "fold_and_broadcast_whole_row.fold_and_broadcast_whole_row: guard: own >= 0 in if own >= 0:":
-            "a block without a share would wait for the others, and store nothing",
     },
     "reduce/broadcast": {
         "fold_and_broadcast_rows.fold_and_broadcast_rows: guard: row < rows in "

@@ -35,7 +35,6 @@ from numba_baracuda.reduce.policy import (
     FoldHeld,
     FoldRows,
     SinglePass,
-    WholeRow,
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
@@ -386,15 +385,14 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False,
-    shared_row: int = 0, **options: Any,
+    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
     ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
-    and columns that are ``held``. All blocks share a ``shared_row``, of which a thread takes so many vectors in a round, and holds two rounds. Fewer
-    ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch.
+    and columns that are ``held``. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a
+    second launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -421,7 +419,6 @@ def reduce(
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
             using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
-            using(WholeRow, **({"min_bytes": 1, "groups": 2, "items_per_thread": shared_row} if shared_row else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
@@ -452,9 +449,6 @@ for op in ("sum", "var", "norm2"):
     reduce(f"{op} of held lines", op, (5, 300, 3), (0, 2), held=True)
 reduce("sum of held lines, two at a time", "sum", (5, 300, 2), (0, 2), held=True)
 reduce("var of held rows of halves", "var", (1030, 2), 1, "bf16", held=True)
-for op in ("sum", "var", "norm2"):
-    reduce(f"{op} of a row that blocks share", op, (9219,), 0, shared_row=2)
-reduce("logsumexp of a row of halves that blocks share", "logsumexp", (3, 1711), None, "bf16", shared_row=1)
 reduce("sum of columns that wrap to the next line", "sum", (40, 3, 41), 1, held=True)
 # lanes and warps that have nothing to combine
 reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0, batches=1)
@@ -494,15 +488,10 @@ for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns
         reduce(f"{op} back to {said}", f"{op}_backward", shape, axis, whole=True)
     reduce(f"var back to {said} of halves", "var_backward", shape, axis, "bf16", whole=True)
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
-for op in ("sum", "max", "std", "prod"):
-    reduce(f"{op} back to columns of a thread", f"{op}_backward", (30, 3, 41), 1, held=True)
+for op, extent in (("sum", 2), ("max", 3), ("std", 3), ("prod", 3)):
+    reduce(f"{op} back to columns of a thread", f"{op}_backward", (30, extent, 41), 1, held=True)
 reduce("zeros of products back to columns of a thread", "prod_backward", (5, 1200), 0, zeros=0.003, held=True)
 reduce("the first of equals back to columns of a thread", "max_backward", (4, 600), 0, ties="first", held=True)
-for items in (1, 2):
-    reduce(f"var back to a row that blocks share, {items}", "var_backward", (9219,), 0, shared_row=items)
-reduce("std back to a row of halves that blocks share", "std_backward", (17, 1001), (0, 1), "bf16", shared_row=1)
-reduce("equals back to a row that blocks share", "max_backward", (5000,), 0, ties="even", shared_row=1)
-reduce("var back to a row of few elements that blocks share", "var_backward", (3,), 0, shared_row=1)
 reduce("var back to wide whole columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
 reduce("var back to whole columns apart", "var_backward", (49, 140, 5), (0, 2), whole=True)
 reduce("products back to whole columns", "prod_backward", (30, 140), 0, whole=True)

@@ -6,7 +6,6 @@ Kernels that walk across memory call rows columns. The position of an element in
 | kernel | what it does | the axis nearest to contiguous is |
 |---|---|---|
 | :func:`fold_rows` | folds each row | reduced |
-| :func:`fold_whole_row` | folds one row that all blocks share | reduced |
 | :func:`fold_short_rows` | folds each row; a group of lanes holds a whole row in registers | reduced |
 | :func:`fold_held_rows` | folds each row; a thread holds whole rows, which are contiguous as a whole | reduced |
 | :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of other rows | reduced |
@@ -17,7 +16,6 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`merge_states` | combines the states that ranks have of the same rows | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
-| :func:`fold_and_broadcast_whole_row` | the same, of one row that all blocks share | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
 | :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs | kept |
@@ -72,7 +70,6 @@ from .rows import fold_rows
 from .short import fold_short_rows
 from .staged import broadcast_staged_rows, fold_staged_rows
 from .whole import fold_and_broadcast_columns
-from .whole_row import fold_and_broadcast_whole_row, fold_whole_row
 
 __all__ = [
     "broadcast_columns",
@@ -84,7 +81,6 @@ __all__ = [
     "find_special_results",
     "fold_and_broadcast_columns",
     "fold_and_broadcast_rows",
-    "fold_and_broadcast_whole_row",
     "fold_columns",
     "fold_held_columns",
     "fold_held_lines",
@@ -92,6 +88,5 @@ __all__ = [
     "fold_rows",
     "fold_short_rows",
     "fold_staged_rows",
-    "fold_whole_row",
     "merge_states",
 ]
