@@ -46,6 +46,77 @@ def add_exponentials(kind: Any) -> Any:
 
 
 @functools.cache
+def fold_together(kind: Any) -> Any:
+    """``make(count, step)``: ``fold(state, numbers, at)``, the state with ``count`` elements more, which are items ``at``, ``at + step``, … .
+
+    All are scaled by the greatest at once, as a sum over blocks of a softmax is. The greatest itself counts as 1, and more than 1 only if it is
+    finite.
+    """
+    power, _ = _exp_and_log(kind)
+    underflow, one = kind(_UNDERFLOW[str(kind)]), kind(1)
+
+    def make(count: int, step: int) -> Any:
+        @jit.device
+        def fold(state: Any, numbers: Any, at: Any) -> Any:
+            greatest = state[0]
+            for k in range(count):
+                greatest = maximum(greatest, numbers[at + k * step])
+            total = state[1] * power(-min(greatest - state[0], underflow))
+            for k in range(count):
+                total += power(-min(greatest - numbers[at + k * step], underflow))
+            return greatest, max(total, one)
+
+        return fold
+
+    return make
+
+
+@functools.cache
+def _scan_together(kind: Any, before: bool) -> Any:
+    """``make(count, step)``: ``scan(state, numbers, at)``, as :func:`fold_together`, which replaces each element by its result.
+
+    Sums scaled by the greatest have enough digits if the greatest number up to the first result is near it. Else elements are added one by one.
+    """
+    (power, log), combine, logarithm = _exp_and_log(kind), add_exponentials(kind), _logarithm(kind)
+    underflow, one = kind(_UNDERFLOW[str(kind)]), kind(1)
+
+    def make(count: int, step: int) -> Any:
+        @jit.device
+        def scan(state: Any, numbers: Any, at: Any) -> Any:
+            greatest = state[0]
+            for k in range(count):
+                greatest = maximum(greatest, numbers[at + k * step])
+            if greatest - (state[0] if before else maximum(state[0], numbers[at])) < one:
+                total = state[1] * power(-min(greatest - state[0], underflow))
+                for k in range(count):
+                    after = total + power(numbers[at + k * step] - greatest)
+                    numbers[at + k * step] = greatest + log(total if before else after)
+                    total = after
+                return greatest, total
+            for k in range(count):
+                after_one = combine(state, (numbers[at + k * step], one))
+                numbers[at + k * step] = logarithm(state if before else after_one)
+                state = after_one
+            return state
+
+        return scan
+
+    return make
+
+
+@functools.cache
+def scan_together_after(kind: Any) -> Any:
+    """:func:`_scan_together` of an inclusive scan."""
+    return _scan_together(kind, False)
+
+
+@functools.cache
+def scan_together_before(kind: Any) -> Any:
+    """:func:`_scan_together` of an exclusive scan."""
+    return _scan_together(kind, True)
+
+
+@functools.cache
 def _logarithm(kind: Any) -> Any:
     _, log = _exp_and_log(kind)
     return jit.device(lambda state: state[0] + log(state[1]))
