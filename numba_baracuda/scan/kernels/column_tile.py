@@ -39,7 +39,7 @@ class ColumnTile:
         self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
         self._dense = dense_tile_of(functions.element, lanes, steps, dense, reverse, l1_cached) if dense else None
         self._narrow = is_narrow(vector, functions.element.bitwidth // 8)
-        last_level, self._together = 32 // lanes - 1 if dense else 0, functions.together_of(steps, vector)
+        last_level = 32 // lanes - 1 if dense else 0
 
         @jit.device
         def is_whole(start: Any, extent: Any) -> Any:
@@ -66,7 +66,7 @@ class ColumnTile:
 
     def _fold(self) -> Any:
         partial, whole, is_whole = self._fold_positions(False), self._fold_positions(True), self._is_whole
-        if not self._narrow and self._together[0] is None:
+        if not self._narrow:
             return partial
 
         @jit.device
@@ -77,8 +77,7 @@ class ColumnTile:
 
     def _store(self) -> Any:
         make = self._store_winners if self._functions.operator.scatters else self._store_positions
-        partial, whole, is_whole, together = make(False), make(True), self._is_whole, self._dense is not None
-        narrow = self._narrow or self._together[1] is not None
+        partial, whole, is_whole, narrow, together = make(False), make(True), self._is_whole, self._narrow, self._dense is not None
 
         @jit.device
         def store(
@@ -151,13 +150,12 @@ class ColumnTile:
     def _fold_positions(self, whole: bool) -> Any:
         functions, vector, steps = self._functions, self._vector, self._steps
         identity, combine, lift = functions.states.identity, functions.states.combine, functions.lift
-        fold_together = self._together[0] if whole else None
-        together = fold_together is not None
+        together, (fold_together, _, _) = self._together(whole)
 
         @jit.device
         def fold(transformed: Any, v: Any, start: Any, extent: Any) -> Any:
             aggregate = identity()
-            if together:
+            if together and (whole or start + steps <= extent):
                 return fold_together(aggregate, transformed[0], v)
             for s in range(steps):
                 if whole or start + s < extent:
@@ -165,6 +163,10 @@ class ColumnTile:
             return aggregate
 
         return fold
+
+    def _together(self, whole: bool) -> Any:
+        """(whether there are, (fold, fits, scan)) of a lane's positions together, on the path where all may lie in the column."""
+        return self._functions.together_of(self._steps, self._vector, whole or not self._narrow)
 
     def _store_positions(self, whole: bool) -> Any:
         functions, vector, steps, reverse, memory_offset = self._functions, self._vector, self._steps, self._reverse, self._memory_offset
@@ -177,8 +179,7 @@ class ColumnTile:
         dense: Any = self._dense if whole else None
         staged, write = dense is not None, dense and dense.write
         size_indices, store_vector, store_indices = size if indexed else 1, STORE_STREAM[width], STORE_STREAM[index_width]
-        scan_together = self._together[1] if whole else None
-        together = scan_together is not None
+        together, (_, fits_together, scan_together) = self._together(whole)
 
         @jit.device
         def store(
@@ -187,22 +188,29 @@ class ColumnTile:
         ) -> None:  # fmt: skip
             values = cuda.local.array(size, result)
             winner_indices = cuda.local.array(size_indices, index_type)
-            for v in range(vector):
-                state = get(prefixes, v)
-                if together:
-                    state = scan_together(state, transformed[0], v)
-                for s in range(steps):
-                    k = s * vector + v
-                    if together:
-                        values[k] = narrow(transformed[0][k])
-                        continue
-                    position = start + s
-                    after = combine(state, lift(transformed, k, position))
-                    values[k] = narrow(emit(state, after, transformed[0][k], transformed[2][k] if distinct > 2 else transformed[0][k], position))
-                    if indexed:
-                        winner_indices[k] = winner_index(state, after, extent)
-                    state = after
-                put(prefixes, v, state)
+            fits = together and (whole or start + steps <= extent)
+            if together:
+                for v in range(vector):
+                    fits = fits & fits_together(get(prefixes, v), transformed[0], v)
+            if together and fits:
+                for v in range(vector):
+                    put(prefixes, v, scan_together(get(prefixes, v), transformed[0], v))
+                for k in range(size):
+                    values[k] = narrow(transformed[0][k])
+            else:
+                for v in range(vector):
+                    state = get(prefixes, v)
+                    for s in range(steps):
+                        k = s * vector + v
+                        position = start + s
+                        after = combine(state, lift(transformed, k, position))
+                        values[k] = narrow(
+                            emit(state, after, transformed[0][k], transformed[2][k] if distinct > 2 else transformed[0][k], position)
+                        )
+                        if indexed:
+                            winner_indices[k] = winner_index(state, after, extent)
+                        state = after
+                    put(prefixes, v, state)
             if staged:
                 write(output, output_base, output_stride, start, extent, values)
             present = int32(0 if staged else min(extent - start, int64(steps)))

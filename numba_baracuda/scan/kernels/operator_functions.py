@@ -12,8 +12,8 @@ from ...kernels.elements import accumulator_type, conversions_of, of_type
 from ...runtime import jit
 from ..operators import operator_of
 
-#: of fewer elements together, the rest of the sum costs more than they save; more take too many registers
-MIN_TOGETHER, MAX_TOGETHER = 4, 8
+#: elements from which on the sum of several together costs less than one by one
+MIN_TOGETHER = 4
 
 
 class OperatorFunctions:
@@ -61,12 +61,13 @@ class OperatorFunctions:
         self.initial_state = jit.device(lambda initial, position: cast(initial_state(wide(initial), position_type(position), wide(1))))
         self.emit = jit.device(lambda before, after, p, r, position: emit(before, after, p, r, position_type(position), wide(1)))
         self.get, self.put = reach_of(self.width)
-        self._together = [each and of_type(each, wide) for each in (scan_operator.fold_together, scan_operator.scan_together)]
+        self._together = scan_operator.together and of_type(scan_operator.together, wide)
 
-    def together_of(self, count: int, step: int) -> tuple[Any, Any]:
-        """A fold and a scan of ``count`` elements together, which are items ``step`` apart; None where one by one is as fast."""
-        fold, scan = self._together
-        return (_in_parts(fold, count, step), _in_parts(scan, count, step)) if fold and count >= MIN_TOGETHER else (None, None)
+    def together_of(self, count: int, step: int, wanted: bool) -> tuple[bool, tuple[Any, Any, Any]]:
+        """(whether they are wanted and of use, (fold, fits, scan)) of ``count`` elements together, which are items ``step`` apart."""
+        if not wanted or not self._together or count < MIN_TOGETHER:
+            return False, (None, None, None)
+        return True, self._together(count, step)
 
     def winner_index_of(self, reverse: bool, index: Any) -> Any:
         """``f(before, after, extent)``: the winner's position in memory as an index, −1 for none, of the states around an element."""
@@ -82,22 +83,6 @@ class OperatorFunctions:
     def sizes(self, count: int) -> tuple[int, int, int, int]:
         """Elements of four arrays that hold ``count`` states; arrays that the state does not need have 1."""
         return tuple(count if k < self.width else 1 for k in range(4))  # type: ignore[return-value]
-
-
-def _in_parts(make: Any, count: int, step: int) -> Any:
-    """``f(state, numbers, at)`` of ``count`` items, by functions of at most ``MAX_TOGETHER`` that ``make`` makes."""
-    part, rest = min(count, MAX_TOGETHER), count % min(count, MAX_TOGETHER)
-    add_part, add_rest = make(part, step), make(rest, step) if rest else None
-
-    @jit.device
-    def add(state: Any, numbers: Any, at: Any) -> Any:
-        for k in range(0, count - rest, part):
-            state = add_part(state, numbers, at + k * step)
-        if rest:
-            state = add_rest(state, numbers, at + (count - rest) * step)
-        return state
-
-    return add
 
 
 def _widening(value: str, wide: Any) -> Any:
