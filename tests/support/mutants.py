@@ -64,7 +64,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/scattered_store": ("cummax_backward of *rows*",),
     "scan/warp_tile": (
         "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
-        "what comes before in rows",
+        "what comes before in rows", "exponentials of rows*",
+        *(f"test_scan.py::test_logcumsumexp_along_rows[numpy-{options}-f32]" for options in ({}, {"initial": 2.0})),
     ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/slices": ("* slices*",),

@@ -661,6 +661,7 @@ scan("cummax_backward of slices below a number", "cummax_backward", (70, 5, 3), 
 for op in ("cumprod_backward", "logcumsumexp_backward"):
     scan(f"what comes before in slices, {op}", op, (70, 5, 3), 1, slices=True, exclusive=True)
 scan("what comes before in rows", "logcumsumexp_backward", (3, 1105), 1, exclusive=True)
+scan("exponentials of rows that begin within a vector", "logcumsumexp", (3, 1105), 1)
 scan("what comes before in columns", "logcumsumexp_backward", (151, 10), 0, exclusive=True)
 scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=True)
 for op in ("cummax", "cummin"):

@@ -150,23 +150,16 @@ class ColumnTile:
     def _fold_positions(self, whole: bool) -> Any:
         functions, vector, steps = self._functions, self._vector, self._steps
         identity, combine, lift = functions.states.identity, functions.states.combine, functions.lift
-        together, (fold_together, _, _) = self._together(whole)
 
         @jit.device
         def fold(transformed: Any, v: Any, start: Any, extent: Any) -> Any:
             aggregate = identity()
-            if together and (whole or start + steps <= extent):
-                return fold_together(aggregate, transformed[0], v)
             for s in range(steps):
                 if whole or start + s < extent:
                     aggregate = combine(aggregate, lift(transformed, s * vector + v, start + s))
             return aggregate
 
         return fold
-
-    def _together(self, whole: bool) -> Any:
-        """(whether there are, (fold, fits, scan)) of a lane's positions together, on the path where all may lie in the column."""
-        return self._functions.together_of(self._steps, self._vector, whole or not self._narrow)
 
     def _store_positions(self, whole: bool) -> Any:
         functions, vector, steps, reverse, memory_offset = self._functions, self._vector, self._steps, self._reverse, self._memory_offset
@@ -179,7 +172,6 @@ class ColumnTile:
         dense: Any = self._dense if whole else None
         staged, write = dense is not None, dense and dense.write
         size_indices, store_vector, store_indices = size if indexed else 1, STORE_STREAM[width], STORE_STREAM[index_width]
-        together, (_, fits_together, scan_together) = self._together(whole)
 
         @jit.device
         def store(
@@ -188,29 +180,17 @@ class ColumnTile:
         ) -> None:  # fmt: skip
             values = cuda.local.array(size, result)
             winner_indices = cuda.local.array(size_indices, index_type)
-            fits = together and (whole or start + steps <= extent)
-            if together:
-                for v in range(vector):
-                    fits = fits & fits_together(get(prefixes, v), transformed[0], v)
-            if together and fits:
-                for v in range(vector):
-                    put(prefixes, v, scan_together(get(prefixes, v), transformed[0], v))
-                for k in range(size):
-                    values[k] = narrow(transformed[0][k])
-            else:
-                for v in range(vector):
-                    state = get(prefixes, v)
-                    for s in range(steps):
-                        k = s * vector + v
-                        position = start + s
-                        after = combine(state, lift(transformed, k, position))
-                        values[k] = narrow(
-                            emit(state, after, transformed[0][k], transformed[2][k] if distinct > 2 else transformed[0][k], position)
-                        )
-                        if indexed:
-                            winner_indices[k] = winner_index(state, after, extent)
-                        state = after
-                    put(prefixes, v, state)
+            for v in range(vector):
+                state = get(prefixes, v)
+                for s in range(steps):
+                    k = s * vector + v
+                    position = start + s
+                    after = combine(state, lift(transformed, k, position))
+                    values[k] = narrow(emit(state, after, transformed[0][k], transformed[2][k] if distinct > 2 else transformed[0][k], position))
+                    if indexed:
+                        winner_indices[k] = winner_index(state, after, extent)
+                    state = after
+                put(prefixes, v, state)
             if staged:
                 write(output, output_base, output_stride, start, extent, values)
             present = int32(0 if staged else min(extent - start, int64(steps)))
