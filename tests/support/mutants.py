@@ -54,6 +54,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "scan/lookback": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
+    "scan/levels": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/dense_tile": ("* of *dense columns*",),
     "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows"),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),

@@ -32,15 +32,17 @@ class Levels:
             slot, aggregate = lane * levels_a_lane * pitch + column, identity()
             for d in range(levels_a_lane):
                 aggregate = combine(aggregate, get(shared_states, slot + d * pitch))
-            inclusive = lanes_scan(aggregate)
-            state = combine(prefix, of_lower(inclusive, int32(1)))
-            if lane == 0:
-                state = prefix
+            total, state = aggregate, prefix
+            if lanes > 1:  # a warp may have threads without a column if each column has only one
+                inclusive = lanes_scan(aggregate)
+                total, before = of_lane(inclusive, int32(cuda.laneid) | (lanes - 1)), of_lower(inclusive, int32(1))
+                if lane > 0:
+                    state = combine(prefix, before)
             for d in range(levels_a_lane):
                 aggregate = get(shared_states, slot + d * pitch)
                 put(shared_states, slot + d * pitch, state)
                 state = combine(state, aggregate)
-            return of_lane(inclusive, int32(cuda.laneid) | (lanes - 1))
+            return total
 
         self.scan = scan
 
