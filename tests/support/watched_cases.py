@@ -645,6 +645,7 @@ for op in ("cumsum", "logcumsumexp"):
     scan(f"{op} of dense columns", op, (3, 300, 6), 1)
     scan(f"{op} of dense columns backwards", op, (2, 144, 5), 1, reverse=True)
     scan(f"{op} of long dense columns", op, (1100, 7), 0)
+scan("cumsum of two dense columns", "cumsum", (3, 300, 2), 1)
 scan("cumsum_backward of dense columns that begin anywhere", "cumsum_backward", (3, 141, 5), 1)
 scan("cumsum_backward of long dense columns", "cumsum_backward", (1101, 3), 0, reverse=True)
 for op in ("cumsum", "cummax_backward", "cumprod_backward", "logcumsumexp_backward"):
