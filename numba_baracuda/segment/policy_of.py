@@ -15,19 +15,23 @@ def _beyond(target: Target) -> bool:
     return target.capability[0] != 9
 
 
-def narrow_items(row_bytes: int, rows: int, segments: int) -> int:
-    """Neighbouring rows of ``row_bytes`` that a thread of ``fold_narrow`` takes: more of single elements in long segments; 0 where rows are wider.
+def narrow_items(row_bytes: int, scalars: int, state_bytes: int, rows: int, segments: int, permuted: bool = False) -> int:
+    """Neighbouring rows that a thread of ``fold_narrow`` takes: more of single elements in long segments; 0 where rows are wider.
 
-    Bytes are those of both operands where there are two, since a thread has both in registers.
+    Rows have ``row_bytes``, of both operands where there are two, since a thread has both in registers; and states of ``scalars`` scalars of
+    ``state_bytes``, which lie in shared memory.
     """
     policy = tuned(FoldNarrow())
-    if row_bytes > policy.max_row_bytes:
+    if row_bytes > (policy.max_permuted_bytes if permuted else policy.max_row_bytes) or scalars > policy.max_state_scalars:
         return 0
-    long = row_bytes <= policy.long_row_bytes and rows >= policy.long_segment_rows * segments
-    return tuned(FoldNarrow(items_per_thread=16 if long else 8)).items_per_thread
+    if row_bytes > policy.max_row_bytes or scalars * state_bytes > policy.long_state_bytes:
+        items = 4
+    else:
+        items = 16 if row_bytes <= policy.long_row_bytes and rows >= policy.long_segment_rows * segments else 8
+    return tuned(FoldNarrow(items_per_thread=items)).items_per_thread
 
 
-def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: KernelMonoid, items: int) -> FoldNarrow:
+def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: KernelMonoid, items: int, permuted: bool = False) -> FoldNarrow:
     """The policy for rows of so many columns, of which a thread takes ``items``."""
     itemsize = BY_NAME[value].itemsize
     held = columns * (2 if monoid.pairs else 1)

@@ -18,9 +18,8 @@ class OpenRun:
     * ``append(run, elements, other_elements, at, position, before)``: appends the row ``elements[at : at + vector]`` to ``before`` ones
     * ``recentre(run, count)``: after ``count`` rows, 1 at least; best called each time that their number has doubled
     * ``close(run, count, states)``: the states of ``count`` rows
-    * ``resume(run, earlier)`` and, after ``close``, ``join(states, earlier)``: the two together continue a run of which ``earlier`` are the states
 
-    Here a run is the states themselves, which ``resume`` copies.
+    Here a run is the states themselves.
     """
 
     def __init__(self, states: RunStates, monoid: str, value: str, vector: int) -> None:
@@ -39,18 +38,8 @@ class OpenRun:
             for k in range(scalars):
                 states[k] = run[k]
 
-        @jit.device
-        def resume(run: Any, earlier: Any) -> None:
-            for k in range(scalars):
-                run[k] = earlier[k]
-
-        @jit.device
-        def join(states: Any, earlier: Any) -> None:
-            pass
-
         self.scalars, self.begin = scalars, states.begin_run
         self.append, self.recentre, self.close = append, recentre, close
-        self.resume, self.join = resume, join
 
 
 class PivotedRun(OpenRun):
@@ -101,13 +90,8 @@ class PivotedRun(OpenRun):
                     pivot, first, second = get(run, 3 * v, 1)
                     put_state(states, v * width, 1, pivot_state(pivot, first, second, kind(count), kind(1)))
 
-        @jit.device
-        def resume(run: Any, earlier: Any) -> None:
-            pass
-
         self.scalars, self.begin = scalars, begin
         self.append, self.recentre, self.close = append, recentre, close
-        self.resume, self.join = resume, states.combine_left
 
 
 @functools.cache

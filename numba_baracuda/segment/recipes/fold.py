@@ -57,14 +57,16 @@ class SegmentFold:
 
 
 def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
-    """Rows of a lane in :func:`~..kernels.fold_narrow`, where rows are narrow and contiguous; else 0."""
-    rows, order, most = Rows(descriptor, *fold.all_layouts), fold.order, tuned(policy.FoldNarrow()).max_state_scalars
-    if order.row_index or not order.packed or descriptor.embedding_dim * fold.monoid.width > most:
+    """Rows of a lane in :func:`~..kernels.fold_narrow`, where rows are narrow, and contiguous unless they are permuted; else 0."""
+    rows, order, permuted = Rows(descriptor, *fold.all_layouts), fold.order, fold.order.row_index != ""
+    operands = [k for k in range(len(fold.all_layouts)) if k != 1]
+    if not order.packed or not all(strides == (1,) for strides in rows.strides):
         return 0
-    if rows.strides[1] != (1,) or not all(rows.is_contiguous(k) for k in range(len(fold.all_layouts)) if k != 1):
+    if not permuted and not all(rows.is_contiguous(k) for k in operands):
         return 0
-    row_bytes = descriptor.row_size * (len(fold.all_layouts) - 1)
-    return policy_of.narrow_items(row_bytes, descriptor.num_inputs, descriptor.num_segments)
+    scalars, state = descriptor.embedding_dim * fold.monoid.width, fold.monoid.kind or BY_NAME[descriptor.element].accumulator
+    row_bytes = descriptor.row_size * len(operands)
+    return policy_of.narrow_items(row_bytes, scalars, BY_NAME[state].itemsize, descriptor.num_inputs, descriptor.num_segments, permuted)
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
@@ -153,20 +155,23 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
 
 def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: SegmentFold) -> tuple[Launch, Tiling]:
     """The launch where lanes share the rows, ``share`` at a time, and its tiling."""
-    value, index, columns = descriptor.element, fold.order.index, rows.columns
-    plan = policy_of.fold_narrow(target, value, index, columns, fold.monoid, share)
+    value, order, columns = descriptor.element, fold.order, rows.columns
+    permuted, (name, second) = order.row_index != "", (fold.other[0], 2) if fold.other else (NULL, 0)
+    plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, share, permuted)
     tiling, results = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), fold.monoid.results
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
+    operands = [(rows.addresses[k], (rows.steps[k], 1)) for k in (0, second)]
     spec = kernel_spec(
-        "fold_narrow", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=index,
-        columns=columns, share=share, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
+        "fold_narrow", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result,
+        index=order.index, columns=columns, share=share, vector=vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1,
+        row_index=order.row_index, input_positions=fold.input_positions, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
         clears=fold.cleared != NULL, **constants(plan),
     )  # fmt: skip
     arguments = {
-        "input": fold.source, "other": fold.other[0] if fold.other else NULL, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared,
+        "input": fold.source, "other": name, "ids": order.ids, "permutation": order.permutation, "guard": fold.guard, "cleared": fold.cleared,
         "output": fold.output, **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments,
         "tile": tiling.tile, "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
-        "output_row": rows.steps[1],
+        "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1],
     }  # fmt: skip
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
