@@ -52,6 +52,11 @@ def bins(op: Op, descriptor: SegmentDescriptor) -> float:
 
 def pairs(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of a sort of rows along with their ids, and of the fold of sorted rows."""
+    return paired_fold(descriptor)
+
+
+def paired_fold(descriptor: SegmentDescriptor) -> float:
+    """The same for any states."""
     times = tuned(Times())
     row = times.pair_row + _passes(descriptor.limit.bit_length()) * (times.pair_pass + times.pair_pass_byte * descriptor.row_size)
     return times.sort_launches + _MICROSECONDS * (descriptor.num_inputs * row + times.pair_result_byte * _result_bytes(descriptor))
@@ -75,8 +80,13 @@ def permuted_fold(descriptor: SegmentDescriptor, heavy: bool) -> float:
 
 def ranges(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of a sort by ranges of ids and the folds of ranges in shared memory; of all rows where one range has them, which is not sorted."""
+    return ranges_fold(descriptor, descriptor.monoid(op).heavy)
+
+
+def ranges_fold(descriptor: SegmentDescriptor, heavy: bool) -> float:
+    """The same for states that are ``heavy`` or not."""
     times, plan, segments = tuned(Times()), tuned(FoldRanges()), descriptor.num_segments
-    element = times.range_element + (times.range_heavy_element if descriptor.monoid(op).heavy else 0)
+    element = times.range_element + (times.range_heavy_element if heavy else 0)
     row, launches = times.single_range_row, times.launches
     if segments > RANGE:
         if descriptor.row_size > plan.max_row_bytes:

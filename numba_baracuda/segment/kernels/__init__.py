@@ -14,6 +14,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
+| :func:`lift_pairs` | makes the states of a monoid of pairs |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
@@ -64,6 +65,7 @@ from .carries import fold_carries
 from .counts import count_few_ids, count_ids
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
+from .lift import lift_pairs
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .positions import finish_positions, scatter_positions
@@ -98,6 +100,7 @@ __all__ = [
     "gather_rows",
     "gather_runs",
     "merge_seams",
+    "lift_pairs",
     "number_rows",
     "pair_rows",
     "scatter_positions",

@@ -13,7 +13,7 @@ from ...core.policy import constants, tuned
 from .. import policy, policy_of
 from ..tiling import Tiling, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
-from .order import Order, key_slots, keys, order_of, scratch_slot, sort
+from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -193,17 +193,27 @@ def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layou
     rows, source = descriptor.num_inputs, Rows(descriptor, layouts["input"])
     if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.is_contiguous(0):
         return ragged(op, descriptor, layouts, target)
-    size = descriptor.row_size
-    order = Order("sorted_ids", descriptor.key_type, 1, True)
-    steps, slots = fold_steps(descriptor, target, SegmentFold.of(op, descriptor, layouts, order, "sorted_rows"))
-    by_id = sort(descriptor, "input", size, "sorted_rows")
-    before = (keys(descriptor, layouts, ""), by_id)
-    room = (*key_slots(descriptor), Slot("sorted_rows", descriptor.element, rows * descriptor.embedding_dim), scratch_slot(by_id, target))
-    return Recipe((*checks(op, descriptor, layouts), *before, *steps), (*check_slots(descriptor), *room, *slots))
+    steps, slots = pair_steps(descriptor, layouts, target, SegmentFold.of(op, descriptor, layouts, as_given(descriptor, layouts)))
+    return Recipe((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
+
+
+def pair_steps(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, fold: SegmentFold
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
+    """The sort of (id, row) pairs and the ragged fold, and their slots. The rows that ``fold`` folds are contiguous."""
+    by_id = sort(descriptor, fold.source, descriptor.row_size, "sorted_rows")
+    room = Slot("sorted_rows", descriptor.element, descriptor.num_inputs * descriptor.embedding_dim)
+    steps, slots = fold_steps(descriptor, target, replace(fold, order=Order("sorted_ids", descriptor.key_type, 1, True), source="sorted_rows"))
+    return [keys(descriptor, layouts, ""), by_id, *steps], [*key_slots(descriptor), room, scratch_slot(by_id, target), *slots]
 
 
 def unpairable(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why rows are not sorted along with their ids."""
-    if descriptor.monoid(op).uses_positions:
+    return unpairable_by(descriptor.monoid(op), descriptor)
+
+
+def unpairable_by(monoid: KernelMonoid, descriptor: SegmentDescriptor) -> str | None:
+    """Why rows that are folded by a monoid are not sorted along with their ids."""
+    if monoid.uses_positions:
         return "sorts rows along with their ids, and so loses where they were"
     return None if descriptor.row_size in (0, 2, 4, 8) else f"is for rows of 2, 4 or 8 bytes, not {descriptor.row_size}"
