@@ -88,8 +88,9 @@ class FoldNarrow(Policy):
 
     threads_per_block: int = compiled(128, THREADS)
     items_per_thread: int = chosen(8, 4, 8, 16)  #: neighbouring rows that a thread takes at a time; 0 where rows are wider
-    max_row_bytes: int = chosen(16, 2, 4, 8, 16)  #: bytes of a contiguous row up to which it is narrow; a thread takes 4 wider ones
+    max_row_bytes: int = chosen(16, 2, 4, 8, 16, 32)  #: bytes of a contiguous row up to which it is narrow
     max_permuted_bytes: int = 32  #: the same of permuted rows
+    long_bytes: int = 16  #: of rows of more bytes a thread takes 4
     max_lifted_bytes: int = 16  #: bytes of a row of states up to which those of pairs are made before rows are read in the order of their ids
     long_segment_rows: int = 16  #: with so many rows for each segment or more, a thread takes 16 rows, among which few runs end
     long_row_bytes: int = 4  #: most bytes of a row of which a thread takes 16

@@ -24,7 +24,7 @@ def narrow_items(row_bytes: int, scalars: int, state_bytes: int, rows: int, segm
     policy = tuned(FoldNarrow())
     if row_bytes > (policy.max_permuted_bytes if permuted else policy.max_row_bytes) or scalars > policy.max_state_scalars:
         return 0
-    if row_bytes > policy.max_row_bytes or scalars * state_bytes > policy.long_state_bytes:
+    if row_bytes > policy.long_bytes or scalars * state_bytes > policy.long_state_bytes:
         items = 4
     else:
         items = 16 if row_bytes <= policy.long_row_bytes and rows >= policy.long_segment_rows * segments else 8

@@ -66,7 +66,8 @@ def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
         return 0
     scalars, state = descriptor.embedding_dim * fold.monoid.width, fold.monoid.kind or BY_NAME[descriptor.element].accumulator
     row_bytes = descriptor.row_size * len(operands)
-    return policy_of.narrow_items(row_bytes, scalars, BY_NAME[state].itemsize, descriptor.num_inputs, descriptor.num_segments, permuted)
+    share = policy_of.narrow_items(row_bytes, scalars, BY_NAME[state].itemsize, descriptor.num_inputs, descriptor.num_segments, permuted)
+    return share if permuted or share * descriptor.row_size % 16 == 0 else 0
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
