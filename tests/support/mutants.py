@@ -18,7 +18,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/narrow": ("narrow, *", "max to the few that win"),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
-    "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),
+    "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
     "segment/scatter": ("atomic *", "factors *"),

@@ -23,13 +23,13 @@ def lift_pairs(*, monoid: str, value: str) -> Any:
 
     Parameters: ``input``, ``other`` [elements], which begin at a multiple of 16 bytes; ``lifted`` [elements]; ``elements``: their number.
     """
-    element, state, vector = jit.SCALARS[value], accumulator_type(value), BY_NAME[value].vector
-    accumulator = BY_NAME[BY_NAME[value].accumulator]
-    load, store, store_vector = LOAD_ONCE[vector], STORE[accumulator.vector], accumulator.vector
+    element, vector, wide = jit.SCALARS[value], BY_NAME[value].vector, BY_NAME[value].accumulator
+    state, store_vector = accumulator_type(value), BY_NAME[wide].vector
+    load, store = LOAD_ONCE[vector], STORE[store_vector]
     lift, widen = jit.device(monoid_of(monoid).lift), conversions_of(value)[0]
 
     def lift_pairs(
-        input: Ptr[value], other: Ptr[value], lifted: Ptr[accumulator.name],
+        input: Ptr[value], other: Ptr[value], lifted: Ptr[wide],
         elements: int64,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(vector, element)

@@ -23,8 +23,8 @@ from .sums import open_run_of
 
 @jit.kernel
 def fold_narrow(
-    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, vector: int, row_index: str, input_positions: bool, store_vector: int,
-    fills: bool, guarded: bool, clears: bool, threads_per_block: int = FoldNarrow.threads_per_block,
+    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, vector: int, row_index: str, input_positions: bool,
+    store_vector: int, fills: bool, guarded: bool, clears: bool, threads_per_block: int = FoldNarrow.threads_per_block,
 ) -> Any:  # fmt: skip
     """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short.
 

@@ -11,7 +11,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import Launch, Layout, Slot, Step, Target
 from ...core.policy import tuned
 from .. import times
-from ..policy import FoldNarrow
+from ..policy import FoldNarrow, PermutedRows
 from ..tiling import Tiling
 from .common import Rows, kernel_spec
 from .fold import SegmentFold, fold_steps, pair_steps, unpairable_by
@@ -31,7 +31,7 @@ def lifted(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> 
     """
     rows, state = Rows(descriptor, *fold.all_layouts), BY_NAME[descriptor.element].accumulator
     narrow = descriptor.embedding_dim * BY_NAME[state].itemsize <= tuned(FoldNarrow()).max_lifted_bytes
-    large = descriptor.num_inputs * descriptor.row_size > target.l2_bytes
+    large = descriptor.num_inputs * descriptor.row_size > int(tuned(PermutedRows()).cache_share * target.l2_bytes)
     if not (fold.other and fold.monoid.lifted and narrow and large and rows.is_contiguous(0) and rows.is_contiguous(2)):
         return descriptor, fold, [], []
     elements, vector = descriptor.num_inputs * descriptor.embedding_dim, BY_NAME[descriptor.element].vector

@@ -13,8 +13,8 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Targ
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
 from ..tiling import Tiling
-from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .any_order import fold_any_order, lifted
+from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
 from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_share
