@@ -16,6 +16,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
+    "segment/lift": ("lifted pairs *",),
     "segment/narrow": ("narrow, *", "max to the few that win"),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),

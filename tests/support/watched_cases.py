@@ -31,7 +31,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import CountFewIds, CountIds, FirstFault, FoldRanges, FoldTiles
+from numba_baracuda.segment.policy import CountFewIds, CountIds, FirstFault, FoldRanges, FoldTiles, PermutedRows
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -56,9 +56,10 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0,
-    disordered: bool = False, **options: Any,
+    disordered: bool = False, cached: bool = True, **options: Any,
 ) -> None:  # fmt: skip
-    """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual.
+    """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual. ``cached``: whether random
+    accesses to few rows are cheap.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -67,7 +68,8 @@ def fold(
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
         of_blocks = using(FoldTiles, threads_per_block=threads) if threads else contextlib.nullcontext()
-        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks:
+        in_cache = contextlib.nullcontext() if cached else using(PermutedRows, cache_share=0.0)
+        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, in_cache:
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
                 given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
@@ -128,6 +130,9 @@ fold("narrow, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g2",
 fold("narrow, permuted in several loads", "unsorted_segment_mean", "ragged_permuted", Sample("g3", 2700, (5,), 120, samples.runs))
 fold("narrow, first rows by a permutation", "unsorted_segment_argmax", "ragged_permuted", Sample("g4", 700, (3,), 40, samples.outside, "i32"), MANY)
 fold("narrow, permuted pairs", "unsorted_segment_softmax_backward", "broadcast", Sample("g5", 700, (3,), 40, samples.outside), MANY)
+for element in ("f32", "bf16", "f64"):
+    pairs = Sample(f"g6 {element}", 703, (1,), 40, samples.outside, element)
+    fold(f"lifted pairs of {element}", "unsorted_segment_softmax_backward", "broadcast", pairs, cached=False)
 fold("narrow, pairs", "segment_softmax_backward", "broadcast", Sample("A6", 700, (2,), 40, samples.outside), MANY)
 fold("narrow, first rows and gaps", "segment_argmax", "ragged_sorted", Sample("A5", 8, (2,), 460, gaps, "f64"), MANY, result="i32")
 fold("bins, first rows", "unsorted_segment_argmax", "bins", Sample("A6", 150, (6,), 5, samples.outside), 2)
