@@ -2,9 +2,9 @@
 
 ``vjp(x, w, g, y, p, q, zero)``, a vector-Jacobian product, is the gradient of one element. Its arguments have the accumulator's type: ``x`` and ``w``
 of the element; ``g`` and ``y`` of its segment (in reductions, of its row), the gradient and the value of the result; and ``p`` and ``q``, the results
-of a fold of the segment that is made for the gradient. What a gradient does not use is 0. ``prepare(g, y, p, q, one, large)`` computes once for a
-segment what all its elements need: ``vjp`` gets the g, y, p and q that it returns. ``large`` is ``LARGE``. As in :mod:`.monoid`, functions use no
-other literals.
+of a fold of the segment that is made for the gradient. What a gradient does not use is 0. ``prepare(g, y, p, q, scale, inverse)`` computes once for
+a segment what all its elements need: ``vjp`` gets the g, y, p and q that it returns. ``scale`` is LARGE where y is less than SMALL, else SMALL, and
+``inverse`` is 1 / (scale · y), or 0 where y is 0. As in :mod:`.monoid`, functions use no literals.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .monoid import ByType
 
 #: what the docstring of every gradient says about NaN and infinities
 NONFINITE_GRADIENTS = "The gradient is its formula in IEEE arithmetic: NaN and ±∞ reach the elements whose formula they enter, and no others."
-#: a power of two; in float32 and float64, every number times it, or divided by it, has a reciprocal in range
-LARGE = 2.0**100
+#: powers of two: in float32 and float64, numbers below SMALL times LARGE, and others times SMALL, are normal and have normal reciprocals
+LARGE, SMALL = 2.0**100, 2.0**-40
 
 
-def _unprepared(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+def _unprepared(g: Any, y: Any, p: Any, q: Any, scale: Any, inverse: Any) -> Any:
     return g, y, p, q
 
 
@@ -65,9 +65,14 @@ class Gradient:
         return len(self.rows) + len(self.segments) + self.gathered
 
     @property
+    def inverts(self) -> bool:
+        """Whether it needs 1 / y."""
+        return self.prepare is not _unprepared
+
+    @property
     def divides(self) -> bool:
         """Whether each element needs a division."""
-        return self.guarded or self.prepare is not _unprepared
+        return self.guarded or self.inverts
 
 
 def _broadcast(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -100,10 +105,9 @@ def _exponential(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> A
     return gradient if y != -math.inf else zero
 
 
-def _reciprocal(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
-    """y becomes a scale s, and q = 1 / (s · y); where y is 0, so are q and g. In x / y = (x · s) · q no factor leaves the range."""
-    scale = large if y * large < one else one
-    return g if y != 0 else y, scale, p, one / (scale * y) if y != 0 else y
+def _reciprocal(g: Any, y: Any, p: Any, q: Any, scale: Any, inverse: Any) -> Any:
+    """y becomes the scale s, and q = 1 / (s · y); where y is 0, so are q and g. In x / y = (x · s) · q no factor leaves the range."""
+    return g if y != 0 else y, scale, p, inverse
 
 
 def _direction(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:
@@ -116,10 +120,9 @@ def _deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any
     return deviation + deviation if q != 0 else zero
 
 
-def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, one: Any, large: Any) -> Any:
+def _reciprocal_share(g: Any, y: Any, p: Any, q: Any, scale: Any, inverse: Any) -> Any:
     """As ``_reciprocal``, with q / y instead of 1 / y."""
-    scale = large if y * large < one else one
-    return g, scale, p, q / (scale * y) if y != 0 else y
+    return g, scale, p, q * inverse
 
 
 def _scaled_deviation(x: Any, w: Any, g: Any, y: Any, p: Any, q: Any, zero: Any) -> Any:

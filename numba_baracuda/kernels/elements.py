@@ -6,11 +6,13 @@ import functools
 import math
 from typing import Any
 
-from numba.cuda.types import Integer, float64, int32, int64, uint64
+from numba.cuda.types import Integer, float32, float64, int32, int64, uint64
 
 from ..algebra import ByType, Given
+from ..algebra.gradients import LARGE, SMALL
 from ..core.dtypes import BY_NAME
 from ..device.bits import bf16_to_f32, f32_to_bf16, i32_as_f32, i64_as_f64
+from ..device.numbers import reciprocal_approx
 from ..runtime import jit
 
 
@@ -54,6 +56,21 @@ def origin_of(value: str) -> Any:
         return first if abs(first) < math.inf else wide(0)
 
     return origin
+
+
+@functools.cache
+def inverse_of(value: str) -> Any:
+    """``scaled_inverse(y)``: the scale and the inverse of y that gradients want, in float32 with an error of 1 ulp."""
+    wide = accumulator_type(value)
+    large, small, one = wide(LARGE), wide(SMALL), wide(1)
+    reciprocal = reciprocal_approx if wide == float32 else jit.device(lambda x: one / x)
+
+    @jit.device
+    def scaled_inverse(y: Any) -> Any:
+        scale = large if y < small else small
+        return scale, reciprocal(scale * y) if y != 0 else y
+
+    return scaled_inverse
 
 
 @functools.cache

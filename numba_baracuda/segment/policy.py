@@ -76,6 +76,7 @@ class FoldTiles(Policy):
     max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
     split_bytes: int = 8  #: vectors of so many bytes are halved in short rows: else a warp has many tiles, whose runs end in different steps
     split_vectors: int = 4  #: rows of fewer vectors are short
+    heavy_halves: int = chosen(4, 4, 8)  #: most columns of a thread of halves with states of several scalars, whose registers leave few blocks
     guarded_columns: int = 4  #: most columns of a thread in a guarded fold: the compiler unrolls no more, and the fold seldom runs
     columns_apart: int = chosen(4, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
     heavy_columns_apart: int = chosen(3, 1, 2, 3, 4)  #: the same with states of several scalars
@@ -116,8 +117,9 @@ class FoldCarries(Policy):
     items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: carries whose loads a thread issues before it uses the first
     vector_bytes: int = chosen(16, 4, 8, 16)  #: bytes of the states of a thread, which has few registers
     min_blocks_per_multiprocessor: int = 1
-    max_group_threads: int = chosen(32, 8, 16, 32)
+    max_group_threads: int = chosen(8, 4, 8, 16, 32)  #: few, so that more blocks share the columns of the longest run
     grid_blocks_per_multiprocessor: int = 2  #: where the host does not know the number of carries
+    alone: int = fixed(16)  #: carries of a run at most that a group combines alone
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,21 @@ class BroadcastToRows(Policy):
     #: Rows of at most so many bytes, of two operands that segments have, are put side by side before they are gathered for ids in any order.
     max_paired_bytes: int = 32
     min_rows_per_segment: int = 16  #: with a mean of so many rows or more, gradients of max and min are stored at winners only
+
+
+@dataclass(frozen=True)
+class BroadcastFlat(Policy):
+    """``broadcast_flat``: threads share the pieces of contiguous rows, wherever a row ends."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    ids_per_thread: int = compiled(4, (1, 2, 4, 8))  #: ids that a thread loads before it stores the first
+    items_per_thread: int = chosen(1, 1, 2, 4)  #: pieces of 16 bytes or as many bytes of shorter ones, all loads before the first store
+    #: Bytes of a piece that may meet several rows; wider ones, of one row, are taken where rows have them.
+    vector_bytes: int = chosen(8, *VECTOR_BYTES)
+    tile_elements: int = multiple(8192, 512)  #: elements of a block at most, or as many as it has in flight
+    grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than they have in flight
+    min_blocks_per_multiprocessor: int = 0
+    max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a tile's offsets exactly
 
 
 @dataclass(frozen=True)

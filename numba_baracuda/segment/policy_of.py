@@ -46,13 +46,18 @@ def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: Ke
     return tuned(FoldNarrow(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
 
 
-def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMonoid) -> int:
+def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMonoid, apart: bool = False) -> int:
     """Rows that a thread of a fold has in flight, each by a load of ``load_bytes``: more where loads of rows and ids are short.
 
     Fewer where states are more than an element, unless the ``vector`` states of a thread have few scalars: the compiler unrolls no more code. A
-    division counts as one more scalar of each state. Sums about a pivot are short.
+    division counts as one more scalar of each state. Sums about a pivot are short; where a batch chooses the pivot, more rows are not faster with
+    columns ``apart`` or wide elements.
     """
     usual = FoldTiles.items_per_thread
+    if monoid.choose_pivot:
+        if apart or load_bytes == 8 * vector:
+            return usual // 2
+        return 2 * usual if load_bytes <= 2 and index_bytes == 4 else usual
     if monoid.heavy and not monoid.any_pivot:
         return usual if load_bytes == 16 and vector * (monoid.width + monoid.divides) <= usual else usual // 2
     return 2 * usual if load_bytes <= 4 and index_bytes == 4 else usual
@@ -76,7 +81,7 @@ def fold_tiles(
     """
     element = BY_NAME[value]
     wide, load_bytes = element.accumulator in ("f64", "i64"), vector * element.itemsize
-    items = fold_items(load_bytes, BY_NAME[index].itemsize, vector, monoid)
+    items = fold_items(load_bytes, BY_NAME[index].itemsize, vector, monoid, apart)
     if monoid.foreign:
         blocks = 0
     elif dims > 1:
@@ -97,7 +102,7 @@ def fold_tiles(
 
 def fold_carries(heavy: bool) -> FoldCarries:
     """The policy; ``heavy`` states need more registers, so a block has fewer threads with fewer carries in flight."""
-    return tuned(FoldCarries(threads_per_block=256, items_per_thread=4, vector_bytes=8) if heavy else FoldCarries())
+    return tuned(FoldCarries(threads_per_block=512, items_per_thread=4, vector_bytes=8, max_group_threads=4) if heavy else FoldCarries())
 
 
 def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:

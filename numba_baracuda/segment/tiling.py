@@ -10,6 +10,7 @@ from ..core.axes import ceil_div
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
+    BroadcastFlat,
     BroadcastToRows,
     CountFewIds,
     CountIds,
@@ -133,7 +134,7 @@ class Tiling:
 @functools.cache
 def lanes_for(needed: int, threads: int, widest: int) -> int:
     """The widest group that cuts ``needed`` lanes' work evenly and leaves at most a tenth more of a block idle than the best cut does."""
-    fewest = ceil_div(needed, ceil_div(needed, 16))
+    fewest = ceil_div(needed, ceil_div(needed, min(16, widest)))
     lanes = [each for each in range(min(widest, needed), fewest - 1, -1) if ceil_div(needed, ceil_div(needed, each)) == each]
     busy = [needed * (threads // each) / (ceil_div(needed, each) * threads) for each in lanes]
     return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
@@ -147,6 +148,24 @@ def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:
 def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
     """Rows that a block of the flat gather writes: a multiple of ``vector`` elements in all, and about ``tile_elements``."""
     return ceil_div(tile_elements, columns * vector) * vector
+
+
+def broadcast_tile(policy: BroadcastFlat, elements: int, vector: int, multiprocessors: int) -> int:
+    """Elements that a block of the flat broadcast has, in pieces of ``vector``: a multiple of those in flight."""
+    in_flight = policy.items_per_thread * policy.threads_per_block * vector
+    rounds = elements // (in_flight * policy.grid_blocks_per_multiprocessor * multiprocessors)
+    return max(1, min(policy.tile_elements // in_flight, rounds)) * in_flight
+
+
+def rows_met(elements: int, columns: int) -> int:
+    """The rows that so many neighbouring elements meet at most, and one behind them."""
+    return elements // columns + 3
+
+
+def flat_launch(elements: int, tile: int, tile_rows: int, threads: int, ids: int) -> tuple[int, int, int]:
+    """Blocks, threads and shared bytes of the flat broadcast: a word for each row, and for all ``ids`` that each thread loads in the last turn."""
+    turn = threads * ids
+    return ceil_div(elements, tile), threads, 4 * turn * ceil_div(tile_rows, turn)
 
 
 def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:

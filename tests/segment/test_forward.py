@@ -48,14 +48,15 @@ def test_sizes_around_tiles_and_blocks(kind: Kind, op: Op, variant: Variant, col
 
 @pytest.mark.parametrize(("op", "variant"), DETERMINISTIC + WIDE_STATES, ids=name_of)
 def test_runs_across_many_blocks(emulator: Kind, op: Op, variant: Variant) -> None:
-    """One run longer than the carries that a block joins at once, beside short ones."""
+    """A run longer than the carries that a block joins at once, and three that a group does not join alone, beside short ones."""
     columns = 37
     shape = Tiling(0, columns, 1, FoldTiles.items_per_thread, FoldTiles.threads_per_block)
     block = shape.groups * shape.tile
     long = (Tiling.of_carries(FoldCarries(), 1, columns, 1).groups // 2 + 3) * block
-    lengths = [5, long, 1, 2 * block + 3, 2, 4 * block - 3, 7]
+    several = (FoldCarries.alone // 2 + 2) * block
+    lengths = [5, long, 1, 2 * block + 3, 2, 4 * block - 3, several, several + 5, 1, several, 7]
     ids = np.repeat(np.arange(len(lengths)), lengths)
-    sample = Sample("long runs", len(ids), (columns,), 8, lambda rng, rows, segments: ids)
+    sample = Sample("long runs", len(ids), (columns,), 12, lambda rng, rows, segments: ids)
     check(emulator, op, variant, sample, samples.operands(op, sample), MANY)
 
 

@@ -53,8 +53,8 @@ def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
 @pytest.mark.parametrize(
     ("monoid", "itemsize", "vector", "rows"),
     [
-        ("sum", 4, 4, 8), ("sum", 4, 1, 16), ("softmax", 4, 4, 8), ("softmax", 2, 8, 4), ("scaled_prod", 4, 4, 4), ("scaled_prod", 4, 1, 4),
-        ("softmax", 8, 2, 8), ("var", 4, 4, 8), ("var", 8, 2, 8), ("moments", 2, 8, 8), ("moments", 4, 1, 16),
+        ("sum", 4, 4, 8), ("sum", 4, 1, 16), ("softmax", 4, 4, 8), ("softmax", 2, 8, 8), ("scaled_prod", 4, 4, 4), ("scaled_prod", 4, 1, 4),
+        ("softmax", 8, 2, 4), ("softmax", 2, 1, 16), ("var", 4, 4, 8), ("var", 8, 2, 8), ("moments", 2, 8, 8), ("moments", 4, 1, 16),
     ],
 )  # fmt: skip
 def test_rows_in_flight(monoid: str, itemsize: int, vector: int, rows: int) -> None:
@@ -70,6 +70,16 @@ def test_flat_tiles_divide_exactly(vector: int) -> None:
         tile = flat_tile(flat.tile_elements, columns, vector)
         assert tile * columns % vector == 0
         places = np.arange(tile * columns + flat.items_per_thread * flat.threads_per_block * vector, dtype=np.uint64)
+        reciprocal = np.uint64((1 << 32) // columns + 1)
+        np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
+
+
+def test_broadcasts_divide_exactly() -> None:
+    """Product and shift give the row of every element that a tile may have, counted from the begin of the tile's first row."""
+    flat = policy.BroadcastFlat()
+    for columns in (*range(2, 70), *range(71, flat.max_columns, 971), flat.max_columns):
+        tile = max(flat.tile_elements, flat.items_per_thread * flat.threads_per_block * 8)
+        places = np.arange(tile + columns, dtype=np.uint64)
         reciprocal = np.uint64((1 << 32) // columns + 1)
         np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
 
@@ -119,12 +129,12 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
     [
         ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "scatter_to_winners"]),
         ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "broadcast_to_elements"]),
-        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "broadcast_to_rows"]),
+        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "broadcast_flat"]),
         ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_ids", "finish_rows", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 13, ["count_few_ids", "finish_rows", "gather_rows"]),
-        ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_to_rows"]),
+        ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:
@@ -156,9 +166,9 @@ def test_walk_of_a_gradient(op: str, columns: int, segments: int, indexed: str, 
     row = descriptor.specialise(OPS[op])
     recipe = row.variants[0].recipe(row, descriptor, {operand.name: contiguous(operand, descriptor) for operand in row.operands}, CARD)
     last = recipe.steps[-1]
-    assert isinstance(last, Launch) and last.spec.factory.partition(":")[2] in ("broadcast_to_elements", "broadcast_to_rows")
+    assert isinstance(last, Launch) and last.spec.factory.partition(":")[2] in ("broadcast_to_elements", "broadcast_flat", "broadcast_to_rows")
     assert last.arguments["ids"] == walk
-    assert last.arguments["permutation"] == ("permutation" if walk == "sorted_ids" and indexed != "sorted" else "")
+    assert last.arguments.get("permutation", "") == ("permutation" if walk == "sorted_ids" and indexed != "sorted" else "")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 #: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
-    "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, long runs", "ranges in splits*"),
+    "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, *long run*", "ranges in splits*"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
     "segment/counts": ("counts*",),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs"),
@@ -24,7 +24,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
     "segment/scatter": ("atomic *", "factors *"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
-    "segment/sums": ("narrow, *", "test_forward.py::test_variances_of_few_rows[numpy-3]"),
+    "segment/sums": ("narrow, *", "tiles, *", *(f"test_forward.py::test_variances_of_few_rows[numpy-{columns}]" for columns in (3, 16))),
     "segment/seams": (
         "ranks: segments in order", "ranks: rows of segments in order", "ranks: positions",
         "test_sharded_rows.py::test_ranks_have_what_one_process_has[segment_mean_backward]",
@@ -34,6 +34,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
+    "segment/flat": ("* to tiles of *", "softmax of tiles of *"),
     "reduce/loads": ("sum of rows of a warp", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart"),
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns", "test_passes.py::test_far_from_zero"),
     "reduce/results": (
@@ -122,6 +123,8 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/carries": {
         "fold_carries.fold_carries: guard: column < columns in if begin < groups and column < columns:":
             "lanes without a column would save what no lane combines, in slots of their own",
+        "fold_carries.fold_carries: guard: group < groups in if column < columns and group < groups and (entry < entries):":
+            "threads of no group would store what the next block stores, too",
     },
     "segment/counts": {
         "count_few_ids.count_few_ids: guard: counted > 0 in if counted > 0:": "saves an update that adds 0",
@@ -134,8 +137,6 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_tiles.fold_tiles: guard: folded ^ folded - unroll > folded - unroll in "
         "if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
             "recentres after every batch, which takes longer",
-        "fold_tiles.fold_tiles: guard: u > 1 in append_row(run, batch, others, u * vector, position, u if u > 1 else folded + u)":
-            "tells the compiler that a run's first two rows are the first two of a batch that it begins with",
     },
     "segment/narrow": {
         "fold_narrow.fold_narrow: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
@@ -144,6 +145,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "a warp without rows would fill what lies behind the last segment, which is nothing",
     },
     "segment/sums": {
+        "PivotedRun.append_batch.append: guard: before < rows in if before < rows:": "recentres with every batch, which takes longer",
         "PivotedRun.__init__.close: guard: count > 0 in if count > 0:":
             "a group without rows would leave NaN as its edge, which belongs to no segment",
     },

@@ -31,7 +31,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldColumns, FoldRows, SinglePass
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import CountFewIds, CountIds, FirstFault, FoldRanges, FoldTiles, PermutedRows
+from numba_baracuda.segment.policy import BroadcastFlat, CountFewIds, CountIds, FirstFault, FoldRanges, FoldTiles, PermutedRows
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -55,11 +55,11 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 
 def fold(
-    name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0,
+    name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
     disordered: bool = False, cached: bool = True, **options: Any,
 ) -> None:  # fmt: skip
-    """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual. ``cached``: whether random
-    accesses to few rows are cheap.
+    """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
+    that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -68,8 +68,11 @@ def fold(
         found = next(each for each in OPS[op].variants if each.name == variant)
         given = samples.operands(OPS[op], sample)
         of_blocks = using(FoldTiles, threads_per_block=threads) if threads else contextlib.nullcontext()
+        of_warps = (
+            using(BroadcastFlat, threads_per_block=32, tile_elements=tile, grid_blocks_per_multiprocessor=1) if tile else contextlib.nullcontext()
+        )
         in_cache = contextlib.nullcontext() if cached else using(PermutedRows, cache_share=0.0)
-        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, in_cache:
+        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache:
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
                 given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
@@ -93,9 +96,10 @@ def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 SORTED = "segment_sum", "ragged_sorted"
 # the last run longer than the carries of a block
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY, threads=32)
-fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 180, (37,), 180, samples.every()), MANY, threads=32)
+fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 2200, (9,), 2200, samples.every()), MANY, threads=32)
 # so many carries that the search for the end of the long run reads the last one, of a group without rows
 fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 232, 3), MANY, threads=32)
+fold("tiles, two long runs of a block", "segment_logsumexp", "ragged_sorted", of_runs("a4", 9, 5, 350, 2, 900, 7), MANY, threads=32)
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
 fold("tiles, one block of ids below", *SORTED, Sample("b3", 72, (37,), 4, samples.all_are(-7)), 1)
@@ -147,7 +151,7 @@ def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
     return np.where(rng.random(rows) < 0.9, rng.integers(0, 20, rows), segments - 3)
 
 
-crowd = Sample("r", 2 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
+crowd = Sample("r", 3 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
 fold("ranges in splits, carries in rounds", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
 first = Sample("r2", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one, "i32")
 fold("ranges in several tiles, first rows", "unsorted_segment_argmin", "ragged_ranges", first)
@@ -265,6 +269,15 @@ for stem in ("max", "logsumexp"):
     fold(f"{stem} to 1 columns, ids outside", f"segment_{stem}_backward", "broadcast", Sample("D9", 4500, (1,), 9, samples.outside))
 fold("norm2 to 7 columns", "segment_norm2_backward", "broadcast", Sample("D7", 200, (7,), 9, samples.around_a_long_one))
 fold("softmax", "segment_softmax", "broadcast", Sample("F", 60, (3,), 9, samples.outside))
+for columns in (2, 3, 5, 6, 8):  # pieces that meet many rows, two, or one
+    for name, ids in (("", samples.runs), (", ids outside", samples.outside)):
+        sample = Sample(f"flat {columns}", 1101 // columns, (columns,), 30, ids)
+        for stem in ("max", "std"):
+            fold(f"{stem} to tiles of {columns} columns{name}", f"segment_{stem}_backward", "broadcast", sample, tile=512)
+        fold(f"norm2 to tiles of {columns} columns{name}", "unsorted_segment_norm2_backward", "broadcast", sample, tile=512)
+fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
+fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
+fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)
 fold("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
 for columns in (1, 3):

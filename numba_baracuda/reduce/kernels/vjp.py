@@ -8,10 +8,10 @@ from typing import Any
 from numba import cuda
 
 from ...algebra import monoid_of
-from ...algebra.gradients import GRADIENTS, LARGE
+from ...algebra.gradients import GRADIENTS
 from ...device.build import opaque
 from ...device.vector import STORE_STREAM, aligned_span
-from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, origin_of, position_code_of
+from ...kernels.elements import accumulator_type, conversions_of, inverse_of, is_normal_of, of_type, origin_of, position_code_of
 from ...runtime import jit
 from ..tiling import steps_of
 from .loads import vector_loads, walk_of
@@ -38,7 +38,8 @@ class RowVjp:
         (widen, narrow), is_normal, position_code = conversions_of(value), is_normal_of(value), position_code_of(value)
         has_y, results, guarded, uses_positions, shares = len(grad.segments) > 1, grad.results, grad.guarded, grad.uses_positions, grad.shares
         subtracts_origin, origin_from = bool(grad.fold) and monoid_of(grad.fold).subtracts_origin, origin_of(value)
-        prepare, vjp, large = jit.device(grad.prepare), jit.device(of_type(grad.vjp, wide)), wide(LARGE)
+        prepare, vjp = jit.device(grad.prepare), jit.device(of_type(grad.vjp, wide))
+        scaled_inverse, inverts = inverse_of(value), grad.inverts
         self.has_x = bool(grad.rows)
 
         @jit.device
@@ -63,7 +64,10 @@ class RowVjp:
                 saved = widen(y[y_offset])
             if subtracts_origin:
                 origin = origin_from(x[x_offset])
-            g, saved, p, q = prepare(widen(dy[dy_offset]), saved, p_q[0], p_q[1], wide(1), large)
+            scale, inverse = wide(0), wide(0)
+            if inverts:
+                scale, inverse = scaled_inverse(saved)
+            g, saved, p, q = prepare(widen(dy[dy_offset]), saved, p_q[0], p_q[1], scale, inverse)
             row_terms[offset], row_terms[offset + 1], row_terms[offset + 2], row_terms[offset + 3], row_terms[offset + 4] = g, saved, p, q, origin
 
         @jit.device

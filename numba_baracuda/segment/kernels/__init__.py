@@ -12,7 +12,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` or :func:`finish_factors` after |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
-| :func:`broadcast_to_rows`, :func:`broadcast_to_elements` | store what a gradient makes of each row and the results of its segment |
+| :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`lift_pairs` | makes the states of a monoid of pairs |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
@@ -63,6 +63,7 @@ from .bins import fold_bins
 from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special, scatter_to_winners
 from .carries import fold_carries
 from .counts import count_few_ids, count_ids
+from .flat import broadcast_flat
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .lift import lift_pairs
@@ -77,6 +78,7 @@ from .seams import clear_others, merge_seams, take_seams
 __all__ = [
     "bound_ranges",
     "bound_segments",
+    "broadcast_flat",
     "broadcast_to_elements",
     "broadcast_to_rows",
     "clear_others",

@@ -17,7 +17,6 @@ from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import FoldCarries
 from ..policy_of import fold_carries as policy_of
 from ..tiling import Tiling
-from .common import first_at_least
 from .gaps import blank_writer
 from .states import run_states_of
 
@@ -29,9 +28,9 @@ def fold_carries(
 ) -> Any:  # fmt: skip
     """Combines the carries of each run, in order, and stores its result.
 
-    Each group has one carry. If a run begins there, the group combines up to ``groups`` carries of it. A longer run, of which at most one begins in a
-    block, is divided evenly among the groups of the block, whose partials the first group combines in order. Bytes: entries · columns · state
-    read.
+    Each group has one carry. If a run of at most ``alone`` carries begins there, the group combines it. Longer runs, of which at most one begins
+    among ``alone`` neighbouring groups, are taken in turn: a run is divided evenly among the groups of the block, whose partials the first group
+    combines in order. Bytes: entries · columns · state read.
 
     Constants and parameters as :mod:`.` lists them, and
 
@@ -47,9 +46,12 @@ def fold_carries(
     offset_of, load = strided_offset_of(dims), LOAD_ONCE[load_size]
     policy, ids_in_flight = policy_of(monoid_of(monoid).hungry), FoldCarries.items_per_thread
     policy = replace(policy, threads_per_block=threads_per_block or policy.threads_per_block)
-    groups = policy.threads_per_block // lanes
+    threads = policy.threads_per_block
+    groups = threads // lanes
     bundle = math.isqrt(groups)
     bundles = ceil_div(groups, bundle)
+    alone = min(groups, FoldCarries.alone)
+    long_runs = ceil_div(groups, alone)
     unroll = items_per_thread or policy.items_per_thread
     partial_size, batch_size = lanes * scalars, unroll * scalars
     shared_states = groups * partial_size
@@ -66,6 +68,18 @@ def fold_carries(
                     same = u + 1
             last += same
         return min(last, bound)
+
+    @jit.device
+    def run_end(ids: Any, first: Any, entries: Any) -> Any:
+        """The first entry after ``first`` with another id, or ``entries``. All threads of the block search together."""
+        identifier, low, left = ids[first], int64(first), int64(entries - first)
+        while left > 1:
+            step = (left + threads - 1) // threads
+            ahead = cuda.threadIdx.x * step
+            same = cuda.syncthreads_count(int32(ahead < left and ids[min(low + ahead, entries - 1)] == identifier))
+            passed = (same - 1) * step
+            low, left = low + passed, min(step, left - passed)
+        return low + 1
 
     @jit.device
     def combine_span(states: Any, counts: Any, saved_states: Any, first: Any, last: Any, size: Any, column_offset: Any) -> Any:
@@ -114,7 +128,7 @@ def fold_carries(
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
-        long_run = cuda.shared.array(1, int64)
+        long_run_entries = cuda.shared.array(long_runs, int64)
         partial_counts = cuda.shared.array(groups, int64)
         partial_ids = cuda.shared.array(groups, int64)
         partial_states = cuda.shared.array(shared_states, state_type)
@@ -131,56 +145,59 @@ def fold_carries(
             offset = offset_of(column, shape, output_strides)
             column_offset = column * scalars // vector
             entry = int64(entry_block) * groups + group
-            if cuda.threadIdx.x == 0:
-                long_run[0] = int64(-1)
+            if cuda.threadIdx.x < long_runs:
+                long_run_entries[cuda.threadIdx.x] = int64(-1)
             cuda.syncthreads()
             reset(states)
             if column < columns and group < groups and entry < entries:
                 current = carry_ids[entry]
                 begins = entry == 0 or carry_ids[entry - 1] != current
                 if begins and 0 <= current < segments:
-                    last = same_until(carry_ids, entry, min(entries, entry + groups + 1))
-                    if last - entry <= groups:
+                    if entry + alone >= entries or carry_ids[entry + alone] != current:
+                        last = same_until(carry_ids, entry, min(entries, entry + alone))
                         count = combine_span(states, carry_counts, carry_states, entry, last, carry_size, column_offset)
                         store_result(output, current, output_row, offset, columns - column, states, count, empty, correction)
                     elif lane == 0:
-                        long_run[0] = entry
+                        long_run_entries[int32(uint32(group) // uint32(alone))] = entry
             cuda.syncthreads()
-            first = long_run[0]
-            if first >= 0:
-                reset(states)
-                last = first_at_least(carry_ids, 1, first + 1, entries, carry_ids[first] + 1)
-                share = (last - first + groups - 1) // groups
-                if column < columns and group < groups:
-                    begin = min(first + group * share, last)
-                    count = combine_span(states, carry_counts, carry_states, begin, min(begin + share, last), carry_size, column_offset)
-                    save_run(
-                        partial_ids,
-                        partial_counts,
-                        partial_states,
-                        group,
-                        group * partial_size + lane,
-                        lanes,
-                        lane == 0,
-                        carry_ids[first],
-                        count,
-                        states,
-                    )
-                cuda.syncthreads()
-                # the partials are combined in two rounds; in the first each group combines ``bundle`` of them
-                begin = group * bundle
-                reset(states)
-                count = int64(0)
-                if column < columns:
-                    count = combine_partials(states, partial_counts, partial_states, lane, begin, min(begin + bundle, groups))
-                cuda.syncthreads()
-                if begin < groups and column < columns:
-                    save_run(partial_ids, partial_counts, partial_states, group, group * partial_size + lane, lanes, lane == 0, 0, count, states)
-                cuda.syncthreads()
-                if group == 0 and column < columns:
+            long_run = int32(0)
+            while long_run < long_runs:
+                first = long_run_entries[long_run]
+                if first >= 0:
                     reset(states)
-                    count = combine_partials(states, partial_counts, partial_states, lane, 0, bundles)
-                    store_result(output, carry_ids[first], output_row, offset, columns - column, states, count, empty, correction)
+                    last = run_end(carry_ids, first, entries)
+                    share = (last - first + groups - 1) // groups
+                    if column < columns and group < groups:
+                        begin = min(first + group * share, last)
+                        count = combine_span(states, carry_counts, carry_states, begin, min(begin + share, last), carry_size, column_offset)
+                        save_run(
+                            partial_ids,
+                            partial_counts,
+                            partial_states,
+                            group,
+                            group * partial_size + lane,
+                            lanes,
+                            lane == 0,
+                            carry_ids[first],
+                            count,
+                            states,
+                        )
+                    cuda.syncthreads()
+                    # the partials are combined in two rounds; in the first each group combines ``bundle`` of them
+                    begin = group * bundle
+                    reset(states)
+                    count = int64(0)
+                    if column < columns:
+                        count = combine_partials(states, partial_counts, partial_states, lane, begin, min(begin + bundle, groups))
+                    cuda.syncthreads()
+                    if begin < groups and column < columns:
+                        save_run(partial_ids, partial_counts, partial_states, group, group * partial_size + lane, lanes, lane == 0, 0, count, states)
+                    cuda.syncthreads()
+                    if group == 0 and column < columns:
+                        reset(states)
+                        count = combine_partials(states, partial_counts, partial_states, lane, 0, bundles)
+                        store_result(output, carry_ids[first], output_row, offset, columns - column, states, count, empty, correction)
+                long_run = int32(opaque(long_run + 1))
             if not counted:
                 return
             block = int32(opaque(block + cuda.gridDim.x))

@@ -51,7 +51,7 @@ def fold_tiles(
     fold, properties = run_states_of(monoid, value, vector, result, apart=distance), monoid_of(monoid)
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
     open_run = open_run_of(monoid, value, vector, result, apart=distance)
-    begin_run, append_row, recentre, close_run, run_scalars = open_run.begin, open_run.append, open_run.recentre, open_run.close, open_run.scalars
+    begin_run, recentre, close_run, run_scalars = open_run.begin, open_run.recentre, open_run.close, open_run.scalars
     groups = threads_per_block // lanes
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, lanes, apart=distance)
     fill_short_gap = short_gap_filler(result, vector, fold.store_vector, distance, fills)
@@ -63,7 +63,8 @@ def fold_tiles(
     load = columns_loader((LOAD_DIRECT if permuted else LOAD_ONCE)[width], width, vector, distance)
     row_index_type, row_index_vector = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
     load_ids, load_row_indices = LOAD_ONCE[index_vector], LOAD_ONCE[row_index_vector]
-    unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties)
+    unroll = items_per_thread or fold_items(vector * BY_NAME[value].itemsize, BY_NAME[index].itemsize, vector, properties, apart)
+    append_rows, whole = open_run.append_batch(unroll, input_positions), (1 << unroll) - 1
     edges, batch_size = 2 * groups, unroll * vector
     # with heavy states of one column the compiler would not unroll the loop over a whole batch, and would leave the batch in memory
     whole_batches = not (properties.heavy and vector == 1)
@@ -148,9 +149,7 @@ def fold_tiles(
                 if folded >= unroll and folded ^ (folded - unroll) > folded - unroll:
                     recentre(run, folded)
                 if whole_batches and heads == 0 and valid == unroll:
-                    for u in range(unroll):
-                        position = int64(row_indices[u]) if input_positions else first + tile_row + u
-                        append_row(run, batch, others, u * vector, position, u if u > 1 else folded + u)
+                    append_rows(run, batch, others, row_indices, first + tile_row, whole, folded)
                 else:
                     begin = int32(0)
                     while begin < valid:
@@ -180,13 +179,10 @@ def fold_tiles(
                         if end == begin:
                             end = valid
                         inside = int32((1 << end) - (1 << begin))
-                        for u in range(unroll):
-                            if inside >> u & 1:
-                                position = int64(row_indices[u]) if input_positions else first + tile_row + u
-                                append_row(run, batch, others, u * vector, position, tile_row + u - begun)
+                        append_rows(run, batch, others, row_indices, first + tile_row, inside, int32(tile_row + begin - begun))
                         begin = int32(opaque(end))
                 tile_row = int32(tile_row + unroll)
-            segment = clamp(current, segments) if length > 0 else segments
+            segment = clamp(current, segments)
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, output_offset, left, empty)
             close_run(run, length - begun, states)

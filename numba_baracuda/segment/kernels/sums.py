@@ -5,6 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...algebra import KernelMonoid
 from ...kernels.batch import state_accessors, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
@@ -16,14 +20,17 @@ class OpenRun:
 
     * ``begin(run, position)``: a run of no rows, whose first one is at ``position``
     * ``append(run, elements, other_elements, at, position, before)``: appends the row ``elements[at : at + vector]`` to ``before`` ones
+    * ``append_batch(rows, indexed)``: see there
     * ``recentre(run, count)``: after ``count`` rows, 1 at least; best called each time that their number has doubled
     * ``close(run, count, states)``: the states of ``count`` rows
+    * ``resume(run, earlier)`` and, after ``close``, ``join(states, earlier)``: the two together continue a run of which ``earlier`` are the states
 
-    Here a run is the states themselves.
+    Here a run is the states themselves, which ``resume`` copies.
     """
 
     def __init__(self, states: RunStates, monoid: str, value: str, vector: int) -> None:
         scalars, append_row = states.scalars, states.append_row
+        self.vector, self._append_row = vector, append_row
 
         @jit.device
         def append(run: Any, elements: Any, other_elements: Any, at: Any, position: Any, before: Any) -> None:
@@ -38,12 +45,68 @@ class OpenRun:
             for k in range(scalars):
                 states[k] = run[k]
 
+        @jit.device
+        def resume(run: Any, earlier: Any) -> None:
+            for k in range(scalars):
+                run[k] = earlier[k]
+
+        @jit.device
+        def join(states: Any, earlier: Any) -> None:
+            pass
+
         self.scalars, self.begin = scalars, states.begin_run
         self.append, self.recentre, self.close = append, recentre, close
+        self.resume, self.join = resume, join
+
+    def append_batch(self, rows: int, indexed: bool) -> Any:
+        """``append(run, elements, other_elements, indices, first, inside, before)``: appends some of ``rows`` rows of a batch to ``before`` ones.
+
+        Row u is one of them if bit u of ``inside`` is set; at least one is. Its position is ``indices[u]`` where they are ``indexed``, else
+        ``first`` + u.
+        """
+        vector, append_row = self.vector, self._append_row
+
+        @jit.device
+        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
+            for u in range(rows):
+                if inside >> u & 1:
+                    append_row(run, elements, other_elements, u * vector, int64(indices[u]) if indexed else first + u)
+
+        return append
+
+
+class ChosenPivotRun(OpenRun):
+    """A run as states (pivot, sum about it), whose pivot the elements choose: a batch chooses one, and is then added up."""
+
+    def __init__(self, states: RunStates, monoid: str, value: str, vector: int) -> None:
+        super().__init__(states, monoid, value, vector)
+        self._typed, self._kind, self._widen = typed_monoid(monoid, value), accumulator_type(value), conversions_of(value)[0]
+
+    def append_batch(self, rows: int, indexed: bool) -> Any:
+        typed, kind, widen, vector = self._typed, self._kind, self._widen, self.vector
+        terms, rebase, choose = jit.device(typed.pivot_terms), jit.device(typed.rebase), jit.device(typed.choose_pivot)
+        get, put = state_accessors(2)
+
+        @jit.device
+        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
+            for v in range(vector):
+                old, total = get(run, 2 * v, 1)
+                pivot = old
+                for u in range(rows):
+                    if inside >> u & 1:
+                        pivot = choose(pivot, widen(elements[u * vector + v]))
+                total, _ = rebase(total, kind(0), kind(before), old, pivot, kind(1))
+                for u in range(rows):
+                    if inside >> u & 1:
+                        term, _ = terms(widen(elements[u * vector + v]), pivot, kind(1))
+                        total += term
+                put(run, 2 * v, 1, (pivot, total))
+
+        return append
 
 
 class PivotedRun(OpenRun):
-    """A run as (pivot, first sum, second sum) of each column: the pivot is the first element, the mean of two, and later that of the rows so far.
+    """A run as (pivot, first sum, second sum) of each column: the pivot is the mean of the rows so far, at least of those of the first batches.
 
     About the first element alone, which may lie far from all others, sums of few rows would lose four times as many digits.
     """
@@ -90,12 +153,47 @@ class PivotedRun(OpenRun):
                     pivot, first, second = get(run, 3 * v, 1)
                     put_state(states, v * width, 1, pivot_state(pivot, first, second, kind(count), kind(1)))
 
+        @jit.device
+        def resume(run: Any, earlier: Any) -> None:
+            pass
+
         self.scalars, self.begin = scalars, begin
         self.append, self.recentre, self.close = append, recentre, close
+        self.resume, self.join = resume, states.combine_left
+        self._kind, self._widen, self._terms, self._rebase = kind, widen, terms, rebase
+
+    def append_batch(self, rows: int, indexed: bool) -> Any:
+        kind, widen, terms, rebase, vector = self._kind, self._widen, self._terms, self._rebase, self.vector
+        get, put = state_accessors(3)
+
+        @jit.device
+        def append(run: Any, elements: Any, other_elements: Any, indices: Any, first: Any, inside: Any, before: Any) -> None:
+            if before < rows:
+                share = kind(1) / kind(before + cuda.popc(int32(inside)))
+                for v in range(vector):
+                    old, one_sum, other_sum = get(run, 3 * v, 1)
+                    pivot = old + one_sum * share
+                    for u in range(rows):
+                        if inside >> u & 1:
+                            pivot += (widen(elements[u * vector + v]) - old) * share
+                    one_sum, other_sum = rebase(one_sum, other_sum, kind(before), old, pivot, kind(1))
+                    put(run, 3 * v, 1, (pivot, one_sum, other_sum))
+            for v in range(vector):
+                pivot, one_sum, other_sum = get(run, 3 * v, 1)
+                for u in range(rows):
+                    if inside >> u & 1:
+                        one_term, other_term = terms(widen(elements[u * vector + v]), pivot, kind(1))
+                        one_sum += one_term
+                        other_sum += other_term
+                put(run, 3 * v, 1, (pivot, one_sum, other_sum))
+
+        return append
 
 
 @functools.cache
 def open_run_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0, apart: int = 0) -> OpenRun:
     """The one :class:`OpenRun` for these, of the states of :func:`.states.run_states_of`."""
-    kind = PivotedRun if typed_monoid(monoid, value).any_pivot else OpenRun
+    typed = typed_monoid(monoid, value)
+    chosen = typed.choose_pivot is not None and typed.pivot_state is KernelMonoid.pivot_state
+    kind = PivotedRun if typed.any_pivot else ChosenPivotRun if chosen else OpenRun
     return kind(run_states_of(monoid, value, vector, result, store_vector, apart), monoid, value, vector)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...algebra.gradients import GRADIENTS, LARGE
-from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, of_type, position_code_of
+from ...algebra.gradients import GRADIENTS
+from ...kernels.elements import accumulator_type, conversions_of, inverse_of, is_normal_of, of_type, position_code_of
 from ...runtime import jit
 
 
@@ -20,7 +20,7 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
     """
     grad, wide = GRADIENTS[gradient], accumulator_type(value)
     widen, narrow = conversions_of(value)
-    position_code, is_normal, large = position_code_of(value), is_normal_of(value), wide(LARGE)
+    position_code, is_normal, scaled_inverse, inverts = position_code_of(value), is_normal_of(value), inverse_of(value), grad.inverts
     vjp, prepare = jit.device(of_type(grad.vjp, wide)), jit.device(grad.prepare)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     uses_positions, guarded, results = grad.uses_positions, grad.guarded, grad.results
@@ -47,7 +47,10 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
             p = batch_folded[at * results]
             if results > 1:
                 q = batch_folded[at * results + 1]
-        one_g, one_y, p, q = prepare(one_g, one_y, p, q, wide(1), large)
+        scale, inverse = zero, zero
+        if inverts:
+            scale, inverse = scaled_inverse(one_y)
+        one_g, one_y, p, q = prepare(one_g, one_y, p, q, scale, inverse)
         return narrow(vjp(one_x, one_w, one_g, one_y, p, q, zero))
 
     return element_vjp

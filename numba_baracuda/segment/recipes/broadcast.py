@@ -12,7 +12,8 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
-from ..tiling import Tiling
+from ..policy import BroadcastFlat
+from ..tiling import Tiling, broadcast_tile, flat_launch, rows_met
 from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
@@ -183,6 +184,8 @@ def _broadcast(
     }  # fmt: skip
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
+    if not order.row_index and order.step == 1 and contiguous and _is_flat(descriptor, gradient, {} if paired else layouts):
+        return _flat(descriptor, rows, arguments, common, target.multiprocessors)
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
         return elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)
@@ -195,3 +198,30 @@ def _broadcast(
         "broadcast_to_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
         row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, **common,
     )  # fmt: skip
+
+
+def _is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout]) -> bool:
+    """Whether lanes share the elements of all rows, which are contiguous: what segments have is, too, and its places are numbers of 32 bits."""
+    policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
+    places = descriptor.num_segments * columns * max(gradient.results, 2)
+    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31
+    given = [layouts[name] for name in gradient.segments if name in layouts]
+    return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
+
+
+def _flat(descriptor: SegmentDescriptor, rows: Rows, arguments: dict[str, Any], common: dict[str, Any], multiprocessors: int) -> Launch:
+    policy, value, columns = tuned(BroadcastFlat()), BY_NAME[descriptor.element], rows.columns
+    elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize)
+    policy = replace(policy, items_per_thread=policy.items_per_thread * max(1, value.vector // vector))
+    span = 1 if vector == rows.vector else 2 if columns >= vector else 3
+    spec = kernel_spec(
+        "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, unit=rows.vector, span=span,
+        items_per_thread=policy.items_per_thread, **common, **constants(policy),
+    )  # fmt: skip
+    tile = broadcast_tile(policy, elements, vector, multiprocessors)
+    tile_rows = rows_met(tile, columns)
+    del arguments["permutation"]
+    arguments |= {
+        "rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": (1 << 32) // columns + 1,
+    }  # fmt: skip
+    return Launch(spec, flat_launch(elements, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), arguments)

@@ -131,6 +131,8 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     halved = rows.vector > 1 and rows.columns < usual.split_vectors * rows.vector and rows.vector * BY_NAME[value].itemsize == usual.split_bytes
     if halved and not apart:
         rows.vector //= 2
+    if monoid.heavy and BY_NAME[value].itemsize == 2:
+        rows.vector = min(rows.vector, usual.heavy_halves)
     if fold.guarded:
         rows.vector = min(rows.vector, usual.guarded_columns)
     plan = policy_of.fold_tiles(

@@ -1,0 +1,170 @@
+"""Gradients of rows that lie one behind the other: lanes share the elements of all rows, wherever a row ends."""
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint32, uint64
+
+from ...algebra.gradients import GRADIENTS
+from ...core.dtypes import BY_NAME
+from ...device.build import opaque
+from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
+from ...kernels.elements import accumulator_type, quotient
+from ...runtime import jit
+from ...runtime.parameters import Ptr
+from ..policy import BroadcastFlat
+from ..tiling import flat_launch, rows_met
+from .vjp import element_vjp_of
+
+#: the place of a row's segment where its id is out of range: it stays negative whatever column is added
+_NOWHERE = -(1 << 30)
+
+
+@jit.device
+def _row_of(offset: Any, reciprocal: Any) -> Any:
+    return int32(uint64(uint32(offset)) * uint64(uint32(reciprocal)) >> uint64(32))
+
+
+@functools.cache
+def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> Any:
+    """``locate(bases, offset, pitch, reciprocal, places, begins, tile_rows)``: where the segments of a batch have what its elements need.
+
+    A piece is ``units`` times ``unit`` elements, and these have one row. Unit k has what it needs from ``places[k]`` on: ``begins[k]``, where its
+    segment's row begins, and its column. Both are negative where an id is out of range. ``tile_rows[k]`` is its row in the tile. ``span``: see
+    :func:`broadcast_flat`.
+    """
+
+    @jit.device
+    def locate(bases: Any, offset: Any, pitch: Any, reciprocal: Any, places: Any, begins: Any, tile_rows: Any) -> None:
+        for u in range(pieces):
+            for v in range(units if span > 2 else 1):
+                k, at = u * units + v, int32(offset + u * stride + v * unit)
+                row = _row_of(at, reciprocal)
+                here, column = bases[row], int32(at - row * pitch)
+                begins[k], places[k], tile_rows[k] = here, int32(here + column), row
+                if span == 2:
+                    left, after = int32(pitch - column), bases[row + 1]
+                    next_place = int32(after - left)
+                    for w in range(1, units):
+                        inside = w * unit < left
+                        begins[k + w] = here if inside else after
+                        places[k + w] = int32((places[k] if inside else next_place) + w * unit)
+                        tile_rows[k + w] = row if inside else int32(row + 1)
+
+    return locate
+
+
+@jit.kernel
+def broadcast_flat(
+    *, gradient: str, value: str, index: str, paired: bool, vector: int, unit: int, span: int, items_per_thread: int,
+    threads_per_block: int = BroadcastFlat.threads_per_block, ids_per_thread: int = BroadcastFlat.ids_per_thread,
+) -> Any:  # fmt: skip
+    """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y: lanes share pieces of ``vector`` elements of all rows.
+
+    A block has ``tile`` elements, a multiple of those that its threads have in flight, and the ids of their rows in shared memory, as the places
+    where their segments' rows begin. Where all ids of a full tile are in range, no element asks again. The last tile comes first. Dynamic shared
+    memory: 4 bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads.
+
+    Constants and parameters as :mod:`.` lists them; ``paired``, ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
+
+    * ``unit``: elements that are in one row, and are aligned for one access: a part of a piece, or all of it
+    * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
+    * ``items_per_thread``: pieces; ``ids_per_thread``: ids that a lane loads before it stores the first
+    * ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as (``tile`` + columns) · columns < 2^32
+    """
+    element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
+    grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value)
+    has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
+    unsigned = jit.SCALARS["u" + index[1:]]
+    results, gathers, threads = grad.results, grad.gathered > 0, threads_per_block
+
+    @functools.cache
+    def step_of(pieces: int, width: int, checked: bool) -> Any:
+        """``step(…, bases, begin, start, shift, …)`` stores the gradients of ``pieces`` pieces of ``width`` elements each."""
+        stride, size, together = threads * width, pieces * width, min(unit, width)
+        locate = _locator_of(pieces, width // together, together, span if width > together else 1, stride)
+        load, store, load_once = LOAD_STREAM[width], STORE_STREAM[width], LOAD_ONCE[together]
+        folded_width = min(BY_NAME[BY_NAME[value].accumulator].vector, together * max(results, 1))
+        load_folded, units, folded_size = LOAD_ONCE[folded_width], size // together, max(size * results, 1)
+
+        @jit.device
+        def step(
+            x: Any, w: Any, g: Any, y: Any, folded: Any, output: Any, bases: Any,
+            begin: Any, start: Any, shift: Any, first: Any, pitch: Any, reciprocal: Any,
+        ) -> None:  # fmt: skip
+            batch_x = cuda.local.array(size, element)
+            batch_w = cuda.local.array(size, element)
+            batch_g = cuda.local.array(size, element)
+            batch_y = cuda.local.array(size, element)
+            batch_folded = cuda.local.array(folded_size, wide)
+            places = cuda.local.array(units, int32)
+            begins = cuda.local.array(units, int32)
+            tile_rows = cuda.local.array(units, int32)
+            for u in range(pieces):
+                if has_x:
+                    load(x, begin + start + u * stride, batch_x, u * width)
+                if has_w:
+                    load(w, begin + start + u * stride, batch_w, u * width)
+            locate(bases, int32(shift + start), pitch, reciprocal, places, begins, tile_rows)
+            for k in range(units):
+                if not checked or places[k] >= 0:
+                    place = places[k] + begins[k] if paired else places[k]
+                    if has_g:
+                        load_once(g, place, batch_g, k * together)
+                    if has_y:
+                        load_once(y, place + pitch if paired else place, batch_y, k * together)
+                    if gathers:
+                        for r in range(0, together * results, folded_width):
+                            load_folded(folded, places[k] * results + r, batch_folded, k * together * results + r)
+            for at in range(size):
+                k = at // together
+                if not checked or places[k] >= 0:
+                    folded_index = (places[k] + at % together) * results
+                    batch_x[at] = element_vjp(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, folded_index, first + tile_rows[k])
+                else:
+                    batch_x[at] = element(0)
+            for u in range(pieces):
+                store(output, begin + start + u * stride, batch_x, u * width)
+
+        return step
+
+    batch, piece, single = step_of(items_per_thread, vector, False), step_of(1, vector, True), step_of(1, 1, True)
+
+    def broadcast_flat(
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], folded: Ptr[wide], output: Ptr[value],
+        rows: int64, columns: int64, segments: int64, tile: int64, tile_rows: int64, reciprocal: int64,
+    ) -> None:  # fmt: skip
+        bases = cuda.shared.array(0, int32)
+        batch_ids = cuda.local.array(ids_per_thread, index_type)
+        thread, pitch = int32(cuda.threadIdx.x), int32(columns)
+        begin = int64(cuda.gridDim.x - cuda.blockIdx.x - 1) * tile
+        length = int32(min(tile, rows * columns - begin))
+        first = quotient(begin, columns)
+        shift, height, last = int32(begin - first * columns), int32(tile_rows), int32(min(tile_rows, rows - first) - 1)
+        most, all_inside, row = unsigned(segments), True, thread
+        while row < height:
+            for u in range(ids_per_thread):
+                batch_ids[u] = ids[first + min(int32(row + u * threads), last)]
+            for u in range(ids_per_thread):
+                inside = unsigned(batch_ids[u]) < most
+                all_inside &= inside
+                bases[row + u * threads] = int32(batch_ids[u]) * pitch if inside else _NOWHERE
+            row = int32(opaque(row + ids_per_thread * threads))
+        limit = length if cuda.syncthreads_and(int32(all_inside)) and length == tile else int32(0)
+        at = int32(0)
+        while at < limit:
+            batch(x, w, g, y, folded, output, bases, begin, at + thread * vector, shift, first, pitch, reciprocal)
+            at = int32(opaque(at + items_per_thread * threads * vector))
+        start = int32(limit + thread * vector)
+        while start + vector <= length:
+            piece(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, reciprocal)
+            start = int32(opaque(start + threads * vector))
+        start = int32(length - length % vector + thread)
+        if start < length:
+            single(x, w, g, y, folded, output, bases, begin, start, shift, first, pitch, reciprocal)
+
+    def launch_config(rows: int, columns: int, tile: int) -> tuple[int, int, int]:
+        return flat_launch(rows * columns, tile, rows_met(tile, columns), threads, ids_per_thread)
+
+    return broadcast_flat, launch_config
