@@ -85,21 +85,31 @@ class FoldTiles(Policy):
 
 @dataclass(frozen=True)
 class FoldNarrow(Policy):
-    """``fold_narrow``: a warp walks a tile of short rows, each thread its own rows. The bytes of a row of pairs are those of both operands."""
+    """``fold_narrow``: a warp walks a tile of contiguous rows, each thread its own rows. The bytes of a row of pairs are those of both operands."""
 
     threads_per_block: int = compiled(128, THREADS)
-    items_per_thread: int = chosen(8, 4, 8, 16)  #: neighbouring rows that a thread takes at a time; 0 where rows are wider
-    max_row_bytes: int = chosen(16, 2, 4, 8, 16, 32)  #: bytes of a contiguous row up to which it is narrow
-    max_permuted_bytes: int = 32  #: the same of permuted rows
-    long_bytes: int = 16  #: of rows of more bytes a thread takes 4
-    max_lifted_bytes: int = 16  #: bytes of a row of states up to which those of pairs are made before rows are read in the order of their ids
+    items_per_thread: int = chosen(8, 8, 16)  #: neighbouring rows that a thread takes at a time by 16-byte loads; 0 where rows are wider
+    max_row_bytes: int = chosen(16, 2, 4, 8, 16)  #: bytes of a row up to which it is narrow
     long_segment_rows: int = 16  #: with so many rows for each segment or more, a thread takes 16 rows, among which few runs end
     long_row_bytes: int = 4  #: most bytes of a row of which a thread takes 16
     max_state_scalars: int = 8  #: scalars of a row's state at most
-    long_state_bytes: int = 32  #: with states of more bytes a thread takes 4 rows, as all states of a warp's rows lie in shared memory
     max_tile_steps: int = 16  #: most steps of a tile, of 32 · ``items_per_thread`` rows each
     grid_blocks_per_multiprocessor: int = 2
     min_blocks_per_multiprocessor: int = 0
+
+
+@dataclass(frozen=True)
+class FoldShortRuns(FoldNarrow):
+    """``fold_short_runs``: the same of narrow rows that are permuted, or in short runs."""
+
+    items_per_thread: int = chosen(8, 4, 8, 16)  #: neighbouring rows that a thread takes at a time; 0 where rows are wider
+    max_row_bytes: int = chosen(32, 2, 4, 8, 16, 32)  #: of permuted rows, which are narrow up to more bytes
+    max_state_scalars: int = 16  #: of permuted rows
+    wide_row_bytes: int = 16  #: of rows of more bytes a thread takes 4
+    wide_state_bytes: int = 32  #: with states of more bytes a thread takes 4 rows
+    max_segment_rows: int = 8  #: with so many rows for each segment or fewer, runs of contiguous rows are short
+    max_shared_bytes: int = 48 << 10  #: what a kernel may have of shared memory whose size it knows
+    max_lifted_bytes: int = 16  #: bytes of a row of states up to which those of pairs are made before rows are read in the order of their ids
 
 
 @dataclass(frozen=True)

@@ -80,13 +80,8 @@ def permuted_fold(descriptor: SegmentDescriptor, heavy: bool) -> float:
 
 def ranges(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of a sort by ranges of ids and the folds of ranges in shared memory; of all rows where one range has them, which is not sorted."""
-    return ranges_fold(descriptor, descriptor.monoid(op).heavy)
-
-
-def ranges_fold(descriptor: SegmentDescriptor, heavy: bool) -> float:
-    """The same for states that are ``heavy`` or not."""
     times, plan, segments = tuned(Times()), tuned(FoldRanges()), descriptor.num_segments
-    element = times.range_element + (times.range_heavy_element if heavy else 0)
+    element = times.range_element + (times.range_heavy_element if descriptor.monoid(op).heavy else 0)
     row, launches = times.single_range_row, times.launches
     if segments > RANGE:
         if descriptor.row_size > plan.max_row_bytes:

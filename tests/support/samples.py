@@ -260,7 +260,7 @@ BIG_CORE = [
 
 def boundaries(columns: int, vector: int, multiprocessors: int, length: int) -> list[int]:
     """Numbers of rows around the sizes of tiles and blocks, and around the end of the smallest blocks; ``length`` rows for each segment."""
-    share, unroll = narrow_items(4 * columns, columns, 4, length, 1), FoldTiles.items_per_thread
+    share, unroll = narrow_items(4 * columns, length, 1), FoldTiles.items_per_thread
     if share:
         tile, shape = 32 * share, Tiling.of_narrow(FoldNarrow(items_per_thread=share), 0, 1)
     else:

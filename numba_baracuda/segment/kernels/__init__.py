@@ -5,7 +5,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 
 | kernel | what it does |
 |---|---|
-| :func:`fold_tiles`, :func:`fold_narrow` | fold the runs of ids in order; lanes share the columns, or the rows |
+| :func:`fold_tiles`, :func:`fold_narrow`, :func:`fold_short_runs` | fold the runs of ids in order; lanes share the columns, the rows, or rows and runs |
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
@@ -74,6 +74,7 @@ from .ranges import fold_ranges, split_ranges
 from .rows import fill_rows, finish_rows
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
+from .short_runs import fold_short_runs
 
 __all__ = [
     "bound_ranges",
@@ -96,6 +97,7 @@ __all__ = [
     "fold_carries",
     "fold_narrow",
     "fold_ranges",
+    "fold_short_runs",
     "fold_tiles",
     "gather_elements",
     "gather_flat",

@@ -3,12 +3,12 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int16, int32, int64
+from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
-from ...device.vector import LOAD_DIRECT, LOAD_ONCE, STORE_STREAM
+from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
@@ -17,97 +17,67 @@ from ..tiling import Tiling
 from .common import clamp, ids_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
-from .states import run_states_of
+from .states import lane_scan, run_states_of
 from .sums import open_run_of
 
 
 @jit.kernel
 def fold_narrow(
-    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, vector: int, row_index: str, input_positions: bool,
-    store_vector: int, fills: bool, guarded: bool, clears: bool, threads_per_block: int = FoldNarrow.threads_per_block,
+    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, store_vector: int, fills: bool, guarded: bool, clears: bool,
+    threads_per_block: int = FoldNarrow.threads_per_block,
 ) -> Any:  # fmt: skip
-    """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short.
+    """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short and contiguous.
 
-    A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows, contiguous ones by 16-byte loads, and folds them
-    from each of its heads on; a head is a row whose id differs from the one before. The states of the runs that end among its rows go to shared
-    memory. A segmented scan over the warp gives each lane the state of its first run so far, for the first of these. Then the lanes share the ended
-    runs, and store neighbouring results together. Gaps, edges and carries are those of :func:`fold_tiles`. Shapes and tile fix the order of every
-    fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result written.
-    Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
+    A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows by 16-byte loads and folds those from its last head
+    on; a head is a row whose id differs from the one before. A segmented scan over the warp then gives each lane the state of its first run so far,
+    and each lane stores the runs that end among its rows. Gaps, edges and carries are those of :func:`fold_tiles`. Shapes and tile fix the order of
+    every fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result
+    written. Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
 
     Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
 
     * ``share``: rows of a lane in each step; ``store_vector``: elements of a store to ``output``
-    * ``vector``: elements of a load of a permuted row. Rows that are not permuted are contiguous and begin at a multiple of 16 bytes
-    * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
     * ``fills``: whether empty segments get ``empty``
     * ``clears``: whether the kernel sets ``cleared`` [rows, columns], which is contiguous, to 0; else ``cleared`` is any address
-    * ``other`` [rows, columns]: the second elements of a monoid of pairs, which are read as those of ``input``; else any address. ``other_row``:
-      elements from one of its rows to the next
+    * ``other`` [rows, columns]: the second elements of a monoid of pairs, contiguous, which are read as those of ``input``; else any address
     """
-    element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], row_index != ""
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = run_states_of(monoid, value, columns, result, store_vector)
-    reset, combine_left = fold.reset, fold.combine_left
+    begin_run = fold.begin_run
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
+    scan = lane_scan(fold)
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
+    resume, join = open_run.resume, open_run.join
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
     fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
     last_id, adjoin = ids_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
-    row_index_type, wide_row_indices = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
-    # rows from all over the input would evict ids from L1, but loads of one row meet there
-    load_row_indices, load_row = LOAD_ONCE[wide_row_indices], (LOAD_DIRECT if vector == columns else LOAD_ONCE)[vector]
     warps, batch_size, step = threads_per_block // 32, share * columns, 32 * share
     paired = monoid_of(monoid).pairs
     others_size = batch_size if paired else 1
     edges = 2 * warps
     shared_states = edges * scalars
-    # of each warp the runs that end in a step, with an element left out after every 32, so that lanes ``share`` runs apart use banks of their own
-    ended_size = warps * 33 * share
-    ended_scalars = scalars * ended_size
-
-    @jit.device
-    def scan(states: Any, scratch: Any, start: Any) -> None:
-        """Inclusive scan over the lanes from ``start`` to this one."""
-        for distance in (1, 2, 4, 8, 16):
-            for k in range(scalars):
-                scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
-            if cuda.laneid - distance >= start:
-                combine_left(states, scratch)
-
-    @jit.device
-    def before(count: Any) -> Any:
-        """The sum of the counts of all lanes before this one."""
-        total = int32(count)
-        for distance in (1, 2, 4, 8, 16):
-            other = cuda.shfl_up_sync(-1, total, distance)
-            total = int32(total + (other if cuda.laneid >= distance else 0))
-        return int32(total - count)
 
     def fold_narrow(
-        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], cleared: Ptr[value],
-        output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
         rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
-        correction: Scalar[state_type], input_row: int64, other_row: int64, output_row: int64,
+        correction: Scalar[state_type], output_row: int64,
     ) -> None:  # fmt: skip
         edge_ids = cuda.shared.array(edges, int64)
         edge_counts = cuda.shared.array(edges, int64)
         edge_states = cuda.shared.array(shared_states, state_type)
-        ended_states = cuda.shared.array(ended_scalars, state_type)
-        next_ids = cuda.shared.array(ended_size, index_type)
-        next_rows = cuda.shared.array(ended_size, int16)
         open_states = cuda.local.array(scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
         run = cuda.local.array(run_scalars, state_type)
-        ended = cuda.local.array(scalars, state_type)
+        ended_states = cuda.local.array(scalars, state_type)
         batch = cuda.local.array(batch_size, element)
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(share, index_type)
-        row_indices = cuda.local.array(share, row_index_type)
         zeros = cuda.local.array(wide, element)
         block = int64(cuda.blockIdx.x)
         if guarded and guard[0] == 0:
@@ -117,39 +87,30 @@ def fold_narrow(
             return
         block = rotate_blocks(block, row_blocks)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
-        room = int32(warp * (33 * share))
+        below = int32((1 << lane) - 1)
         first = (block * warps + warp) * tile
         length = int32(max(min(tile, rows - first), 0))
         # the run that is open between steps, the same in all lanes: id, first row, states
         leading, last = int32(2 * warp), last_id(segments)
         current, begun, edge = index_type(-1), int32(0), leading
-        reset(open_states)
+        begin_run(open_states, first)
         for k in range(wide):
             zeros[k] = element(0)
         if length > 0:
             current = ids[first]
-            prior = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
+            before = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
             if lane == 0:
-                fill_short_gap(output, prior, clamp(current, segments), output_row, 0, columns, empty)
+                fill_short_gap(output, before, clamp(current, segments), output_row, 0, columns, empty)
         position = int32(0)
         while position < length:
             mine = int32(position + lane * share)
             if position + step <= length:
                 for k in range(share // wide_ids):
                     load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
-                if permuted:
-                    for k in range(0, share, wide_row_indices):
-                        load_row_indices(permutation, first + mine + k, row_indices, k)
-                    for u in range(share):
-                        for v in range(0, columns, vector):
-                            load_row(input, int64(row_indices[u]) * input_row + v, batch, u * columns + v)
-                            if paired:
-                                load_row(other, int64(row_indices[u]) * other_row + v, others, u * columns + v)
-                else:
-                    for k in range(batch_size // wide):
-                        load(input, (first + mine) * columns + k * wide, batch, k * wide)
-                        if paired:
-                            load(other, (first + mine) * columns + k * wide, others, k * wide)
+                for k in range(batch_size // wide):
+                    load(input, (first + mine) * columns + k * wide, batch, k * wide)
+                    if paired:
+                        load(other, (first + mine) * columns + k * wide, others, k * wide)
                 if clears:
                     for k in range(batch_size // wide):
                         store(cleared, (first + position) * columns + (32 * k + lane) * wide, zeros, 0)
@@ -158,80 +119,67 @@ def fold_narrow(
                 for u in range(share):
                     row = first + min(mine + u, length - 1)
                     batch_ids[u] = ids[row]
-                    if permuted:
-                        row_indices[u] = permutation[row]
-                    source = int64(row_indices[u]) if permuted else row
                     for v in range(columns):
-                        batch[u * columns + v] = input[source * input_row + v]
+                        batch[u * columns + v] = input[row * columns + v]
                         if paired:
-                            others[u * columns + v] = other[source * other_row + v]
+                            others[u * columns + v] = other[row * columns + v]
                         if clears and mine + u < length:
                             cleared[row * columns + v] = element(0)
             valid = int32(min(max(length - mine, 0), share))
             previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
             if lane == 0:
                 previous = current
-            heads = int32(batch_ids[0] != previous)
+            heads, opening = int32(batch_ids[0] != previous), int32(-1)
             for u in range(1, share):
                 if batch_ids[u] != batch_ids[u - 1]:
                     heads = int32(heads | 1 << u)
-            headed, mine_first, count = cuda.ballot_sync(-1, heads != 0), int32(0), int32(0)
-            if headed != 0:
-                mine_first = before(int32(cuda.popc(heads)))
-                count = cuda.shfl_sync(-1, int32(mine_first + cuda.popc(heads)), 31)
-            at, head = mine_first, int32(0)
-            begin_rows(run, int64(row_indices[0]) if input_positions else first + mine)
+            begin_rows(run, first + mine)
+            if lane == 0:
+                resume(run, open_states)
             for u in range(share):
-                here = int64(row_indices[u]) if input_positions else first + mine + u
                 if int32(heads >> u) & 1:
-                    if u > 0:
-                        close_run(run, u - head, states)
-                    else:
-                        reset(states)
-                    slot = int32(room + at + (at >> 5))
-                    for k in range(scalars):
-                        ended_states[k * ended_size + slot] = states[k]
-                    next_ids[slot], next_rows[slot] = batch_ids[u], int16(lane * share + u)
-                    at, head = int32(at + 1), int32(u)
-                    begin_rows(run, here)
+                    begin_rows(run, first + mine + u)
+                    opening = int32(u)
                 if u < valid:
-                    append_row(run, batch, others, u * columns, here, u - head)
-            close_run(run, valid - head, states)
-            if lane == 0 and heads == 0:
-                combine_left(states, open_states)
-            scan(states, scratch, max(31 - cuda.clz(int32(headed & ((2 << lane) - 1))), 0))
+                    append_row(run, batch, others, u * columns, first + mine + u, u - max(opening, 0))
+            close_run(run, valid - max(opening, 0), states)
+            if lane == 0 and opening < 0:
+                join(states, open_states)
+            headed = cuda.ballot_sync(-1, heads != 0)
+            scan(states, scratch, max(31 - cuda.clz(int32(headed & (below | 1 << lane))), 0))
             if headed != 0:
+                source = 31 - cuda.clz(int32(headed & below))
+                opened = cuda.shfl_sync(-1, mine + opening, max(source, 0))
+                if source < 0:
+                    opened = begun
                 for k in range(scalars):
                     scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
                     if lane == 0:
                         scratch[k] = open_states[k]
-                if heads != 0:
-                    slot = int32(room + mine_first + (mine_first >> 5))
-                    for k in range(scalars):
-                        ended[k] = ended_states[k * ended_size + slot]
-                    combine_left(ended, scratch)
-                    for k in range(scalars):
-                        ended_states[k * ended_size + slot] = ended[k]
-                cuda.syncwarp()
-                at = lane
-                while at < count:
-                    slot, past = int32(room + at + (at >> 5)), int32(room + at - 1 + (at - 1 >> 5))
-                    leads = at == 0
-                    identifier = current if leads else next_ids[past]
-                    opened = begun if leads else int32(position + next_rows[past])
-                    following, its_rows = next_ids[slot], int32(position + next_rows[slot] - opened)
-                    for k in range(scalars):
-                        ended[k] = ended_states[k * ended_size + slot]
-                    if leads and edge == leading:
-                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(identifier, segments), its_rows, ended)
-                    elif 0 <= identifier <= last:
-                        store_result(output, int64(identifier) * output_row, columns, ended, its_rows, correction)
-                    if not adjoin(identifier, following):
-                        fill_short_gap(output, clamp(identifier, segments), clamp(following, segments), output_row, 0, columns, empty)
-                    at = int32(opaque(at + 32))
-                slot = int32(room + count - 1 + (count - 1 >> 5))
-                current, begun, edge = next_ids[slot], int32(position + next_rows[slot]), int32(leading + 1)
-                cuda.syncwarp()
+                rest, begin, leads = heads, int32(0), edge == leading and source < 0
+                while rest != 0:
+                    head = int32(cuda.ffs(rest) - 1)
+                    rest = int32(rest & (rest - 1))
+                    begin_rows(run, first + mine + begin)
+                    resume(run, scratch)
+                    for u in range(share):
+                        if begin <= u < head:
+                            append_row(run, batch, others, u * columns, first + mine + u, u - begin)
+                    close_run(run, head - begin, ended_states)
+                    join(ended_states, scratch)
+                    row = first + mine + head
+                    ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
+                    if leads:
+                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, ended_states)
+                    elif 0 <= ended <= last:
+                        store_result(output, int64(ended) * output_row, columns, ended_states, count, correction)
+                    if not adjoin(ended, following):
+                        fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, columns, empty)
+                    begin_run(scratch, row)
+                    opened, begin, leads = int32(mine + head), int32(opaque(head)), False
+                edge = int32(leading + 1)
+                begun = cuda.shfl_sync(-1, mine + opening, 31 - cuda.clz(headed))
+                current = cuda.shfl_sync(-1, batch_ids[share - 1], 31)
             for k in range(scalars):
                 open_states[k] = cuda.shfl_sync(-1, states[k], 31)
             position = int32(opaque(position + step))

@@ -77,9 +77,7 @@ def split_ranges() -> Any:
 
 
 @jit.kernel
-def fold_ranges(
-    *, monoid: str, value: str, result: str, index: str, permuted: bool, single: bool, fills: bool, vector: int, lanes: int, dims: int
-) -> Any:  # fmt: skip
+def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: bool, single: bool, vector: int, lanes: int, dims: int) -> Any:
     """Folds the rows of one split of a range into the states of the range's segments, in shared memory.
 
     Range g is the ids that are g without their low ``RANGE_BITS`` bits. Its rows begin at ``begins[g]``; inside the range ids are in any order.
@@ -93,7 +91,6 @@ def fold_ranges(
 
     Constants and parameters as :mod:`.` lists them, and those of :func:`split_ranges`:
 
-    * ``fills``: whether empty segments get ``empty``
     * ``permuted``: whether row r is ``input[permutation[r]]``; else it is ``input[r]``
     * ``single``: whether one range has all rows. Then ``begins``, ``split_offsets``, ``carry_offsets`` and ``range_of_split`` are any address, and
       ids outside the range are dropped
@@ -245,9 +242,9 @@ def fold_ranges(
             if range_splits > 1:
                 entry = carries + segment * range_splits + split_index
                 save_run(carry_ids, carry_counts, carry_states, entry, entry * size + column * width, 1, column == 0, low + segment, count, states)
-            elif fills and count == 0:
+            elif count == 0:
                 write_empty(output, low + segment, low + segment + 1, output_row, output_offset, columns - column, empty)
-            elif count > 0:
+            else:
                 store_result(output, (low + segment) * output_row + output_offset, columns - column, states, count, correction)
             segment = int32(opaque(segment + groups))
 

@@ -1,4 +1,4 @@
-"""The fold that a gradient or a softmax needs, over ids in any order, where what follows takes the rows as they lie: the fastest known."""
+"""The fold that a gradient or a softmax needs, over ids in any order, where what follows takes the rows as they lie."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from ...core.dtypes import BY_NAME
 from ...core.op import Launch, Layout, Slot, Step, Target
 from ...core.policy import tuned
 from .. import times
-from ..policy import FoldNarrow, PermutedRows
+from ..policy import FoldShortRuns, PermutedRows
 from ..tiling import Tiling
 from .common import Rows, kernel_spec
 from .fold import SegmentFold, fold_steps, pair_steps, unpairable_by
 from .order import Order
-from .ranges import range_steps, unfit_for_ranges
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -30,7 +29,7 @@ def lifted(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> 
     Else the fold as it is.
     """
     rows, state = Rows(descriptor, *fold.all_layouts), BY_NAME[descriptor.element].accumulator
-    narrow = descriptor.embedding_dim * BY_NAME[state].itemsize <= tuned(FoldNarrow()).max_lifted_bytes
+    narrow = descriptor.embedding_dim * BY_NAME[state].itemsize <= tuned(FoldShortRuns()).max_lifted_bytes
     large = descriptor.num_inputs * descriptor.row_size > int(tuned(PermutedRows()).cache_share * target.l2_bytes)
     if not (fold.other and fold.monoid.lifted and narrow and large and rows.is_contiguous(0) and rows.is_contiguous(2)):
         return descriptor, fold, [], []
@@ -46,17 +45,10 @@ def lifted(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> 
 def fold_any_order(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, fold: SegmentFold, sorted_order: Order, given: Order
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """The steps of the fold, and of the sort that it takes: of ids by ``sorted_order``, of rows, or of ids by range."""
-    monoid, row_source = fold.monoid, Rows(descriptor, *fold.all_layouts)
-    least, chosen = times.permuted_fold(descriptor, monoid.heavy), "permuted"
-    if fold.other is None and not monoid.uses_positions and descriptor.num_inputs:
-        if unpairable_by(monoid, descriptor) is None and row_source.is_contiguous(0) and times.paired_fold(descriptor) < least:
-            least, chosen = times.paired_fold(descriptor), "pairs"
-        if unfit_for_ranges(monoid, descriptor) is None and times.ranges_fold(descriptor, monoid.heavy) < least:
-            chosen = "ranges"
-    if chosen == "pairs":
+    """The steps of the fold, and of the sort that it takes: of ids by ``sorted_order``, or of single elements along with ids."""
+    single = descriptor.embedding_dim == 1 and descriptor.num_inputs > 0 and fold.other is None and unpairable_by(fold.monoid, descriptor) is None
+    faster = times.paired_fold(descriptor) < times.permuted_fold(descriptor, fold.monoid.heavy)
+    if single and faster and Rows(descriptor, *fold.all_layouts).is_contiguous(0):
         return pair_steps(descriptor, layouts, target, replace(fold, order=given))
-    if chosen == "ranges":
-        return range_steps(descriptor, layouts, target, replace(fold, order=given))
     steps, slots = fold_steps(descriptor, target, replace(fold, order=sorted_order))
     return [*sorted_order.steps, *steps], [*sorted_order.slots, *slots]

@@ -18,7 +18,7 @@ from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
 from .first import positions, unfit_for_atomics
-from .fold import SegmentFold, fold_steps, narrow_share
+from .fold import SegmentFold, fold_steps, narrow_plan
 from .order import Order, as_given, order_of, order_to_gather
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _fold(
 def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold) -> bool:
     """Whether the gradient is stored only at the few rows that get one, over zeros that the fold stores, so that ids are not read again."""
     few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= tuned(policy.BroadcastToRows()).min_rows_per_segment * descriptor.num_segments
-    return gradient.uses_positions and few and narrow_share(descriptor, fold) > 0 and Rows(descriptor, layouts["d_input"]).is_contiguous(0)
+    return gradient.uses_positions and few and narrow_plan(descriptor, fold) is not None and Rows(descriptor, layouts["d_input"]).is_contiguous(0)
 
 
 def _scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str) -> Launch:

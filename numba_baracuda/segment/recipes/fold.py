@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
@@ -56,26 +56,32 @@ class SegmentFold:
         return self.layouts[1].element
 
 
-def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
-    """Rows of a lane in :func:`~..kernels.fold_narrow`, where rows are narrow, and contiguous unless they are permuted; else 0."""
+def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.FoldNarrow | None:
+    """The policy of :func:`~..kernels.fold_short_runs`, if rows are narrow, and permuted or in short runs; of :func:`~..kernels.fold_narrow` if
+    they are narrow and contiguous; else None.
+    """
     rows, order, permuted = Rows(descriptor, *fold.all_layouts), fold.order, fold.order.row_index != ""
-    operands = [k for k in range(len(fold.all_layouts)) if k != 1]
+    operands, scalars = [k for k in range(len(fold.all_layouts)) if k != 1], descriptor.embedding_dim * fold.monoid.width
+    row_bytes, n, segments = descriptor.row_size * len(operands), descriptor.num_inputs, descriptor.num_segments
+    short, share = tuned(policy.FoldShortRuns()), 0
     if not order.packed or not all(strides == (1,) for strides in rows.strides):
-        return 0
-    if not permuted and not all(rows.is_contiguous(k) for k in operands):
-        return 0
-    scalars, state = descriptor.embedding_dim * fold.monoid.width, fold.monoid.kind or BY_NAME[descriptor.element].accumulator
-    row_bytes = descriptor.row_size * len(operands)
-    share = policy_of.narrow_items(row_bytes, scalars, BY_NAME[state].itemsize, descriptor.num_inputs, descriptor.num_segments, permuted)
-    return share if permuted or share * descriptor.row_size % 16 == 0 else 0
+        return None
+    if not permuted and scalars <= tuned(policy.FoldNarrow()).max_state_scalars and all(rows.is_contiguous(k) for k in operands):
+        share = policy_of.narrow_items(row_bytes, n, segments)
+    if permuted or (share and n <= short.max_segment_rows * segments):
+        state = BY_NAME[fold.monoid.kind or BY_NAME[descriptor.element].accumulator]
+        items = policy_of.short_run_items(row_bytes, scalars, state.itemsize, order.index, n, segments)
+        if items and (permuted or items * descriptor.row_size % 16 == 0):
+            return policy.FoldShortRuns(items_per_thread=items)
+    return policy.FoldNarrow(items_per_thread=share) if share else None
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the slots of the carries between them."""
-    share, scalars = narrow_share(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
+    plan, scalars = narrow_plan(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
     rows = Rows(descriptor, *fold.all_layouts)
-    launch, tiling = _narrow(descriptor, target, rows, share, fold) if share else _tiles(descriptor, target, rows, fold)
-    most = tiling.entries if share else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
+    launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
+    most = tiling.entries if plan else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
     slots = carry_slots(most, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator) if most > 2 else []
     combine = [combine_carries(descriptor, rows, fold, tiling.entries, target)] if tiling.row_blocks > 1 else []
     return [launch, *combine], slots
@@ -156,25 +162,29 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
 
-def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """The launch where lanes share the rows, ``share`` at a time, and its tiling."""
-    value, order, columns = descriptor.element, fold.order, rows.columns
-    permuted, (name, second) = order.row_index != "", (fold.other[0], 2) if fold.other else (NULL, 0)
-    plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, share, permuted)
-    tiling, results = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), fold.monoid.results
+def _narrow(
+    descriptor: SegmentDescriptor, target: Target, rows: Rows, usual: policy.FoldNarrow, fold: SegmentFold
+) -> tuple[Launch, Tiling]:  # fmt: skip
+    """The launch where lanes share the rows, and its tiling."""
+    value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
+    plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
+    tiling, (name, second) = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
-    operands = [(rows.addresses[k], (rows.steps[k], 1)) for k in (0, second)]
+    kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
+    if isinstance(plan, policy.FoldShortRuns):
+        operands, permuted = [(rows.addresses[k], (rows.steps[k], 1)) for k in (0, second)], order.row_index != ""
+        kernel, options = "fold_short_runs", {"row_index": order.row_index, "input_positions": fold.input_positions}
+        options["vector"] = vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1
+        more = {"permutation": order.permutation, "input_row": rows.steps[0], "other_row": rows.steps[second]}
     spec = kernel_spec(
-        "fold_narrow", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result,
-        index=order.index, columns=columns, share=share, vector=vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1,
-        row_index=order.row_index, input_positions=fold.input_positions, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
-        clears=fold.cleared != NULL, **constants(plan),
+        kernel, tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=order.index,
+        columns=columns, share=plan.items_per_thread, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
+        clears=fold.cleared != NULL, **options, **constants(plan),
     )  # fmt: skip
     arguments = {
-        "input": fold.source, "other": name, "ids": order.ids, "permutation": order.permutation, "guard": fold.guard, "cleared": fold.cleared,
-        "output": fold.output, **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments,
-        "tile": tiling.tile, "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
-        "input_row": rows.steps[0], "other_row": rows.steps[second], "output_row": rows.steps[1],
+        "input": fold.source, "other": name, "ids": order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
+        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "tile": tiling.tile,
+        "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
     }  # fmt: skip
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 

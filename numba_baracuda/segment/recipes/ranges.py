@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...algebra import KernelMonoid
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Sort, Step, Target
 from ...core.policy import tuned
 from .. import policy, policy_of
 from ..tiling import RANGE, RANGE_BITS, RANGE_TILE, RANGE_WORDS, SEARCHERS, THREADS, Tiling
-from .common import Rows, check_slots, checks, kernel_spec, packed, taken
-from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries, ragged, unpairable_by
-from .order import Order, as_given, key_slots, keys, number_rows, scratch_slot
+from .common import Rows, check_slots, checks, ids_step, kernel_spec, packed, taken
+from .fold import SegmentFold, carry_arguments, carry_slots, combine_carries, ragged, unpairable
+from .order import Order, key_slots, keys, number_rows, scratch_slot
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -23,61 +22,48 @@ if TYPE_CHECKING:
 _RANGE_SPLITS = {"begins": "range_begins", "split_offsets": "split_offsets", "carry_offsets": "carry_offsets", "range_of_split": "range_of_split"}
 
 
-def _states_bytes(monoid: KernelMonoid, descriptor: SegmentDescriptor) -> int:
+def _states_bytes(op: Op, descriptor: SegmentDescriptor) -> int:
     """Bytes of shared memory for the states of a range's segments."""
     size = BY_NAME[BY_NAME[descriptor.element].accumulator].itemsize
-    return descriptor.embedding_dim * monoid.width * size * RANGE
+    return descriptor.embedding_dim * descriptor.monoid(op).width * size * RANGE
 
 
 def unfit(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why rows are not partitioned by range."""
-    return unfit_for_ranges(descriptor.monoid(op), descriptor)
-
-
-def unfit_for_ranges(monoid: KernelMonoid, descriptor: SegmentDescriptor) -> str | None:
-    """Why rows that are folded by a monoid are not partitioned by range."""
     if descriptor.num_inputs >= 1 << 31:
         return "counts rows in 32 bits"
-    fits = _states_bytes(monoid, descriptor) <= tuned(policy.FoldRanges()).max_state_bytes
+    fits = _states_bytes(op, descriptor) <= tuned(policy.FoldRanges()).max_state_bytes
     return None if fits else "is for narrow rows, of which the states of a range fit in shared memory"
 
 
 def ranges(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
-    """The fold of ranges of ids."""
-    if not descriptor.num_inputs * descriptor.embedding_dim * descriptor.num_segments:
-        return ragged(op, descriptor, layouts, target)
-    fold = SegmentFold.of(op, descriptor, layouts, as_given(descriptor, layouts))
-    steps, slots = range_steps(descriptor, layouts, target, fold)
-    return Recipe((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
-
-
-def range_steps(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, fold: SegmentFold
-) -> tuple[list[Step], list[Slot]]:  # fmt: skip
     """A sort of ids by range, which leaves their low bits out and so takes fewer passes; the fold of each split; the carries of ranges of several
-    splits. And their slots.
+    splits.
 
-    A single range is not sorted. Rows as narrow as row indices are sorted along with the ids. The order of ``fold`` is that of the ids as given.
+    A single range is not sorted. Rows as narrow as row indices are sorted along with the ids.
     """
     n, columns, segments = descriptor.num_inputs, descriptor.embedding_dim, descriptor.num_segments
+    if not n * columns * segments:
+        return ragged(op, descriptor, layouts, target)
     value, key, row_index = descriptor.element, descriptor.key_type, descriptor.row_index_type
-    fold = replace(fold, order=replace(fold.order, packed=False))
+    fold = SegmentFold.of(op, descriptor, layouts, Order("segment_ids", descriptor.index, ids_step(layouts), packed=False))
     rows, count, single = Rows(descriptor, *fold.layouts), ceil_div(segments, RANGE), segments <= RANGE
-    pairs = not single and unpairable_by(fold.monoid, descriptor) is None and rows.is_contiguous(0)
+    pairs = not single and unpairable(op, descriptor) is None and rows.is_contiguous(0)
     plan = tuned(policy.FoldRanges())
     blocks = max(count, target.multiprocessors * plan.grid_blocks_per_multiprocessor)
     split_rows = max(plan.min_part_tiles, ceil_div(3 * n, 2 * blocks * RANGE_TILE)) * RANGE_TILE
     most = ceil_div(n, split_rows) if single else count + n // split_rows
     carries = (most * segments if most > 1 else 0) if single else 2 * (n // split_rows) * RANGE  # at most, of ranges of several splits
 
-    steps, slots, carry_count = list[Step](), list[Slot](), NULL
+    steps: list[Step] = [*checks(op, descriptor, layouts)]
+    slots, carry_count = [*check_slots(descriptor)], NULL
     if single:
         order, range_splits = fold.order, dict.fromkeys(_RANGE_SPLITS, NULL)
     else:
         order = Order("sorted_ids", key, 1, True) if pairs else Order("sorted_ids", key, 1, True, "permutation", row_index)
         range_splits, carry_count = _RANGE_SPLITS, "carry_count"
         bits = (segments - 1).bit_length()
-        made, room = _by_range(descriptor, layouts, target, fold.source if pairs else "", bits)
+        made, room = _by_range(descriptor, layouts, target, pairs, bits)
         bounding = {"ids": "sorted_ids", "begins": range_splits["begins"], "rows": n, "ranges": count, "bits": RANGE_BITS, "top": bits}
         splitting = {**range_splits, "carry_count": carry_count, "ranges": count, "segments": segments, "split_rows": split_rows}
         steps += [
@@ -90,24 +76,24 @@ def range_steps(
         ]  # fmt: skip
     if carries:
         slots += carry_slots(carries, columns * fold.monoid.width, BY_NAME[value].accumulator)
-    source = ("sorted_rows", columns) if pairs else (fold.source, rows.steps[0])
-    steps.append(_fold(descriptor, rows, replace(fold, order=order), source, range_splits, (count, split_rows, most), carries > 0))
+    source = ("sorted_rows", columns) if pairs else ("input", rows.steps[0])
+    steps.append(_fold(op, descriptor, rows, replace(fold, order=order), source, range_splits, (count, split_rows, most), carries > 0))
     if carries:
-        steps.append(combine_carries(descriptor, rows, fold, carries, target, blank=fold.fills, count=carry_count))
-    return steps, slots
+        steps.append(combine_carries(descriptor, rows, fold, carries, target, blank=True, count=carry_count))
+    return Recipe(tuple(steps), tuple(slots))
 
 
 def _by_range(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, pairs: str, bits: int
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, pairs: bool, bits: int
 ) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """The steps that sort ids by range, by their low ``bits`` bits, with the rows of ``pairs``, or row indices where that is ""; and their slots.
+    """The steps that sort ids by range, by their low ``bits`` bits, with row indices, or rows where these are ``pairs``; and their slots.
 
     Ids out of range lie wherever these bits put them, and the fold drops them. So ids that the sort can take as they are need no keys of their own.
     """
     n, row_index = descriptor.num_inputs, descriptor.row_index_type
     given = descriptor.index == descriptor.key_type and packed(layouts["segment_ids"])
     values, sorted_values, size = (
-        (pairs, "sorted_rows", descriptor.row_size) if pairs else ("row_indices", "permutation", BY_NAME[row_index].itemsize)
+        ("input", "sorted_rows", descriptor.row_size) if pairs else ("row_indices", "permutation", BY_NAME[row_index].itemsize)
     )
     key_size = BY_NAME[descriptor.key_type].itemsize
     by_range = Sort("segment_ids" if given else "keys", "sorted_ids", values, sorted_values, key_size, size, n, bits, RANGE_BITS)
@@ -124,7 +110,7 @@ def _by_range(
 
 
 def _fold(
-    descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, source: tuple[str, int], range_splits: dict[str, str],
+    op: Op, descriptor: SegmentDescriptor, rows: Rows, fold: SegmentFold, source: tuple[str, int], range_splits: dict[str, str],
     extents: tuple[int, int, int], several: bool,
 ) -> Launch:  # fmt: skip
     """The launch of the fold. ``source``: a name, and elements from one row to the next; ``extents``: ranges, rows of a split, and most splits."""
@@ -134,13 +120,12 @@ def _fold(
     shape = Tiling(descriptor.num_inputs, columns, rows.vector, 1, widest=tuned(policy.FoldRanges()).max_group_threads)
     spec = rows.spec(
         "fold_ranges", shape, policy_of.fold_ranges(size, shape.lanes).min_blocks_per_multiprocessor,
-        monoid=monoid.name, value=value, result=fold.result, index=order.index, permuted=order.row_index != "",
-        single=range_splits["begins"] == NULL, fills=fold.fills,
+        monoid=monoid.name, value=value, result=fold.result, index=order.index, permuted=order.row_index != "", single=range_splits["begins"] == NULL,
     )  # fmt: skip
-    shared = 4 * RANGE_WORDS + _states_bytes(monoid, descriptor) + THREADS * rows.vector * monoid.width * size
+    shared = 4 * RANGE_WORDS + _states_bytes(op, descriptor) + THREADS * rows.vector * monoid.width * size
     count, split_rows, most = extents
     arguments = {
-        "ids": order.ids, "permutation": order.permutation, "input": source[0], **range_splits, "output": fold.output, **carry_arguments(several),
+        "ids": order.ids, "permutation": order.permutation, "input": source[0], **range_splits, "output": "output", **carry_arguments(several),
         "rows": descriptor.num_inputs, "columns": columns, "segments": descriptor.num_segments, "ranges": count, "split_rows": split_rows,
         "splits": most, "empty": fold.empty, "correction": taken(descriptor, monoid), "ids_step": order.step,
         **rows.arguments(("input", "output")), "input_row": source[1],
