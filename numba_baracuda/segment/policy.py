@@ -107,7 +107,7 @@ class FoldShortRuns(FoldNarrow):
     max_state_scalars: int = 16  #: of permuted rows
     wide_row_bytes: int = 16  #: of rows of more bytes a thread takes 4
     wide_state_bytes: int = 32  #: with states of more bytes a thread takes 4 rows
-    max_segment_rows: int = 8  #: with so many rows for each segment or fewer, runs of contiguous rows are short
+    max_segment_rows: float = 8.0  #: with so many rows for each segment or fewer, runs of contiguous rows are short
     max_shared_bytes: int = 48 << 10  #: what a kernel may have of shared memory whose size it knows
     max_lifted_bytes: int = 16  #: bytes of a row of states up to which those of pairs are made before rows are read in the order of their ids
 

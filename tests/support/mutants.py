@@ -17,7 +17,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/lift": ("lifted pairs *",),
-    "segment/narrow": ("narrow, *", "max to the few that win"),
+    "segment/narrow": ("narrow, *",),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
@@ -25,7 +25,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
-    "segment/sums": ("narrow, *", "tiles, *", *(f"test_forward.py::test_variances_of_few_rows[numpy-{columns}]" for columns in (3, 16))),
+    "segment/sums": (
+        "narrow, *", "short runs, *", "tiles, *",
+        *(f"test_forward.py::test_variances_of_few_rows[numpy-{columns}]" for columns in (3, 16)),
+    ),
     "segment/seams": (
         "ranks: segments in order", "ranks: rows of segments in order", "ranks: positions",
         "test_sharded_rows.py::test_ranks_have_what_one_process_has[segment_mean_backward]",

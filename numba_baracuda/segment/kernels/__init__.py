@@ -5,7 +5,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 
 | kernel | what it does |
 |---|---|
-| :func:`fold_tiles`, :func:`fold_narrow`, :func:`fold_short_runs` | fold the runs of ids in order; lanes share the columns, the rows, or rows and runs |
+| :func:`fold_tiles`, :func:`fold_narrow`, :func:`fold_short_runs` | fold the runs of ids in order; lanes share columns, rows, or rows and runs |
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
