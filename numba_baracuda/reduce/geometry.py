@@ -42,7 +42,10 @@ class Geometry:
         if not problem.row_contiguous:
             return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
         if lanes == THREADS:
-            return cls(lanes, blocks, *splits_for(tuned(FoldRows()), blocks, problem.extent, step, multiprocessors))
+            policy = tuned(FoldRows())
+            if problem.rows == 1 and problem.extent * BY_NAME[value].itemsize <= policy.max_single_row_bytes:
+                policy = replace(policy, grid_blocks_per_multiprocessor=policy.single_row_blocks)
+            return cls(lanes, blocks, *splits_for(policy, blocks, problem.extent, step, multiprocessors))
         vectors = ceil_div(problem.extent, problem.vector)
         short = (0, 0) if problem.peeled else short_row(vectors, lanes, steps_of(value, problem.vector))
         if commutes or short[0] == 1:

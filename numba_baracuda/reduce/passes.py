@@ -124,7 +124,8 @@ def first_pass(
 ) -> FirstPass | None:  # fmt: skip
     """How a fold goes in two passes; None where one, ``plain``, is as good. ``ordered``: positions count; ``origin``: states are less an origin."""
     size, policy = BY_NAME[element].itemsize, tuned(Passes())
-    if not _is_slow(plain, size, column_bytes):
+    few_long = plain.extent <= policy.max_lines and plain.line * size > policy.max_line_bytes and plain.vector * size >= 4
+    if (len(plain.shape) == 1 and not plain.row_contiguous and few_long) or not _is_slow(plain, size, column_bytes):
         return None
 
     def pays(view: View | None) -> bool:

@@ -35,6 +35,24 @@ class FoldRows(Policy):
     few_rows_items: int = 2  #: factor on vectors in flight where one warp takes each of few rows; a block would wait longer for its warps
     grid_blocks_per_multiprocessor: int = 16  #: blocks for each multiprocessor that keep the memory busy; few rows are split to have as many
     min_split_batches: int = 4  #: least number of batches in a split of a row, which pay for the launch that combines the partials
+    single_row_blocks: int = 4  #: blocks for each multiprocessor where there is one row
+    max_single_row_bytes: int = 384 << 20  #: of that row's elements
+
+
+@dataclass(frozen=True)
+class FoldHeld(Policy):
+    """``fold_held_rows`` and ``fold_held_columns``: a thread holds whole rows or columns."""
+
+    max_extent: int = 16  #: the most elements of a row or column
+    max_odd_extent: int = 10  #: the most of a row of 4-byte elements or wider ones that is no multiple of 16 bytes
+    max_stored_extent: int = 2  #: the most of a column of a gradient that only stores
+    max_bytes: int = 128  #: of the neighbouring rows or columns that a thread holds
+    bytes_in_flight: int = 64  #: of all elements that a thread holds, unless neighbouring ones are more
+    column_bytes_in_flight: int = 32  #: the same of columns
+    max_pieces: int = 8  #: the most places at which a thread has neighbouring rows or columns
+    min_vector_bytes: int = 2  #: of a load
+    min_bytes: int = 16 << 20  #: of elements; fewer would leave multiprocessors idle
+    min_line_rows: int = 256 << 10  #: of several lines; fewer would leave them idle, too
 
 
 @dataclass(frozen=True)
@@ -88,6 +106,8 @@ class Passes(Policy):
     contiguous_bytes: int = 512  #: of a line; shorter lines of apart axes are walked in passes even where they are multiples of a vector
     min_positions: int = 16  #: along the axis that is walked; fewer would not pay for the terms, or the state, of each column
     many_positions: int = 64  #: so many are left where a walk takes more lines at a time than vectors need; then columns come before rows, too
+    max_line_bytes: int = 8 << 10  #: of a line across one axis; of longer ones few are folded as they are, by loads of 4 bytes or more
+    max_lines: int = 512  #: few of such lines
     min_share: int = 4  #: bytes of the elements of a column to those of the state that they leave
     max_state_bytes: int = 16 << 20  #: of all states, which the L2 cache holds
     vectors_across: int = 128  #: vectors that a position should have

@@ -90,7 +90,7 @@ class Problem:
         size, unit_stride = BY_NAME[element].itemsize, all(strides[-1] == 1 for strides in (reduced if row_contiguous else full_kept))
         policy = tuned(Block())
         nbytes = policy.vector_bytes if row_contiguous else min(column_bytes, policy.vector_bytes)
-        widest, wanted = _widest_aligned(full, nbytes, size), max(1, nbytes // size)
+        widest, wanted = widest_aligned(full, nbytes, size), max(1, nbytes // size)
         lines = (shape, reduced) if row_contiguous else merge_axes(kept_shape, *full_kept)
         others = (kept_shape, full_kept) if row_contiguous else (shape, reduced)
         vector, staged, peeled = _widest_fitting(widest, *lines, *others) if unit_stride else 1, False, False
@@ -114,7 +114,7 @@ def _smallest_stride(shape: Strides, strides: Strides) -> float:
     return min((abs(stride) for extent, stride in zip(shape, strides, strict=True) if extent > 1), default=float("inf"))
 
 
-def _widest_aligned(full: Sequence[Layout], nbytes: int, size: int) -> int:
+def widest_aligned(full: Sequence[Layout], nbytes: int, size: int) -> int:
     """Elements of the widest vector, of at most ``nbytes`` bytes, to which all addresses are aligned."""
     vector = max(1, nbytes // size)
     while vector > 1 and any(layout.address % (vector * size) for layout in full):

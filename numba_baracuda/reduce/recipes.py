@@ -11,31 +11,19 @@ from ..core.axes import ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..core.policy import tuned
-from ..core.spec import KernelSpec
-from .dense import Dense, dense_of
+from .broadcasts import broadcast, broadcast_dense, broadcast_held, broadcast_staged, find_special_results
+from .dense import dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
+from .held import Held, held_gradient_of, held_lines_of, held_of
+from .launches import extents, form_of, kept_strides, spec_of
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastDense, BroadcastStagedRows, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
-
-
-def _spec(kernel: str, *, resident: int = 0, **constants: int | str | bool) -> KernelSpec:
-    return KernelSpec(f"numba_baracuda.reduce.kernels:{kernel}", tuple(sorted(constants.items())), THREADS, resident)
-
-
-def _form(problem: Problem) -> str:
-    """The kernels' word for what becomes one element of the result: rows if its elements are contiguous, else columns."""
-    return "rows" if problem.row_contiguous else "columns"
-
-
-def _kept_strides(**strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Arguments for the parameters ``x_kept_strides`` and the like."""
-    return {f"{name}_kept_strides": each for name, each in strides.items()}
 
 
 def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
@@ -50,13 +38,7 @@ def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, i
         constants["steps"] = geometry.steps
         constants["ragged"] = problem.longer > 0
     constants["peeled"] = problem.peeled
-    return f"fold_{_form(problem)}", constants, geometry.launch[0], _extents(problem, geometry)
-
-
-def _extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
-    """Arguments that say how rows are split."""
-    columns = {} if problem.row_contiguous else {"longer": problem.longer}
-    return {_form(problem): problem.rows, **columns, "extent": problem.extent, "chunk": geometry.chunk, "splits": geometry.splits}
+    return f"fold_{form_of(problem)}", constants, geometry.launch[0], extents(problem, geometry)
 
 
 def fold_steps(
@@ -89,16 +71,16 @@ def fold_steps(
     if kernel == "fold_rows":
         config["special"] = special
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
-    origin = {} if problem.row_contiguous else _kept_strides(origin=problem.origin_kept)
+    origin = {} if problem.row_contiguous else kept_strides(origin=problem.origin_kept)
     corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
         "x": source, "guard": "arrivals" if single_pass else guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
         "kept_shape": problem.kept_shape,
-        **_kept_strides(x=problem.full_kept[0], y=y_kept), **origin, "shape": problem.shape, "x_strides": problem.full_reduced[0],
+        **kept_strides(x=problem.full_kept[0], y=y_kept), **origin, "shape": problem.shape, "x_strides": problem.full_reduced[0],
     }  # fmt: skip
     walks_singles = kernel == "fold_columns" and len(problem.shape) == 2 and problem.vector == 1 and BY_NAME[value].itemsize < 8
     resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if walks_singles and not fold_monoid.foreign else 0
-    steps: list[Step] = [Launch(_spec(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
+    steps: list[Step] = [Launch(spec_of(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
     states = geometry.blocks * geometry.states(problem) if single_pass else problem.rows
@@ -115,7 +97,7 @@ def fold_steps(
 def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
     """The launch that combines the partials of rows."""
     lanes = combine_lanes(arguments["splits"])
-    return Launch(_spec("combine_partials", **constants, lanes=lanes), (ceil_div(arguments["rows"], THREADS // lanes), THREADS, 0), arguments)
+    return Launch(spec_of("combine_partials", **constants, lanes=lanes), (ceil_div(arguments["rows"], THREADS // lanes), THREADS, 0), arguments)
 
 
 def _two_passes(
@@ -148,6 +130,11 @@ def fold_of(
     staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
     kept = [y, results or y]
     problem = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
+    wide = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered)
+    held_as = x, y, value, _BYTES.get(result, result), monoid
+    held = held_of(wide, *held_as) or held_lines_of(wide, *held_as)
+    if held:
+        return [_fold_held(descriptor, held, monoid, value, _BYTES.get(result, result), source, output, guard)], []
     alike = results is not None and problem.kept_strides[0] == problem.kept_strides[1]
     if commutes:
         state_bytes = fold_monoid.width * BY_NAME[fold_monoid.kind or BY_NAME[value].accumulator].itemsize
@@ -159,13 +146,22 @@ def fold_of(
     return fold_steps(descriptor, problem, target, monoid, source, output, result, guard, alone, "y" if alike else NULL, reused)
 
 
+def _fold_held(
+    descriptor: ReduceDescriptor, held: Held, monoid: str, value: str, result: str, source: str, output: str, guard: str
+) -> Launch:  # fmt: skip
+    """The launch for rows or columns that threads hold."""
+    spec = spec_of(held.kernel, monoid=monoid, value=value, result=result, guarded=guard != NULL, **held.constants)
+    arguments = {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(monoid_of(monoid)), **held.arguments}
+    return Launch(spec, (held.blocks, THREADS, 0), arguments)
+
+
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
     """The launch for short rows, contiguous as a whole, that pass through shared memory."""
     row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
     lanes = staged_lanes(row_bytes)
     height = staged_height(row_bytes, lanes, tuned(FoldStagedRows()).max_rows_per_group)
     rows = THREADS // lanes * height
-    spec = _spec("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
+    spec = spec_of("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
     launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
     arguments |= {"partials": NULL, "rows": problem.rows, "extent": problem.extent}
     return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_kept_strides": problem.kept_strides[0]})
@@ -217,22 +213,25 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     dense = dense_of(gradient, walk or full, *operands)
     results = "folded" if brought else NULL
     if dense and (brought or not gradient.fold):
-        return Recipe((_broadcast_dense(descriptor, dense, gradient, results),))
+        return Recipe((broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
-        return Recipe((_broadcast_staged(descriptor, full, gradient),))
+        return Recipe((broadcast_staged(descriptor, full, gradient),))
+    held = None if brought else held_gradient_of(Problem.of(*operands, ordered), layouts["dy"], y, value, bool(gradient.rows or gradient.fold))
+    if held:
+        return Recipe((broadcast_held(descriptor, held, gradient),))
     if gradient.fold and not brought and not full.row_contiguous:
         short = Problem.of(*operands, ordered, column_bytes=_column_bytes(gradient.fold, value))
-        whole = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
-        if whole:
-            return Recipe((_broadcast(descriptor, short, whole, gradient, NULL, gradient.fold),))
+        fused = Geometry.of_fused_columns(short, target.multiprocessors, value, not gradient.guarded and bool(gradient.rows), gradient.guarded)
+        if fused:
+            return Recipe((broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
     if brought or not gradient.fold:
-        return Recipe((_broadcast(descriptor, full, backward_geometry, gradient, results),))
+        return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value)
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
-        return Recipe((_broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
+        return Recipe((broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
     slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
     again = bool(gradient.rows)  # the gradient reads what the fold has read
     fold_launches, fold_slots = fold_of(
@@ -241,82 +240,9 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     )  # fmt: skip
     if gradient.guarded and any(isinstance(step, Launch) and guard in step.pointers for step in fold_launches):
         slots.append(Slot(guard, "i32", 4))
-        steps += [Clear(guard), _find_special_results(descriptor, y)]
+        steps += [Clear(guard), find_special_results(descriptor, y)]
     if dense:
-        spread = _broadcast_dense(descriptor, dense, gradient, "folded", after_fold=again)
+        spread = broadcast_dense(descriptor, dense, gradient, "folded", after_fold=again)
     else:
-        spread = _broadcast(descriptor, full, backward_geometry, gradient, "folded", after_fold=again)
+        spread = broadcast(descriptor, full, backward_geometry, gradient, "folded", after_fold=again)
     return Recipe((*steps, *fold_launches, spread), (*slots, *fold_slots))
-
-
-def _broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient) -> Launch:
-    """The launch that stores dx of short rows, contiguous as a whole, that pass through shared memory."""
-    size, (dy, y, _) = BY_NAME[descriptor.element].itemsize, problem.kept_strides
-    lanes = staged_lanes(problem.extent * size)
-    height = staged_height(problem.extent * size, lanes, tuned(BroadcastStagedRows()).max_rows_per_group)
-    used = bool(gradient.rows or gradient.fold)
-    rows = THREADS // lanes * height
-    constants: dict[str, Any] = {"gradient": gradient.name, "monoid": gradient.fold, "value": descriptor.element, "kept": len(dy)}
-    arguments = {
-        "x": "x" if used else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx", "rows": problem.rows,
-        "extent": problem.extent, "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0,
-        "inverse_extent": 1 / descriptor.extent, "kept_shape": problem.kept_shape, **_kept_strides(dy=dy, y=y),
-    }  # fmt: skip
-    shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
-    spec = _spec("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
-    return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
-
-
-def _broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient: Gradient, folded: str, after_fold: bool = False) -> Launch:
-    """The launch that stores dense dx, given the results of a fold in the slot ``folded``; ``after_fold``: of one that has just read x."""
-    vector, items = dense.vector, tuned(BroadcastDense()).items_per_thread
-    dy, y, folded_strides, origin = dense.kept_strides
-    spec = _spec(
-        "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), after_fold=after_fold,
-    )  # fmt: skip
-    arguments = {
-        "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
-        "elements": dense.elements, "head": dense.head, "vectors": items, "inverse_extent": 1 / descriptor.extent, "shape": dense.shape,
-        "step": dense.step(THREADS * vector), "dy_strides": dy, "y_strides": y, "folded_strides": folded_strides, "origin_strides": origin,
-    }  # fmt: skip
-    return Launch(spec, (max(1, ceil_div(dense.elements - dense.head, THREADS * vector * items)), THREADS, 0), arguments)
-
-
-def _find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:
-    """The launch that sets the guard if a result is no normal number."""
-    problem = Problem.of((), [layout], [], descriptor.element)
-    spec = _spec("find_special_results", value=descriptor.element, kept=len(problem.kept_shape))
-    arguments = {"y": "y", "guard": "guard", "elements": problem.rows, "shape": problem.kept_shape, "strides": problem.full_kept[0]}
-    return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), arguments)
-
-
-def _broadcast(
-    descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient, folded: str, monoid: str = "",
-    after_fold: bool = False,
-) -> Launch:  # fmt: skip
-    """The launch that stores dx, given the results of a fold in the slot ``folded``; with ``monoid``, the kernel folds itself.
-
-    ``after_fold``: the fold has just read x.
-    """
-    (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
-    constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
-    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
-        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
-    )
-    if not monoid and not problem.row_contiguous:
-        constants["ragged"] = problem.longer > 0
-    x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
-    arguments: dict[str, Any] = {
-        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **_extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,
-        "kept_shape": problem.kept_shape, **_kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
-        "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
-    }  # fmt: skip
-    if not problem.row_contiguous:
-        arguments |= _kept_strides(origin=problem.origin_kept)
-    if monoid:
-        arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
-        constants |= {} if problem.row_contiguous else {"held": geometry.held}
-        return Launch(_spec(f"fold_and_broadcast_{_form(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
-    arguments |= {"folded": folded, **_kept_strides(folded=folded_strides)}
-    return Launch(_spec(f"broadcast_{_form(problem)}", after_fold=after_fold, **constants), geometry.launch, arguments)

@@ -140,10 +140,10 @@ def test_lanes_of_rows_that_are_folded_and_stored() -> None:
 @pytest.mark.parametrize(
     ("shape", "constants"),
     [
-        ((2, 1 << 26), {"held": True, "lanes": 256, "steps": 2, "vector": 2}),
-        ((2, (1 << 26) + 1), {"held": True, "lanes": 256, "steps": 2, "vector": 1}),
-        ((8, 1 << 20), {"held": True, "lanes": 256, "steps": 8, "vector": 2}),
-        ((9, 1 << 20), {"held": False, "lanes": 256}),
+        ((2, 1 << 20), {"held": True, "lanes": 256, "steps": 2, "vector": 2}),
+        ((2, (1 << 20) + 1), {"held": True, "lanes": 256, "steps": 2, "vector": 1}),
+        ((5, 600_000), {"held": True, "lanes": 256, "steps": 5, "vector": 2}),
+        ((17, 1 << 20), {"held": False, "lanes": 128}),
         ((48, 1 << 20), {"held": False, "lanes": 64}),
         ((200, 1 << 20), {"held": False, "lanes": 32}),
     ],

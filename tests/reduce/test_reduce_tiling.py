@@ -36,11 +36,11 @@ def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str 
 @pytest.mark.parametrize(
     ("shape", "axis", "options", "kernel", "constants"),
     [
-        ((1 << 24, 16), 1, {}, "fold_short_rows", {"lanes": 4, "steps": 1, "height": 4, "full": True}),
-        ((1 << 26, 4), 1, {"element": "bf16"}, "fold_short_rows", {"lanes": 1, "vector": 4, "height": 8}),
+        ((1 << 17, 16), 1, {}, "fold_short_rows", {"lanes": 4, "steps": 1, "height": 4, "full": True}),
+        ((1 << 20, 4), 1, {"element": "bf16"}, "fold_short_rows", {"lanes": 1, "vector": 4, "height": 8}),
         ((1 << 20, 24), 1, {}, "fold_short_rows", {"lanes": 8, "full": False}),
         ((1 << 20, 37), 1, {}, "fold_staged_rows", {"lanes": 1, "height": 1, "vector": 4}),
-        ((1 << 20, 5), 1, {}, "fold_staged_rows", {"lanes": 1, "height": 4, "vector": 4}),
+        ((1 << 19, 5), 1, {}, "fold_staged_rows", {"lanes": 1, "height": 4, "vector": 4}),
         ((1 << 20, 37), 1, {"address": 4}, "fold_staged_rows", {"vector": 1}),
         ((1 << 20, 37), 1, {"pad": 1}, "fold_short_rows", {"vector": 1, "lanes": 32}),
         ((1 << 20, 601), 1, {}, "fold_staged_rows", {"lanes": 16}),
@@ -59,10 +59,10 @@ def launches(shape: tuple[int, ...], axis: Any, kind: str = "sum", element: str 
         ((1 << 14, 1 << 14), 0, {}, "fold_columns", {"lanes": 32, "vector": 4}),
         ((1 << 14, 1 << 14), 0, {"address": 4}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
         ((1 << 14, (1 << 14) - 1), 0, {"pad": 1}, "fold_columns", {"lanes": 32, "vector": 4, "peeled": True}),
-        ((15, 4, 100_001), 1, {}, "fold_columns", {"lanes": 256, "vector": 1, "steps": 4}),
+        ((15, 20, 100_001), 1, {}, "fold_columns", {"lanes": 256, "vector": 1, "steps": 10}),
         ((3, 1 << 20), 0, {}, "fold_columns", {"lanes": 256, "vector": 4, "steps": 3}),
-        ((3, 12, 1 << 20), 1, {}, "fold_columns", {"lanes": 256, "vector": 4, "steps": 4}),
-        ((7, (1 << 20) + 1), 0, {}, "fold_columns", {"lanes": 256, "vector": 1, "steps": 7}),
+        ((3, 24, 1 << 20), 1, {}, "fold_columns", {"lanes": 256, "vector": 4, "steps": 4}),
+        ((17, (1 << 20) + 1), 0, {}, "fold_columns", {"lanes": 256, "vector": 1, "steps": 9}),
         ((2, 1 << 20), 0, {}, "fold_columns", {"vector": 4, "steps": 2}),
         ((5000, 777), 0, {}, "fold_columns", {"lanes": 64, "vector": 1, "steps": 16}),
         ((1 << 12, (1 << 11) - 1), 0, {}, "fold_columns", {"lanes": 128, "vector": 1, "peeled": False}),
@@ -202,3 +202,17 @@ def test_transposed_fold(lanes: int, height: int) -> None:
     assert held == 32 * left
     seen = {h for lane in range(lanes) for h in range(height) if chosen[lane, h] >= 0}
     assert seen == set(range(height)) and ceil_div(height, lanes) == left
+
+
+@pytest.mark.parametrize(
+    ("shape", "element", "vector"),
+    [((210, 506_497), "f32", 1), ((168, 278_868), "bf16", 4), ((513, 506_497), "f32", 4), ((210, 126_465), "bf16", 8), ((9000, 2047), "f32", 4)],
+)
+def test_few_long_lines_are_folded_as_they_are(shape: tuple[int, ...], element: str, vector: int) -> None:
+    """Where loads are of 4 bytes or more; many lines, short ones and narrower loads go by whole vectors, in two passes."""
+    assert dict(launches(shape, 0, "sum", element)[0].spec.constants)["vector"] == vector
+
+
+def test_one_row_has_few_splits() -> None:
+    one, several = (launches(shape, 1)[0].config[0] for shape in ((1, 1 << 24), (2, 1 << 24)))
+    assert one <= 4 * 132 < several

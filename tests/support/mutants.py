@@ -52,6 +52,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns", "test_passes.py::test_far_from_zero"),
     "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
+    "reduce/held": ("* of held *", "* back to columns of a thread", "sum of columns that wrap*", "test_held.py::test_variance_far_from_zero"),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
     "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (
@@ -59,6 +60,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "scan/lookback": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
+    "scan/levels": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/dense_tile": ("* of *dense columns*",),
     "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows"),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),
@@ -69,7 +71,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/scattered_store": ("cummax_backward of *rows*",),
     "scan/warp_tile": (
         "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
-        "what comes before in rows",
+        "what comes before in rows", "exponentials of rows*",
+        *(f"test_scan.py::test_logcumsumexp_along_rows[numpy-{options}-f32]" for options in ({}, {"initial": 2.0})),
     ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/slices": ("* slices*",),
@@ -296,6 +299,16 @@ KNOWN: dict[str, dict[str, str]] = {
     "reduce/rows": {
         "fold_rows.fold_rows: guard: begin < end in if subtracts_origin and begin < end:":
             "no part of a row is empty: rows of no elements go as columns",
+    },
+    "reduce/held": {
+        "fold_held_columns.fold_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
+        "broadcast_held_columns.broadcast_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
+        "fold_held_columns.fold_held_columns: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
+            "saves a division where the next piece lies on the same line",
+        "broadcast_held_columns.broadcast_held_columns: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
+            "saves a division where the next piece lies on the same line",
+        "fold_held_rows.fold_held_rows: guard: whole < rows in if height > 1 and cuda.blockIdx.x == 0 and (whole < rows):":
+            "no row is left over, so the block would fold the last one again, and store nothing",
     },
     "reduce/broadcast": {
         "fold_and_broadcast_rows.fold_and_broadcast_rows: guard: row < rows in "

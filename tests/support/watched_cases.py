@@ -28,7 +28,14 @@ from numba_baracuda.core.dtypes import numpy_dtype
 from numba_baracuda.emulator import emulator as emulation
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.descriptor import reduced_axes
-from numba_baracuda.reduce.policy import BroadcastDense, FoldAndBroadcastColumns, FoldColumns, FoldRows, SinglePass
+from numba_baracuda.reduce.policy import (
+    BroadcastDense,
+    FoldAndBroadcastColumns,
+    FoldColumns,
+    FoldHeld,
+    FoldRows,
+    SinglePass,
+)
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import (
@@ -404,14 +411,14 @@ _add("indices and checks", indices_and_checks)
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, **options: Any,
+    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
-    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before
-    does. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second
-    launch.
+    ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
+    and columns that are ``held``. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a
+    second launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -437,6 +444,7 @@ def reduce(
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
             using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
+            using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
@@ -461,6 +469,13 @@ for op in ("sum", "var"):
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
+for op in ("sum", "var", "norm2"):
+    reduce(f"{op} of held rows", op, (1031, 5), 1, held=True)
+    reduce(f"{op} of held columns", op, (3, 4, 301), 1, held=True)
+    reduce(f"{op} of held lines", op, (5, 300, 3), (0, 2), held=True)
+reduce("sum of held lines, two at a time", "sum", (5, 300, 2), (0, 2), held=True)
+reduce("var of held rows of halves", "var", (1030, 2), 1, "bf16", held=True)
+reduce("sum of columns that wrap to the next line", "sum", (40, 3, 41), 1, held=True)
 # lanes and warps that have nothing to combine
 reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0, batches=1)
 reduce("var of rows of a block in splits, the last of one element", "var", (1, 8193), 1, batches=1)
@@ -499,6 +514,10 @@ for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns
         reduce(f"{op} back to {said}", f"{op}_backward", shape, axis, whole=True)
     reduce(f"var back to {said} of halves", "var_backward", shape, axis, "bf16", whole=True)
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
+for op, extent in (("sum", 2), ("max", 3), ("std", 3), ("prod", 3)):
+    reduce(f"{op} back to columns of a thread", f"{op}_backward", (30, extent, 41), 1, held=True)
+reduce("zeros of products back to columns of a thread", "prod_backward", (5, 1200), 0, zeros=0.003, held=True)
+reduce("the first of equals back to columns of a thread", "max_backward", (4, 600), 0, ties="first", held=True)
 reduce("var back to wide whole columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
 reduce("var back to whole columns apart", "var_backward", (49, 140, 5), (0, 2), whole=True)
 reduce("products back to whole columns", "prod_backward", (30, 140), 0, whole=True)
@@ -668,6 +687,7 @@ scan("cummax_backward of slices below a number", "cummax_backward", (70, 5, 3), 
 for op in ("cumprod_backward", "logcumsumexp_backward"):
     scan(f"what comes before in slices, {op}", op, (70, 5, 3), 1, slices=True, exclusive=True)
 scan("what comes before in rows", "logcumsumexp_backward", (3, 1105), 1, exclusive=True)
+scan("exponentials of rows that begin within a vector", "logcumsumexp", (3, 1105), 1)
 scan("what comes before in columns", "logcumsumexp_backward", (151, 10), 0, exclusive=True)
 scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=True)
 for op in ("cummax", "cummin"):

@@ -1,0 +1,104 @@
+"""The launches that store gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..algebra import monoid_of
+from ..algebra.gradients import Gradient
+from ..core.axes import ceil_div
+from ..core.dtypes import BY_NAME
+from ..core.op import NULL, Launch, Layout
+from ..core.policy import tuned
+from .dense import Dense
+from .descriptor import ReduceBackwardDescriptor
+from .geometry import Geometry
+from .held import Held
+from .launches import extents, form_of, kept_strides, spec_of
+from .policy import BroadcastDense, BroadcastStagedRows
+from .problem import Problem
+from .tiling import THREADS, staged_height, staged_lanes
+
+
+def broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient) -> Launch:
+    """The launch that stores dx of short rows, contiguous as a whole, that pass through shared memory."""
+    size, (dy, y, _) = BY_NAME[descriptor.element].itemsize, problem.kept_strides
+    lanes = staged_lanes(problem.extent * size)
+    height = staged_height(problem.extent * size, lanes, tuned(BroadcastStagedRows()).max_rows_per_group)
+    used = bool(gradient.rows or gradient.fold)
+    rows = THREADS // lanes * height
+    constants: dict[str, Any] = {"gradient": gradient.name, "monoid": gradient.fold, "value": descriptor.element, "kept": len(dy)}
+    arguments = {
+        "x": "x" if used else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx", "rows": problem.rows,
+        "extent": problem.extent, "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0,
+        "inverse_extent": 1 / descriptor.extent, "kept_shape": problem.kept_shape, **kept_strides(dy=dy, y=y),
+    }  # fmt: skip
+    shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
+    spec = spec_of("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
+    return Launch(spec, (ceil_div(problem.rows, rows), THREADS, shared), arguments)
+
+
+def broadcast_held(descriptor: ReduceBackwardDescriptor, held: Held, gradient: Gradient) -> Launch:
+    """The launch that stores dx of columns that threads hold."""
+    arguments = {
+        "x": "x" if gradient.rows or gradient.fold else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx",
+        "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0, "inverse_extent": 1 / descriptor.extent,
+        **held.arguments,
+    }  # fmt: skip
+    spec = spec_of(held.kernel, gradient=gradient.name, monoid=gradient.fold, value=descriptor.element, **held.constants)
+    return Launch(spec, (held.blocks, THREADS, 0), arguments)
+
+
+def broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient: Gradient, folded: str, after_fold: bool = False) -> Launch:
+    """The launch that stores dense dx, given the results of a fold in the slot ``folded``; ``after_fold``: of one that has just read x."""
+    vector, items = dense.vector, tuned(BroadcastDense()).items_per_thread
+    dy, y, folded_strides, origin = dense.kept_strides
+    spec = spec_of(
+        "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
+        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), after_fold=after_fold,
+    )  # fmt: skip
+    arguments = {
+        "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
+        "elements": dense.elements, "head": dense.head, "vectors": items, "inverse_extent": 1 / descriptor.extent, "shape": dense.shape,
+        "step": dense.step(THREADS * vector), "dy_strides": dy, "y_strides": y, "folded_strides": folded_strides, "origin_strides": origin,
+    }  # fmt: skip
+    return Launch(spec, (max(1, ceil_div(dense.elements - dense.head, THREADS * vector * items)), THREADS, 0), arguments)
+
+
+def find_special_results(descriptor: ReduceBackwardDescriptor, layout: Layout) -> Launch:
+    """The launch that sets the guard if a result is no normal number."""
+    problem = Problem.of((), [layout], [], descriptor.element)
+    spec = spec_of("find_special_results", value=descriptor.element, kept=len(problem.kept_shape))
+    arguments = {"y": "y", "guard": "guard", "elements": problem.rows, "shape": problem.kept_shape, "strides": problem.full_kept[0]}
+    return Launch(spec, (ceil_div(problem.rows, THREADS), THREADS, 0), arguments)
+
+
+def broadcast(
+    descriptor: ReduceBackwardDescriptor, problem: Problem, geometry: Geometry, gradient: Gradient, folded: str, monoid: str = "",
+    after_fold: bool = False,
+) -> Launch:  # fmt: skip
+    """The launch that stores dx, given the results of a fold in the slot ``folded``; with ``monoid``, the kernel folds itself.
+
+    ``after_fold``: the fold has just read x.
+    """
+    (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
+    constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
+    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
+        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
+    )
+    if not monoid and not problem.row_contiguous:
+        constants["ragged"] = problem.longer > 0
+    x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
+    arguments: dict[str, Any] = {
+        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,
+        "kept_shape": problem.kept_shape, **kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
+        "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
+    }  # fmt: skip
+    if not problem.row_contiguous:
+        arguments |= kept_strides(origin=problem.origin_kept)
+    if monoid:
+        arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
+        constants |= {} if problem.row_contiguous else {"held": geometry.held}
+        return Launch(spec_of(f"fold_and_broadcast_{form_of(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
+    arguments |= {"folded": folded, **kept_strides(folded=folded_strides)}
+    return Launch(spec_of(f"broadcast_{form_of(problem)}", after_fold=after_fold, **constants), geometry.launch, arguments)

@@ -1,0 +1,115 @@
+"""Rows and columns of so few elements that a thread holds several whole ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..algebra import monoid_of
+from ..core.axes import c_strides, ceil_div, fitting
+from ..core.dtypes import BY_NAME
+from ..core.op import Layout
+from ..core.policy import tuned
+from .policy import Block, FoldHeld
+from .problem import Problem, widest_aligned
+from .tiling import THREADS
+
+
+@dataclass(frozen=True)
+class Held:
+    """A launch for rows or columns that threads hold: the kernel, its constants, the number of blocks, and its arguments."""
+
+    kernel: str
+    constants: dict[str, int]
+    blocks: int
+    arguments: dict[str, Any]
+
+
+def _stored(y: Layout, result: str, rows: int, monoid: str) -> int:
+    """How many results of so many neighbouring rows are stored at a time."""
+    size, results = BY_NAME[result].itemsize, monoid_of(monoid).results
+    stored = fitting(tuned(Block()).vector_bytes // size, [rows * results])
+    while stored > 1 and y.address % (stored * size):
+        stored //= 2
+    return stored
+
+
+def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
+    """How threads hold the rows or columns of ``problem``; None where these are long or few, or where they or the results have gaps."""
+    policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
+    extent = problem.extent
+    if len(problem.shape) != 1 or not 1 < extent <= policy.max_extent or problem.longer or problem.kept_strides[0] != flat:
+        return None
+    vector = problem.vector
+    if problem.row_contiguous:
+        if problem.full_reduced[0] != (1,) or problem.full_kept[0] != (extent,):
+            return None
+        if extent > policy.max_odd_extent and size > 2 and extent * size % 16:
+            return None
+        vector = widest_aligned([x], tuned(Block()).vector_bytes, size)
+    elif problem.peeled or problem.full_kept[0][-1] != 1:
+        return None
+    rows = vector // fitting(vector, [extent]) if problem.row_contiguous else vector
+    while rows > 1 and rows * extent * size > policy.max_bytes:
+        rows, vector = rows // 2, vector // 2
+    nbytes = rows * extent * size
+    in_flight = policy.bytes_in_flight if problem.row_contiguous else policy.column_bytes_in_flight
+    pieces = max(1, min(policy.max_pieces, in_flight // nbytes))
+    if nbytes > policy.max_bytes or vector * size < policy.min_vector_bytes or problem.rows * extent * size < policy.min_bytes:
+        return None
+    blocks = ceil_div(problem.rows, THREADS * rows * pieces)
+    constants = {"vector": vector, "extent": extent, "pieces": pieces, "stored": _stored(y, result, rows, monoid)}
+    if problem.row_contiguous:
+        return Held("fold_held_rows", constants | {"height": rows}, blocks, {"rows": problem.rows})
+    arguments = {
+        "columns": problem.rows,
+        "stride": problem.full_reduced[0][0],
+        "kept_shape": problem.kept_shape,
+        "x_kept_strides": problem.full_kept[0],
+    }
+    return Held("fold_held_columns", constants | {"kept": len(problem.kept_shape)}, blocks, arguments)
+
+
+def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
+    """How threads hold the lines of rows whose lines are contiguous as a whole; None where others are as good, or the rows are few."""
+    policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
+    if len(problem.shape) != 2 or not problem.row_contiguous or len(flat) != 1 or problem.kept_strides[0] != flat:
+        return None
+    (lines, extent), (stride, step) = problem.shape, problem.full_reduced[0]
+    if step != 1 or problem.full_kept[0] != (extent,) or problem.rows < policy.min_line_rows:
+        return None
+    vector = fitting(widest_aligned([x], tuned(Block()).vector_bytes, size), [stride, problem.rows * extent])
+    height = vector // fitting(vector, [extent])
+    while height > 1 and height * extent * size > policy.max_bytes:
+        height, vector = height // 2, vector // 2
+    nbytes = height * extent * size
+    if nbytes > policy.max_bytes or problem.rows % height or vector * size < policy.min_vector_bytes:
+        return None
+    pieces = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes, lines))
+    constants = {"vector": vector, "extent": extent, "height": height, "pieces": pieces, "stored": _stored(y, result, height, monoid)}
+    return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), {"rows": problem.rows, "lines": lines, "stride": stride})
+
+
+def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, reads: bool) -> Held | None:
+    """How threads hold the columns of a gradient whose full operands are dx and x, which it ``reads`` or not; None where they do not."""
+    policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
+    extent, kept, same = problem.extent, problem.kept_strides, problem.full_kept[0] == problem.full_kept[1]
+    if problem.row_contiguous or len(problem.shape) != 1 or not 1 < extent <= policy.max_extent or problem.longer or problem.peeled:
+        return None
+    if not same or problem.full_reduced[0] != problem.full_reduced[1] or kept[0] != flat or kept[1] != flat or problem.full_kept[0][-1] != 1:
+        return None
+    vector = problem.vector
+    while vector > 1 and vector * extent * size > policy.max_bytes:
+        vector //= 2
+    nbytes = vector * extent * size
+    if nbytes > policy.max_bytes or problem.rows * extent * size < policy.min_bytes or not (reads or extent <= policy.max_stored_extent):
+        return None
+    pieces, loaded = max(1, min(policy.max_pieces, policy.column_bytes_in_flight // nbytes)), vector
+    while loaded > 1 and (dy.address % (loaded * size) or y.address % (loaded * size)):
+        loaded //= 2
+    return Held(
+        "broadcast_held_columns",
+        {"vector": vector, "extent": extent, "pieces": pieces, "loaded": loaded, "kept": len(problem.kept_shape)},
+        ceil_div(problem.rows, THREADS * vector * pieces),
+        {"columns": problem.rows, "stride": problem.full_reduced[0][0], "kept_shape": problem.kept_shape, "x_kept_strides": problem.full_kept[0]},
+    )
