@@ -103,7 +103,7 @@ SOFTMAX = KernelMonoid("softmax", (-INF, 0.0), _combine_exponentials, value_and_
 #: the greatest element m and log Σ exp(x − m), NaN where m is infinite
 LOG_SOFTMAX = KernelMonoid("log_softmax", (-INF, 0.0), _combine_exponentials, value_and_one, _greatest_and_log, results=2, **_EXPONENTIALS)
 #: Σ of the products of two arrays
-DOT = KernelMonoid("dot", (0.0,), _add, _product, pairs=True)
+DOT = KernelMonoid("dot", (0.0,), _add, _product, pairs=True, lifted="sum")
 
 # ---------------------------------------------------------------- squares
 

@@ -85,6 +85,7 @@ class KernelMonoid(Monoid):
 
     * ``kind``: the element type of states, where it is not the accumulator's
     * ``pairs``: ``lift`` gets the element of a second array as ``other``
+    * ``lifted``: the name of the monoid that folds what ``lift`` makes, where that is an element for it
     * ``append(state, x, position)``: the state after one more element. Monoids whose states hold positions have it; ``lift`` then gets the
       position as ``other``. A float state holds a position as the float of its bits, so positions compare as numbers do. Appending starts from the
       identity with its last scalar replaced by the position of the first element
@@ -119,6 +120,7 @@ class KernelMonoid(Monoid):
     term_count: int = 1
     subtracts_origin: bool = False
     pairs: bool = False
+    lifted: str = ""
     results: int = 1
     corrected: bool = False
     counts: bool = False

@@ -99,6 +99,20 @@ class FoldNarrow(Policy):
 
 
 @dataclass(frozen=True)
+class FoldShortRuns(FoldNarrow):
+    """``fold_short_runs``: the same of narrow rows that are permuted, or in short runs."""
+
+    items_per_thread: int = chosen(8, 4, 8, 16)  #: neighbouring rows that a thread takes at a time; 0 where rows are wider
+    max_row_bytes: int = chosen(32, 2, 4, 8, 16, 32)  #: of permuted rows, which are narrow up to more bytes
+    max_state_scalars: int = 16  #: of permuted rows
+    wide_row_bytes: int = 16  #: of rows of more bytes a thread takes 4
+    wide_state_bytes: int = 32  #: with states of more bytes a thread takes 4 rows
+    max_segment_rows: float = 8.0  #: with so many rows for each segment or fewer, runs of contiguous rows are short
+    max_shared_bytes: int = 48 << 10  #: what a kernel may have of shared memory whose size it knows
+    max_lifted_bytes: int = 16  #: bytes of a row of states up to which those of pairs are made before rows are read in the order of their ids
+
+
+@dataclass(frozen=True)
 class FoldGaps(Policy):
     """Empty segments between two rows, in every fold over sorted ids."""
 

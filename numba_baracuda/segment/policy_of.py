@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..algebra import KernelMonoid
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
-from .policy import BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldTiles, ScatterRows
+from .policy import BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldTiles, ScatterRows
 from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_HEAVY
 
 
@@ -27,11 +29,33 @@ def narrow_items(row_bytes: int, rows: int, segments: int) -> int:
     return tuned(FoldNarrow(items_per_thread=16 if long else 8)).items_per_thread
 
 
-def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: KernelMonoid, items: int) -> FoldNarrow:
-    """The policy for rows of so many columns, of which a thread takes ``items``."""
+def short_run_items(row_bytes: int, scalars: int, state_bytes: int, index: str, rows: int, segments: int) -> int:
+    """The same of ``fold_short_runs``, for row states of ``scalars`` scalars of ``state_bytes``: as many as leave room for states in shared memory.
+
+    0 where rows or their states are wider.
+    """
+    policy = tuned(FoldShortRuns())
+    if row_bytes > policy.max_row_bytes or scalars > policy.max_state_scalars:
+        return 0
+    long = row_bytes <= policy.long_row_bytes and rows >= policy.long_segment_rows * segments
+    wide = row_bytes > policy.wide_row_bytes or scalars * state_bytes > policy.wide_state_bytes
+    items = tuned(FoldShortRuns(items_per_thread=4 if wide else 16 if long else 8)).items_per_thread
+    while short_run_bytes(policy.threads_per_block, items, scalars * state_bytes, index) > policy.max_shared_bytes:
+        items //= 2
+    return items if items >= 4 else 0
+
+
+def short_run_bytes(threads: int, items: int, states_bytes: int, index: str) -> int:
+    """Bytes of shared memory of ``fold_short_runs``: of each row a state, an id and a number, with one left out after every 32; and edges."""
+    warps = threads // 32
+    return 33 * warps * items * (states_bytes + BY_NAME[index].itemsize + 2) + 2 * warps * (states_bytes + 16)
+
+
+def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: KernelMonoid, plan: FoldNarrow) -> FoldNarrow:
+    """The policy ``plan`` of a fold of narrow rows, with resident blocks for rows of so many columns."""
     itemsize = BY_NAME[value].itemsize
     held = columns * (2 if monoid.pairs else 1)
-    row_bytes, common = held * itemsize, {"wide_items": items == 16, "wide_ids": index == "i64"}
+    row_bytes, common = held * itemsize, {"wide_items": plan.items_per_thread == 16, "wide_ids": index == "i64"}
     if monoid.foreign:
         blocks = 0
     elif monoid.width > 1 or itemsize == 2:
@@ -39,7 +63,7 @@ def fold_narrow(target: Target, value: str, index: str, columns: int, monoid: Ke
     else:
         rows = {"long_row": row_bytes > 8, "longest_row": row_bytes > 12}
         blocks = NARROW.left(**common, **rows, finish=monoid.finishes, beyond_sm_90=_beyond(target))
-    return tuned(FoldNarrow(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
+    return tuned(replace(plan, min_blocks_per_multiprocessor=blocks))
 
 
 def fold_items(load_bytes: int, index_bytes: int, vector: int, monoid: KernelMonoid, apart: bool = False) -> int:

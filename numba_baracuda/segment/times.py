@@ -52,6 +52,11 @@ def bins(op: Op, descriptor: SegmentDescriptor) -> float:
 
 def pairs(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of a sort of rows along with their ids, and of the fold of sorted rows."""
+    return paired_fold(descriptor)
+
+
+def paired_fold(descriptor: SegmentDescriptor) -> float:
+    """The same for any states."""
     times = tuned(Times())
     row = times.pair_row + _passes(descriptor.limit.bit_length()) * (times.pair_pass + times.pair_pass_byte * descriptor.row_size)
     return times.sort_launches + _MICROSECONDS * (descriptor.num_inputs * row + times.pair_result_byte * _result_bytes(descriptor))

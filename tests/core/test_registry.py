@@ -152,6 +152,7 @@ def test_kernels_to_compile() -> None:
         "fold_tiles",
         "fold_carries",
         "fold_narrow",
+        "fold_short_runs",
         "gather_elements",
         "gather_flat",
         "gather_rows",

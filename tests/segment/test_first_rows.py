@@ -1,4 +1,4 @@
-"""The first row of each segment by atomics: the same rows, and gradients, as by a fold of sorted ids."""
+"""The first row of each segment by atomics, and by a fold of sorted ids: the same rows, and gradients."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ def expected(op: str, x: np.ndarray, ids: np.ndarray, empty: int) -> np.ndarray:
     return found
 
 
+@pytest.mark.parametrize("name", ["atomic_first", "ragged_permuted"])
 @pytest.mark.parametrize(("element", "columns"), CASES)
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
-def test_positions(kind: Kind, op: str, element: str, columns: int) -> None:
+def test_positions(kind: Kind, op: str, element: str, columns: int, name: str) -> None:
     table, sample = OPS[f"unsorted_segment_{op}"], Sample("first", ROWS, (columns,), SEGMENTS, element=element)
-    variant = next(each for each in table.variants if each.name == "atomic_first")
+    variant = next(each for each in table.variants if each.name == name)
     x, ids = problem(element, columns)
     for empty in (None, 7) if columns < 8 else (None,):
         plan = samples.plan_of(table, variant, samples.descriptor(table, sample, empty=empty))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,16 @@ from samples import OPS
 from numba_baracuda import PlanPreference, SegmentDescriptor, select
 from numba_baracuda.algebra import monoid_of
 from numba_baracuda.core.axes import ceil_div
+from numba_baracuda.core.dtypes import BY_NAME
 from numba_baracuda.core.op import Launch, Layout, Target
+from numba_baracuda.core.registry import kernel_specs
+from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.ops import contiguous
 from numba_baracuda.segment.tiling import Tiling, flat_tile, lanes_for
 
 CARD = Target((9, 0), 132, 50 << 20)
+_FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
 FLAT_COLUMNS = policy.GatherFlat.max_columns
 
 
@@ -85,10 +90,11 @@ def test_broadcasts_divide_exactly() -> None:
 
 
 def _launches(
-    op: str, columns: int, address: int = 0, step: int = 0, rows: int = 1 << 20, segments: int = 1 << 14, variant: str = ""
-) -> list[Launch]:
+    op: str, columns: int, address: int = 0, step: int = 0, rows: int = 1 << 20, segments: int = 1 << 14, variant: str = "",
+    element: str = "f32", index: str = "i32",
+) -> list[Launch]:  # fmt: skip
     """The launches of a variant, by default the first, for values ``address`` bytes behind a multiple of 16, rows ``step`` elements apart."""
-    row, descriptor = OPS[op], SegmentDescriptor(op, rows, columns, segments)
+    row, descriptor = OPS[op], SegmentDescriptor(op, rows, columns, segments, element, index)
     layouts: dict[str, Layout] = {}
     for operand in row.operands:
         layout = contiguous(operand, descriptor)
@@ -102,6 +108,8 @@ def _launches(
     [
         ("segment_sum", 1, {}, "fold_narrow"),
         ("segment_mean", 4, {}, "fold_narrow"),
+        ("segment_sum", 1, {"segments": 1 << 17}, "fold_short_runs"),
+        ("segment_logsumexp", 4, {"segments": 1 << 17}, "fold_short_runs"),
         ("segment_sum", 3, {"address": 4}, "fold_tiles"),
         ("segment_sum", 3, {"step": 5}, "fold_tiles"),
         ("segment_sum", 5, {}, "fold_tiles"),
@@ -124,11 +132,31 @@ def test_kernel_of_a_layout(op: str, columns: int, options: dict[str, int], kern
     assert _launches(op, columns, **options)[0].spec.factory.endswith(f":{kernel}")
 
 
+def _shared_bytes(spec: KernelSpec) -> int:
+    """Bytes of shared memory of a spec of ``fold_short_runs``, by its constants."""
+    given = dict(spec.constants)
+    monoid, state = monoid_of(given["monoid"]), BY_NAME[given["value"]].accumulator
+    states = given["columns"] * monoid.width * BY_NAME[monoid.kind or state].itemsize
+    return policy_of.short_run_bytes(given.get("threads_per_block", policy.FoldShortRuns.threads_per_block), given["share"], states, given["index"])
+
+
+def test_states_of_short_runs_fit() -> None:
+    """A kernel may have 48 KiB of shared memory whose size it knows."""
+    specs = [each for each in kernel_specs() if each.factory.endswith(":fold_short_runs")]
+    for op, columns, element, index in itertools.product(_FOLDS, range(1, 17), ("f32", "f16", "f64"), ("i32", "i64")):
+        for segments in (1 << 12, 1 << 18):
+            specs += [each.spec for each in _launches(op, columns, segments=segments, variant="ragged_permuted", element=element, index=index)]
+            specs += [each.spec for each in _launches(op.removeprefix("unsorted_"), columns, segments=segments, element=element, index=index)]
+    found = {each for each in specs if each.factory.endswith(":fold_short_runs")}
+    assert len({dict(each.constants)["share"] for each in found}) == 3
+    assert all(_shared_bytes(each) <= 48 << 10 for each in found)
+
+
 @pytest.mark.parametrize(
     ("op", "columns", "segments", "kernels"),
     [
         ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "scatter_to_winners"]),
-        ("segment_max_backward", 1, 1 << 18, ["fold_narrow", "fold_carries", "broadcast_to_elements"]),
+        ("segment_max_backward", 1, 1 << 18, ["fold_short_runs", "fold_carries", "broadcast_to_elements"]),
         ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "broadcast_flat"]),
         ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),

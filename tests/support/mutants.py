@@ -16,14 +16,20 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
-    "segment/narrow": ("narrow, *", "max to the few that win"),
+    "segment/lift": ("lifted pairs *",),
+    "segment/narrow": ("narrow, *",),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
-    "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8]"),
+    "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
     "segment/scatter": ("atomic *", "factors *"),
+    "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
-    "segment/sums": ("narrow, *", "tiles, *", *(f"test_forward.py::test_variances_of_few_rows[numpy-{columns}]" for columns in (3, 16))),
+    "segment/states": ("narrow, *", "short runs, *"),
+    "segment/sums": (
+        "narrow, *", "short runs, *", "tiles, *",
+        *(f"test_forward.py::test_variances_of_few_rows[numpy-{columns}]" for columns in (3, 16)),
+    ),
     "segment/seams": (
         "ranks: segments in order", "ranks: rows of segments in order", "ranks: positions",
         "test_sharded_rows.py::test_ranks_have_what_one_process_has[segment_mean_backward]",
@@ -144,6 +150,12 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_narrow.fold_narrow: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
             "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
         "fold_narrow.fold_narrow: guard: length > 0 in if length > 0 and first + length == rows:":
+            "a warp without rows would fill what lies behind the last segment, which is nothing",
+    },
+    "segment/short_runs": {
+        "fold_short_runs.fold_short_runs: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
+            "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
+        "fold_short_runs.fold_short_runs: guard: length > 0 in if length > 0 and first + length == rows:":
             "a warp without rows would fill what lies behind the last segment, which is nothing",
     },
     "segment/sums": {

@@ -38,7 +38,16 @@ from numba_baracuda.reduce.policy import (
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
-from numba_baracuda.segment.policy import BroadcastFlat, CountFewIds, CountIds, FirstFault, FoldRanges, FoldTiles
+from numba_baracuda.segment.policy import (
+    BroadcastFlat,
+    CountFewIds,
+    CountIds,
+    FirstFault,
+    FoldRanges,
+    FoldShortRuns,
+    FoldTiles,
+    PermutedRows,
+)
 from numba_baracuda.segment.tiling import RANGE, RANGE_BITS, RANGE_TILE
 
 Case = Callable[[Kind, pytest.MonkeyPatch], None]
@@ -63,10 +72,11 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
-    disordered: bool = False, **options: Any,
+    disordered: bool = False, cached: bool = True, short: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
-    that broadcasts, 0 for usual blocks.
+    that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
+    ``short``: whether runs of narrow rows are taken for short ones, or for long ones.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -78,7 +88,9 @@ def fold(
         of_warps = (
             using(BroadcastFlat, threads_per_block=32, tile_elements=tile, grid_blocks_per_multiprocessor=1) if tile else contextlib.nullcontext()
         )
-        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps:
+        in_cache = contextlib.nullcontext() if cached else using(PermutedRows, cache_share=0.0)
+        runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
+        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs:
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
                 given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
@@ -88,6 +100,12 @@ def fold(
         samples.assert_close(got, samples.truth(op, given, sample.segments, **options), sample.element, op)
 
     _add(name, case)
+
+
+def narrow(name: str, *given: Any, **options: Any) -> None:
+    """The same of narrow rows, taken for short runs and for long ones."""
+    fold(f"narrow, {name}", *given, **options)
+    fold(f"short runs, {name}", *given, short=True, **options)
 
 
 def of_runs(name: str, columns: int, *lengths: int) -> Sample:
@@ -112,31 +130,39 @@ fold("tiles, one block of ids below", *SORTED, Sample("b3", 72, (37,), 4, sample
 fold("tiles, chunks of vectors", *SORTED, Sample("b6", 20, (516,), 4), 1)
 for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
     fold(f"tiles, {blocks} of ids in disorder", *SORTED, Sample("b4", 24, (37,), 4, samples.outside), multiprocessors, disordered=True)
-    fold(f"narrow, {blocks} of ids in disorder", *SORTED, Sample("b5", 2048, (1,), 40, samples.outside), multiprocessors, disordered=True)
+    narrow(f"{blocks} of ids in disorder", *SORTED, Sample("b5", 2048, (1,), 40, samples.outside), multiprocessors, disordered=True)
 fold("tiles, several steps", "segment_mean", "ragged_sorted", Sample("c", 300, (8,), 9, samples.runs))
 fold("tiles, gaps", *SORTED, Sample("d", 8, (5,), 460, gaps), MANY)
 fold("tiles, gaps and columns apart", *SORTED, Sample("d2", 8, (35,), 460, gaps), MANY)
 fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside, "f32", "i64"), MANY)
 fold("tiles of halves", "segment_max", "ragged_sorted", Sample("f", 60, (24,), 9, samples.runs, "f16"), MANY)
-fold("tiles, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g", 150, (8,), 9, samples.outside), MANY)
+fold("tiles, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g", 150, (12,), 9, samples.outside), MANY)
 fold("tiles, chunks", *SORTED, Sample("h", 50, (137,), 6), MANY)
 fold("norms in tiles", "segment_norm2", "ragged_sorted", Sample("h2", 50, (37,), 6), MANY)
-fold("narrow, several steps", "segment_mean", "ragged_sorted", Sample("i", 2700, (1,), 120, samples.runs))
-fold("narrow, many blocks", *SORTED, of_runs("j", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
-fold("narrow, variances of short runs", "segment_var_backward", "broadcast", of_runs("k6", 2, 1, 2, 2, 90, 1, 1, 3, 2, 1, 5, 300, 2, 1, 1, 4), MANY)
-fold("narrow, variances", "segment_var", "ragged_sorted", Sample("k3", 700, (1,), 120, samples.outside), MANY)
-fold("narrow, variances of few segments", "segment_var", "ragged_sorted", Sample("k4", 2100, (2,), 5, samples.outside))
-fold("narrow, variances of long runs", "segment_var", "ragged_sorted", of_runs("k7", 2, 3, 1, 2, 2, 3, 248, 2, 1662, 2, 7))
-fold("narrow, gaps", *SORTED, Sample("k", 8, (1,), 460, gaps), MANY)
-fold("narrow, a gap wider than a warp looks at", *SORTED, Sample("k2", 2, (1,), 2900, samples.every(2800, 3)), MANY)
-fold("narrow, ids outside", "segment_logsumexp", "ragged_sorted", Sample("l", 300, (2,), 9, samples.far_outside, "f32", "i64"), MANY)
-fold("narrow, all of one segment", *SORTED, Sample("m", 600, (3,), 3, samples.all_are(1)), MANY)
+narrow("several steps", "segment_mean", "ragged_sorted", Sample("i", 2700, (1,), 120, samples.runs))
+narrow("many blocks", *SORTED, of_runs("j", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
+narrow("variances of short runs", "segment_var_backward", "broadcast", of_runs("k6", 2, 1, 2, 2, 90, 1, 1, 3, 2, 1, 5, 300, 2, 1, 1, 4), MANY)
+narrow("variances", "segment_var", "ragged_sorted", Sample("k3", 700, (1,), 120, samples.outside), MANY)
+narrow("variances of few segments", "segment_var", "ragged_sorted", Sample("k4", 2100, (2,), 5, samples.outside))
+narrow("variances of long runs", "segment_var", "ragged_sorted", of_runs("k7", 2, 3, 1, 2, 2, 3, 248, 2, 1662, 2, 7))
+narrow("gaps", *SORTED, Sample("k", 8, (1,), 460, gaps), MANY)
+narrow("a gap wider than a warp looks at", *SORTED, Sample("k2", 2, (1,), 2900, samples.every(2800, 3)), MANY)
+narrow("ids outside", "segment_logsumexp", "ragged_sorted", Sample("l", 300, (2,), 9, samples.far_outside, "f32", "i64"), MANY)
+narrow("all of one segment", *SORTED, Sample("m", 600, (3,), 3, samples.all_are(1)), MANY)
 fold("tiles, first rows over tiles", "segment_argmax", "ragged_sorted", of_runs("A", 37, 5, 12, 0, 3, 11, 70, 9), MANY)
 fold("tiles, first rows and gaps", "segment_argmin", "ragged_sorted", Sample("A2", 8, (8,), 460, gaps, "f16"), MANY, result="i32")
-fold("tiles, first rows by a permutation", "unsorted_segment_argmax", "ragged_permuted", Sample("A3", 150, (8,), 9, samples.outside), MANY)
-fold("narrow, first rows over blocks", "segment_argmin", "ragged_sorted", of_runs("A4", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
-fold("narrow, pairs", "segment_softmax_backward", "broadcast", Sample("A6", 700, (2,), 40, samples.outside), MANY)
-fold("narrow, first rows and gaps", "segment_argmax", "ragged_sorted", Sample("A5", 8, (2,), 460, gaps, "f64"), MANY, result="i32")
+fold("tiles, first rows by a permutation", "unsorted_segment_argmax", "ragged_permuted", Sample("A3", 150, (12,), 9, samples.outside), MANY)
+narrow("first rows over blocks", "segment_argmin", "ragged_sorted", of_runs("A4", 1, 1, 5, 1400, 0, 3, 700, 9), MANY)
+narrow("runs of one row", "segment_logsumexp", "ragged_sorted", Sample("A7", 700, (2,), 700, samples.every()), MANY)
+fold("short runs, permuted", "unsorted_segment_max", "ragged_permuted", Sample("g2", 700, (2,), 90, samples.outside), MANY)
+fold("short runs, permuted in several loads", "unsorted_segment_mean", "ragged_permuted", Sample("g3", 2700, (5,), 120, samples.runs))
+fold("short runs, permuted first rows", "unsorted_segment_argmax", "ragged_permuted", Sample("g4", 700, (3,), 40, samples.outside, "i32"), MANY)
+fold("short runs, permuted pairs", "unsorted_segment_softmax_backward", "broadcast", Sample("g5", 700, (3,), 40, samples.outside), MANY)
+for element in ("f32", "bf16", "f64"):
+    pairs = Sample(f"g6 {element}", 703, (1,), 40, samples.outside, element)
+    fold(f"lifted pairs of {element}", "unsorted_segment_softmax_backward", "broadcast", pairs, cached=False)
+narrow("pairs", "segment_softmax_backward", "broadcast", Sample("A6", 700, (2,), 40, samples.outside), MANY)
+narrow("first rows and gaps", "segment_argmax", "ragged_sorted", Sample("A5", 8, (2,), 460, gaps, "f64"), MANY, result="i32")
 fold("bins, first rows", "unsorted_segment_argmax", "bins", Sample("A6", 150, (6,), 5, samples.outside), 2)
 fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)
 fold("bins, chunks", "unsorted_segment_logsumexp", "bins", Sample("o", 60, (141,), 2), 2)
@@ -276,7 +302,7 @@ for columns, element in ((2, "f16"), (3, "f16"), (6, "f16"), (3, "f32"), (5, "f3
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)
-fold("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
+narrow("max to the few that win", "segment_max_backward", "broadcast", Sample("G", 700, (1,), 9, samples.runs), ties="first")
 fold("zeros in products", "segment_prod_backward", "broadcast", Sample("H", 60, (8,), 9, samples.outside, whole=True))
 for columns in (1, 3):
     sample = Sample(f"side by side {columns}", 5000 if columns == 1 else 200, (columns,), 30, samples.outside)

@@ -5,7 +5,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 
 | kernel | what it does |
 |---|---|
-| :func:`fold_tiles`, :func:`fold_narrow` | fold the runs of ids in order; lanes share the columns, or the rows |
+| :func:`fold_tiles`, :func:`fold_narrow`, :func:`fold_short_runs` | fold the runs of ids in order; lanes share columns, rows, or rows and runs |
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
@@ -14,6 +14,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
+| :func:`lift_pairs` | makes the states of a monoid of pairs |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
@@ -65,6 +66,7 @@ from .counts import count_few_ids, count_ids
 from .flat import broadcast_flat
 from .fold import fold_tiles
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
+from .lift import lift_pairs
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .positions import finish_positions, scatter_positions
@@ -72,6 +74,7 @@ from .ranges import fold_ranges, split_ranges
 from .rows import fill_rows, finish_rows
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
+from .short_runs import fold_short_runs
 
 __all__ = [
     "bound_ranges",
@@ -94,11 +97,13 @@ __all__ = [
     "fold_carries",
     "fold_narrow",
     "fold_ranges",
+    "fold_short_runs",
     "fold_tiles",
     "gather_elements",
     "gather_flat",
     "gather_rows",
     "gather_runs",
+    "lift_pairs",
     "merge_seams",
     "number_rows",
     "pair_rows",

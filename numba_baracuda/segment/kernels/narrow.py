@@ -17,7 +17,7 @@ from ..tiling import Tiling
 from .common import clamp, ids_of, rotate_blocks
 from .edges import edge_functions_of
 from .gaps import gap_filler, short_gap_filler
-from .states import run_states_of
+from .states import lane_scan, run_states_of
 from .sums import open_run_of
 
 
@@ -43,8 +43,9 @@ def fold_narrow(
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     fold = run_states_of(monoid, value, columns, result, store_vector)
-    begin_run, combine_left = fold.begin_run, fold.combine_left
+    begin_run = fold.begin_run
     store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
+    scan = lane_scan(fold)
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     resume, join = open_run.resume, open_run.join
@@ -59,15 +60,6 @@ def fold_narrow(
     others_size = batch_size if paired else 1
     edges = 2 * warps
     shared_states = edges * scalars
-
-    @jit.device
-    def scan(states: Any, scratch: Any, start: Any) -> None:
-        """Inclusive scan over the lanes from ``start`` to this one."""
-        for distance in (1, 2, 4, 8, 16):
-            for k in range(scalars):
-                scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
-            if cuda.laneid - distance >= start:
-                combine_left(states, scratch)
 
     def fold_narrow(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], guard: Ptr[int32], cleared: Ptr[value], output: Ptr[result],

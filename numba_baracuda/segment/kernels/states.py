@@ -121,3 +121,19 @@ def run_states_of(monoid: str, value: str, vector: int, result: str, store_vecto
     """The one :class:`RunStates` for these, so that kernels share its functions. By default stores are as wide as the results of a lane allow."""
     together = typed_monoid(monoid, value).results * (1 if apart else vector)
     return RunStates(monoid, value, vector, store_vector or min(BY_NAME[result].vector, together & -together), result, apart)
+
+
+@functools.cache
+def lane_scan(states: RunStates) -> Any:
+    """``scan(states, scratch, start)``: an inclusive scan of states over the lanes from ``start`` to this one."""
+    scalars, combine_left = states.scalars, states.combine_left
+
+    @jit.device
+    def scan(states: Any, scratch: Any, start: Any) -> None:
+        for distance in (1, 2, 4, 8, 16):
+            for k in range(scalars):
+                scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
+            if cuda.laneid - distance >= start:
+                combine_left(states, scratch)
+
+    return scan

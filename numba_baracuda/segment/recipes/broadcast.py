@@ -14,10 +14,11 @@ from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
 from ..policy import BroadcastFlat
 from ..tiling import Tiling, broadcast_tile, flat_launch, rows_met
+from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
 from .first import positions, unfit_for_atomics
-from .fold import SegmentFold, fold_steps, narrow_share
+from .fold import SegmentFold, fold_steps, narrow_plan
 from .order import Order, as_given, order_of, order_to_gather
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     order = order_of(op, descriptor, layouts, target) if ordered else as_given(descriptor, layouts)
     column_bytes = len(gradient.segments) * value.itemsize + gradient.gathered * BY_NAME[value.accumulator].itemsize
     last = order_to_gather(descriptor, layouts, target, order, column_bytes)
-    steps: list[Step] = [*checks(op, descriptor, layouts), *order.steps]
-    slots = [*check_slots(descriptor), *order.slots]
+    steps: list[Step] = [*checks(op, descriptor, layouts)]
+    slots = [*check_slots(descriptor)]
     if by_atomics:
         more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
     elif by_factors:
@@ -72,7 +73,7 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     elif folds:
         more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output)
     else:
-        more, room = [], []
+        more, room = [*order.steps], [*order.slots]
     folded = "folded" if folds or brought else NULL
     if scatters:
         return Recipe((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
@@ -103,7 +104,10 @@ def _pairs(
 def _fold(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, last: Order, output: str
 ) -> tuple[list[Step], list[Slot], bool]:
-    """The fold over ids in order, its slots, and whether its results are positions at which gradients are stored; ``last``: the order of these."""
+    """The fold over ids in order, its slots, and whether its results are positions at which gradients are stored; ``last``: the order of these.
+
+    The steps that put ids in order are among its steps.
+    """
     state, monoid = BY_NAME[descriptor.element].accumulator, monoid_of(gradient.fold)
     first, *others = gradient.over
     state_layout, guard, steps, slots = replace(scratch(descriptor, layouts[first]), element=state), NULL, list[Step](), list[Slot]()
@@ -119,14 +123,22 @@ def _fold(
     if scatters:
         steps.append(Clear("folded", 0xFF))
         fold = replace(fold, cleared=output)
-    more, room = fold_steps(descriptor, target, fold)
-    return [*steps, *more], [*slots, *room], scatters
+    made, alone = list[Step](), last is not order and not gradient.guarded
+    if alone:
+        descriptor, fold, made, needed = lifted(descriptor, target, fold)
+        slots += needed
+    if alone and order.steps and descriptor.bounded:
+        more, room = fold_any_order(descriptor, layouts, target, fold, order, last)
+    else:
+        more, room = fold_steps(descriptor, target, fold)
+        more, room = [*order.steps, *more], [*order.slots, *room]
+    return [*steps, *made, *more], [*slots, *room], scatters
 
 
 def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold) -> bool:
     """Whether the gradient is stored only at the few rows that get one, over zeros that the fold stores, so that ids are not read again."""
     few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= tuned(policy.BroadcastToRows()).min_rows_per_segment * descriptor.num_segments
-    return gradient.uses_positions and few and narrow_share(descriptor, fold) > 0 and Rows(descriptor, layouts["d_input"]).is_contiguous(0)
+    return gradient.uses_positions and few and narrow_plan(descriptor, fold) is not None and Rows(descriptor, layouts["d_input"]).is_contiguous(0)
 
 
 def _scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str) -> Launch:

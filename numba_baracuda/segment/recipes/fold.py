@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
@@ -13,7 +13,7 @@ from ...core.policy import constants, tuned
 from .. import policy, policy_of
 from ..tiling import Tiling, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
-from .order import Order, key_slots, keys, order_of, scratch_slot, sort
+from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -56,23 +56,32 @@ class SegmentFold:
         return self.layouts[1].element
 
 
-def narrow_share(descriptor: SegmentDescriptor, fold: SegmentFold) -> int:
-    """Rows of a lane in :func:`~..kernels.fold_narrow`, where rows are narrow and contiguous; else 0."""
-    rows, order, most = Rows(descriptor, *fold.all_layouts), fold.order, tuned(policy.FoldNarrow()).max_state_scalars
-    if order.row_index or not order.packed or descriptor.embedding_dim * fold.monoid.width > most:
-        return 0
-    if rows.strides[1] != (1,) or not all(rows.is_contiguous(k) for k in range(len(fold.all_layouts)) if k != 1):
-        return 0
-    row_bytes = descriptor.row_size * (len(fold.all_layouts) - 1)
-    return policy_of.narrow_items(row_bytes, descriptor.num_inputs, descriptor.num_segments)
+def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.FoldNarrow | None:
+    """The policy of :func:`~..kernels.fold_short_runs`, if rows are narrow, and permuted or in short runs; of :func:`~..kernels.fold_narrow` if
+    they are narrow and contiguous; else None.
+    """
+    rows, order, permuted = Rows(descriptor, *fold.all_layouts), fold.order, fold.order.row_index != ""
+    operands, scalars = [k for k in range(len(fold.all_layouts)) if k != 1], descriptor.embedding_dim * fold.monoid.width
+    row_bytes, n, segments = descriptor.row_size * len(operands), descriptor.num_inputs, descriptor.num_segments
+    short, share = tuned(policy.FoldShortRuns()), 0
+    if not order.packed or not all(strides == (1,) for strides in rows.strides):
+        return None
+    if not permuted and scalars <= tuned(policy.FoldNarrow()).max_state_scalars and all(rows.is_contiguous(k) for k in operands):
+        share = policy_of.narrow_items(row_bytes, n, segments)
+    if permuted or (share and n <= short.max_segment_rows * segments):
+        state = BY_NAME[fold.monoid.kind or BY_NAME[descriptor.element].accumulator]
+        items = policy_of.short_run_items(row_bytes, scalars, state.itemsize, order.index, n, segments)
+        if items and (permuted or items * descriptor.row_size % 16 == 0):
+            return policy.FoldShortRuns(items_per_thread=items)
+    return policy.FoldNarrow(items_per_thread=share) if share else None
 
 
 def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold) -> tuple[list[Step], list[Slot]]:
     """The launches of a fold over ids in order, and the slots of the carries between them."""
-    share, scalars = narrow_share(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
+    plan, scalars = narrow_plan(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
     rows = Rows(descriptor, *fold.all_layouts)
-    launch, tiling = _narrow(descriptor, target, rows, share, fold) if share else _tiles(descriptor, target, rows, fold)
-    most = tiling.entries if share else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
+    launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
+    most = tiling.entries if plan else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
     slots = carry_slots(most, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator) if most > 2 else []
     combine = [combine_carries(descriptor, rows, fold, tiling.entries, target)] if tiling.row_blocks > 1 else []
     return [launch, *combine], slots
@@ -153,22 +162,29 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
 
-def _narrow(descriptor: SegmentDescriptor, target: Target, rows: Rows, share: int, fold: SegmentFold) -> tuple[Launch, Tiling]:
-    """The launch where lanes share the rows, ``share`` at a time, and its tiling."""
-    value, index, columns = descriptor.element, fold.order.index, rows.columns
-    plan = policy_of.fold_narrow(target, value, index, columns, fold.monoid, share)
-    tiling, results = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), fold.monoid.results
+def _narrow(
+    descriptor: SegmentDescriptor, target: Target, rows: Rows, usual: policy.FoldNarrow, fold: SegmentFold
+) -> tuple[Launch, Tiling]:  # fmt: skip
+    """The launch where lanes share the rows, and its tiling."""
+    value, order, columns, results = descriptor.element, fold.order, rows.columns, fold.monoid.results
+    plan = policy_of.fold_narrow(target, value, order.index, columns, fold.monoid, usual)
+    tiling, (name, second) = Tiling.of_narrow(plan, descriptor.num_inputs, target.multiprocessors), (fold.other[0], 2) if fold.other else (NULL, 0)
     store_vector = vector_for(BY_NAME[fold.result].itemsize, columns * results, (rows.addresses[1], (rows.steps[1] * results, 1)))
+    kernel, options, more = "fold_narrow", dict[str, Any](), dict[str, Any]()
+    if isinstance(plan, policy.FoldShortRuns):
+        operands, permuted = [(rows.addresses[k], (rows.steps[k], 1)) for k in (0, second)], order.row_index != ""
+        kernel, options = "fold_short_runs", {"row_index": order.row_index, "input_positions": fold.input_positions}
+        options["vector"] = vector_for(BY_NAME[value].itemsize, columns, *operands) if permuted else 1
+        more = {"permutation": order.permutation, "input_row": rows.steps[0], "other_row": rows.steps[second]}
     spec = kernel_spec(
-        "fold_narrow", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=index,
-        columns=columns, share=share, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
-        clears=fold.cleared != NULL, **constants(plan),
+        kernel, tiling.threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, index=order.index,
+        columns=columns, share=plan.items_per_thread, store_vector=store_vector, fills=fold.fills, guarded=fold.guarded,
+        clears=fold.cleared != NULL, **options, **constants(plan),
     )  # fmt: skip
     arguments = {
-        "input": fold.source, "other": fold.other[0] if fold.other else NULL, "ids": fold.order.ids, "guard": fold.guard, "cleared": fold.cleared,
-        "output": fold.output, **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments,
-        "tile": tiling.tile, "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
-        "output_row": rows.steps[1],
+        "input": fold.source, "other": name, "ids": order.ids, "guard": fold.guard, "cleared": fold.cleared, "output": fold.output,
+        **carry_arguments(tiling.row_blocks > 1), "rows": descriptor.num_inputs, "segments": descriptor.num_segments, "tile": tiling.tile,
+        "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
     }  # fmt: skip
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
 
@@ -190,17 +206,27 @@ def sorted_pairs(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layou
     rows, source = descriptor.num_inputs, Rows(descriptor, layouts["input"])
     if not rows * descriptor.embedding_dim * descriptor.num_segments or not source.is_contiguous(0):
         return ragged(op, descriptor, layouts, target)
-    size = descriptor.row_size
-    order = Order("sorted_ids", descriptor.key_type, 1, True)
-    steps, slots = fold_steps(descriptor, target, SegmentFold.of(op, descriptor, layouts, order, "sorted_rows"))
-    by_id = sort(descriptor, "input", size, "sorted_rows")
-    before = (keys(descriptor, layouts, ""), by_id)
-    room = (*key_slots(descriptor), Slot("sorted_rows", descriptor.element, rows * descriptor.embedding_dim), scratch_slot(by_id, target))
-    return Recipe((*checks(op, descriptor, layouts), *before, *steps), (*check_slots(descriptor), *room, *slots))
+    steps, slots = pair_steps(descriptor, layouts, target, SegmentFold.of(op, descriptor, layouts, as_given(descriptor, layouts)))
+    return Recipe((*checks(op, descriptor, layouts), *steps), (*check_slots(descriptor), *slots))
+
+
+def pair_steps(
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, fold: SegmentFold
+) -> tuple[list[Step], list[Slot]]:  # fmt: skip
+    """The sort of (id, row) pairs and the ragged fold, and their slots. The rows that ``fold`` folds are contiguous."""
+    by_id = sort(descriptor, fold.source, descriptor.row_size, "sorted_rows")
+    room = Slot("sorted_rows", descriptor.element, descriptor.num_inputs * descriptor.embedding_dim)
+    steps, slots = fold_steps(descriptor, target, replace(fold, order=Order("sorted_ids", descriptor.key_type, 1, True), source="sorted_rows"))
+    return [keys(descriptor, layouts, ""), by_id, *steps], [*key_slots(descriptor), room, scratch_slot(by_id, target), *slots]
 
 
 def unpairable(op: Op, descriptor: SegmentDescriptor) -> str | None:
     """Why rows are not sorted along with their ids."""
-    if descriptor.monoid(op).uses_positions:
+    return unpairable_by(descriptor.monoid(op), descriptor)
+
+
+def unpairable_by(monoid: KernelMonoid, descriptor: SegmentDescriptor) -> str | None:
+    """Why rows that are folded by a monoid are not sorted along with their ids."""
+    if monoid.uses_positions:
         return "sorts rows along with their ids, and so loses where they were"
     return None if descriptor.row_size in (0, 2, 4, 8) else f"is for rows of 2, 4 or 8 bytes, not {descriptor.row_size}"

@@ -1,0 +1,246 @@
+"""The ragged fold for rows of few columns that a permutation orders, or of which many runs end: the lanes of a warp share rows and runs."""
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int16, int32, int64
+
+from ...algebra import monoid_of
+from ...core.dtypes import BY_NAME
+from ...device.build import opaque
+from ...device.vector import LOAD_DIRECT, LOAD_ONCE, STORE_STREAM
+from ...kernels.elements import accumulator_type
+from ...runtime import jit
+from ...runtime.parameters import Ptr, Scalar
+from ..policy import FoldShortRuns
+from ..tiling import Tiling
+from .common import clamp, ids_of, rotate_blocks
+from .edges import edge_functions_of
+from .gaps import gap_filler, short_gap_filler
+from .states import lane_scan, run_states_of
+from .sums import open_run_of
+
+
+@jit.kernel
+def fold_short_runs(
+    *, monoid: str, value: str, result: str, index: str, columns: int, share: int, vector: int, row_index: str, input_positions: bool,
+    store_vector: int, fills: bool, guarded: bool, clears: bool, threads_per_block: int = FoldShortRuns.threads_per_block,
+) -> Any:  # fmt: skip
+    """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are short, and permuted or in short runs.
+
+    A warp walks its tile, 32 · ``share`` rows at a time. A lane loads ``share`` neighbouring rows, contiguous ones by 16-byte loads, and folds them
+    from each of its heads on; a head is a row whose id differs from the one before. The states of the runs that end among its rows go to shared
+    memory. A segmented scan over the warp gives each lane the state of its first run so far, for the first of these. Then the lanes share the ended
+    runs, and store neighbouring results together. Gaps, edges and carries are those of :func:`fold_tiles`. Shapes and tile fix the order of every
+    fold: rows of a lane, lanes in the tree of the scan, steps. Bytes: rows · (columns · value + index) read, segments · columns · result written.
+    Method: segmented scan as in Sengupta, Harris, Zhang and Owens, "Scan primitives for GPU computing" (Graphics Hardware 2007).
+
+    Constants and parameters as :mod:`.` lists them, but ``columns`` is a constant; and
+
+    * ``share``: rows of a lane in each step; ``store_vector``: elements of a store to ``output``
+    * ``vector``: elements of a load of a permuted row. Rows that are not permuted are contiguous and begin at a multiple of 16 bytes
+    * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
+    * ``fills``: whether empty segments get ``empty``
+    * ``clears``: whether the kernel sets ``cleared`` [rows, columns], which is contiguous, to 0; else ``cleared`` is any address
+    * ``other`` [rows, columns]: the second elements of a monoid of pairs, which are read as those of ``input``; else any address. ``other_row``:
+      elements from one of its rows to the next
+    """
+    element, index_type, permuted = jit.SCALARS[value], jit.SCALARS[index], row_index != ""
+    fold = run_states_of(monoid, value, columns, result, store_vector)
+    reset, combine_left = fold.reset, fold.combine_left
+    store_result, scalars, state_type = fold.store_result, fold.scalars, fold.state_type
+    scan = lane_scan(fold)
+    open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
+    begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
+    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
+    fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
+    last_id, adjoin = ids_of(index)
+    wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
+    load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
+    row_index_type, wide_row_indices = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
+    # rows from all over the input would evict ids from L1, but loads of one row meet there
+    load_row_indices, load_row = LOAD_ONCE[wide_row_indices], (LOAD_DIRECT if vector == columns else LOAD_ONCE)[vector]
+    warps, batch_size, step = threads_per_block // 32, share * columns, 32 * share
+    paired = monoid_of(monoid).pairs
+    others_size = batch_size if paired else 1
+    edges = 2 * warps
+    shared_states = edges * scalars
+    # of each warp the runs that end in a step, with an element left out after every 32, so that lanes ``share`` runs apart use banks of their own
+    ended_size = warps * 33 * share
+    ended_scalars = scalars * ended_size
+
+    @jit.device
+    def before(count: Any) -> Any:
+        """The sum of the counts of all lanes before this one."""
+        total = int32(count)
+        for distance in (1, 2, 4, 8, 16):
+            other = cuda.shfl_up_sync(-1, total, distance)
+            total = int32(total + (other if cuda.laneid >= distance else 0))
+        return int32(total - count)
+
+    def fold_short_runs(
+        input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], cleared: Ptr[value],
+        output: Ptr[result], carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, segments: int64, tile: int64, row_blocks: int64, empty: Scalar[accumulator_type(result)],
+        correction: Scalar[state_type], input_row: int64, other_row: int64, output_row: int64,
+    ) -> None:  # fmt: skip
+        edge_ids = cuda.shared.array(edges, int64)
+        edge_counts = cuda.shared.array(edges, int64)
+        edge_states = cuda.shared.array(shared_states, state_type)
+        ended_states = cuda.shared.array(ended_scalars, state_type)
+        next_ids = cuda.shared.array(ended_size, index_type)
+        next_rows = cuda.shared.array(ended_size, int16)
+        open_states = cuda.local.array(scalars, state_type)
+        states = cuda.local.array(scalars, state_type)
+        scratch = cuda.local.array(scalars, state_type)
+        run = cuda.local.array(run_scalars, state_type)
+        ended = cuda.local.array(scalars, state_type)
+        batch = cuda.local.array(batch_size, element)
+        others = cuda.local.array(others_size, element)
+        batch_ids = cuda.local.array(share, index_type)
+        row_indices = cuda.local.array(share, row_index_type)
+        zeros = cuda.local.array(wide, element)
+        block = int64(cuda.blockIdx.x)
+        if guarded and guard[0] == 0:
+            return
+        if fills and block >= row_blocks:
+            fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
+            return
+        block = rotate_blocks(block, row_blocks)
+        warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
+        room = int32(warp * (33 * share))
+        first = (block * warps + warp) * tile
+        length = int32(max(min(tile, rows - first), 0))
+        # the run that is open between steps, the same in all lanes: id, first row, states
+        leading, last = int32(2 * warp), last_id(segments)
+        current, begun, edge = index_type(-1), int32(0), leading
+        reset(open_states)
+        for k in range(wide):
+            zeros[k] = element(0)
+        if length > 0:
+            current = ids[first]
+            prior = clamp(ids[first - 1], segments) if first > 0 else int64(-1)
+            if lane == 0:
+                fill_short_gap(output, prior, clamp(current, segments), output_row, 0, columns, empty)
+        position = int32(0)
+        while position < length:
+            mine = int32(position + lane * share)
+            if position + step <= length:
+                for k in range(share // wide_ids):
+                    load_ids(ids, first + mine + k * wide_ids, batch_ids, k * wide_ids)
+                if permuted:
+                    for k in range(0, share, wide_row_indices):
+                        load_row_indices(permutation, first + mine + k, row_indices, k)
+                    for u in range(share):
+                        for v in range(0, columns, vector):
+                            load_row(input, int64(row_indices[u]) * input_row + v, batch, u * columns + v)
+                            if paired:
+                                load_row(other, int64(row_indices[u]) * other_row + v, others, u * columns + v)
+                else:
+                    for k in range(batch_size // wide):
+                        load(input, (first + mine) * columns + k * wide, batch, k * wide)
+                        if paired:
+                            load(other, (first + mine) * columns + k * wide, others, k * wide)
+                if clears:
+                    for k in range(batch_size // wide):
+                        store(cleared, (first + position) * columns + (32 * k + lane) * wide, zeros, 0)
+            else:
+                # behind the end the last row is loaded again, so that no run seems to begin there
+                for u in range(share):
+                    row = first + min(mine + u, length - 1)
+                    batch_ids[u] = ids[row]
+                    if permuted:
+                        row_indices[u] = permutation[row]
+                    source = int64(row_indices[u]) if permuted else row
+                    for v in range(columns):
+                        batch[u * columns + v] = input[source * input_row + v]
+                        if paired:
+                            others[u * columns + v] = other[source * other_row + v]
+                        if clears and mine + u < length:
+                            cleared[row * columns + v] = element(0)
+            valid = int32(min(max(length - mine, 0), share))
+            previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
+            if lane == 0:
+                previous = current
+            heads = int32(batch_ids[0] != previous)
+            for u in range(1, share):
+                if batch_ids[u] != batch_ids[u - 1]:
+                    heads = int32(heads | 1 << u)
+            headed, mine_first, count = cuda.ballot_sync(-1, heads != 0), int32(0), int32(0)
+            if headed != 0:
+                mine_first = before(int32(cuda.popc(heads)))
+                count = cuda.shfl_sync(-1, int32(mine_first + cuda.popc(heads)), 31)
+            at, head = mine_first, int32(0)
+            begin_rows(run, int64(row_indices[0]) if input_positions else first + mine)
+            for u in range(share):
+                here = int64(row_indices[u]) if input_positions else first + mine + u
+                if int32(heads >> u) & 1:
+                    if u > 0:
+                        close_run(run, u - head, states)
+                    else:
+                        reset(states)
+                    slot = int32(room + at + (at >> 5))
+                    for k in range(scalars):
+                        ended_states[k * ended_size + slot] = states[k]
+                    next_ids[slot], next_rows[slot] = batch_ids[u], int16(lane * share + u)
+                    at, head = int32(at + 1), int32(u)
+                    begin_rows(run, here)
+                if u < valid:
+                    append_row(run, batch, others, u * columns, here, u - head)
+            close_run(run, valid - head, states)
+            if lane == 0 and heads == 0:
+                combine_left(states, open_states)
+            scan(states, scratch, max(31 - cuda.clz(int32(headed & ((2 << lane) - 1))), 0))
+            if headed != 0:
+                for k in range(scalars):
+                    scratch[k] = cuda.shfl_up_sync(-1, states[k], 1)
+                    if lane == 0:
+                        scratch[k] = open_states[k]
+                if heads != 0:
+                    slot = int32(room + mine_first + (mine_first >> 5))
+                    for k in range(scalars):
+                        ended[k] = ended_states[k * ended_size + slot]
+                    combine_left(ended, scratch)
+                    for k in range(scalars):
+                        ended_states[k * ended_size + slot] = ended[k]
+                cuda.syncwarp()
+                at = lane
+                while at < count:
+                    slot, past = int32(room + at + (at >> 5)), int32(room + at - 1 + (at - 1 >> 5))
+                    leads = at == 0
+                    identifier = current if leads else next_ids[past]
+                    opened = begun if leads else int32(position + next_rows[past])
+                    following, its_rows = next_ids[slot], int32(position + next_rows[slot] - opened)
+                    for k in range(scalars):
+                        ended[k] = ended_states[k * ended_size + slot]
+                    if leads and edge == leading:
+                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(identifier, segments), its_rows, ended)
+                    elif 0 <= identifier <= last:
+                        store_result(output, int64(identifier) * output_row, columns, ended, its_rows, correction)
+                    if not adjoin(identifier, following):
+                        fill_short_gap(output, clamp(identifier, segments), clamp(following, segments), output_row, 0, columns, empty)
+                    at = int32(opaque(at + 32))
+                slot = int32(room + count - 1 + (count - 1 >> 5))
+                current, begun, edge = next_ids[slot], int32(position + next_rows[slot]), int32(leading + 1)
+                cuda.syncwarp()
+            for k in range(scalars):
+                open_states[k] = cuda.shfl_sync(-1, states[k], 31)
+            position = int32(opaque(position + step))
+        if lane == 0:
+            segment = clamp(current, segments) if length > 0 else segments
+            if length > 0 and first + length == rows:
+                fill_short_gap(output, segment, segments, output_row, 0, columns, empty)
+            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, open_states)
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            combine_edges(
+                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states,
+                cuda.blockDim.x >> 4, 0, 0, columns, segments, block, row_blocks, output, output_row, 0,
+                correction,
+            )  # fmt: skip
+
+    def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:
+        return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments)
+
+    return fold_short_runs, launch_config
