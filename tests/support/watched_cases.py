@@ -267,12 +267,12 @@ for stem in ("max", "logsumexp"):
     fold(f"{stem} to 1 columns, ids outside", f"segment_{stem}_backward", "broadcast", Sample("D9", 4500, (1,), 9, samples.outside))
 fold("norm2 to 7 columns", "segment_norm2_backward", "broadcast", Sample("D7", 200, (7,), 9, samples.around_a_long_one))
 fold("softmax", "segment_softmax", "broadcast", Sample("F", 60, (3,), 9, samples.outside))
-for columns in (2, 3, 5, 6, 8):  # pieces that meet many rows, two, or one
-    for name, ids in (("", samples.runs), (", ids outside", samples.outside)):
-        sample = Sample(f"flat {columns}", 1101 // columns, (columns,), 30, ids)
+for columns, element in ((2, "f16"), (3, "f16"), (6, "f16"), (3, "f32"), (5, "f32"), (8, "f32")):  # pieces that meet many rows, two, or one
+    for name, ids in ((element, samples.runs), (f"{element}, ids outside", samples.outside)):
+        sample = Sample(f"flat {columns}", 1101 // columns, (columns,), 30, ids, element)
         for stem in ("max", "std"):
-            fold(f"{stem} to tiles of {columns} columns{name}", f"segment_{stem}_backward", "broadcast", sample, tile=512)
-        fold(f"norm2 to tiles of {columns} columns{name}", "unsorted_segment_norm2_backward", "broadcast", sample, tile=512)
+            fold(f"{stem} to tiles of {columns} columns of {name}", f"segment_{stem}_backward", "broadcast", sample, tile=512)
+        fold(f"norm2 to tiles of {columns} columns of {name}", "unsorted_segment_norm2_backward", "broadcast", sample, tile=512)
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)
