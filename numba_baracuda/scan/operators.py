@@ -57,7 +57,8 @@ class ScanOperator:
     ``initial``, the first one's previous its own c. ``kinds`` has a letter for each scalar of a state: ``a`` for the accumulator's type, ``p`` for
     the type of positions. A state with positions has the position of its winner as second scalar. An operator that ``scatters`` gives every element
     0, but a winner gets what is emitted where the next one takes over. Where q and r are ``costly`` to compute, p is a and all three are distinct,
-    kernels compute them once and keep them.
+    kernels compute them once and keep them. Where several elements cost less together than one by one, ``together`` names the functions for that, of
+    an operator whose p is a and is all that it uses: see :func:`.kernels.exponentials.together_after`.
     """
 
     monoid: KernelMonoid
@@ -71,6 +72,7 @@ class ScanOperator:
     kinds: str = "a"
     scatters: bool = False
     costly: bool = False
+    together: ByType | None = None
 
 
 # ---------------------------------------------------------------- exponentials
@@ -227,8 +229,8 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
         return ScanOperator(_WITH_POSITION[kind], _with_position, _initial_with_position, _value_before if exclusive else _value_after, kinds="ap")
     plain_emit = _before if exclusive else _after
     if not suffix and kind == "logcumsumexp":
-        logarithm = _exponentials("logarithm_before" if exclusive else "logarithm_after")
-        return ScanOperator(_MONOIDS[kind], _exponential, _one_exponential, logarithm, kinds="aa")
+        logarithm, together = (_exponentials(f"{name}_{'before' if exclusive else 'after'}") for name in ("logarithm", "together"))
+        return ScanOperator(_MONOIDS[kind], _exponential, _one_exponential, logarithm, kinds="aa", together=together)
     if not suffix or kind == "cumsum":
         return ScanOperator(_MONOIDS[kind], emit=plain_emit, inputs=("dy",) if suffix else ("x",))
     if kind in _RUNS:

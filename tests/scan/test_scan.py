@@ -149,6 +149,20 @@ def test_gradients_where_products_leave_the_range(kind: Kind) -> None:
     np.testing.assert_allclose(got[0, :60], scan_reference.gradient("cumprod", dy[:, :60], x[:, :60], y[:, :60], 1).value[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+@pytest.mark.parametrize("options", [{}, {"exclusive": True}, {"initial": 2.0}, {"exclusive": True, "reverse": True}], ids=str)
+def test_logcumsumexp_along_rows(kind: Kind, element: str, options: dict[str, Any]) -> None:
+    """Vectors whose elements exceed what comes before, vectors that do not, and rows that have some of each; rows of all alignments."""
+    rng, count = np.random.default_rng(11), 1229
+    steps = np.arange(count) * 0.75
+    rows = [rng.normal(0, 1, count), steps, -steps, np.where(rng.random(count) < 0.03, 40, -3), 300 - np.abs(steps - 300), np.full(count, -np.inf)]
+    for special in (np.inf, np.nan, -np.inf):
+        rows.append(rng.normal(0, 1, count))
+        rows[-1][500:503] = special
+    x = np.stack(rows).astype(np.float32)
+    check(kind, "logcumsumexp", x.astype(numpy_dtype(element)), 1, **options)
+
+
 def test_logcumsumexp_far_apart(kind: Kind) -> None:
     x = np.tile(np.array([900, -900, 0, 900], F), (2, 40))
     for axis, array in ((1, x), (0, x.T.copy())):

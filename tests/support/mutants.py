@@ -54,6 +54,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "scan/lookback": ("cumsum of long *", "logcumsumexp of long *"),
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
+    "scan/levels": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/dense_tile": ("* of *dense columns*",),
     "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows"),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),
@@ -64,7 +65,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/scattered_store": ("cummax_backward of *rows*",),
     "scan/warp_tile": (
         "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
-        "what comes before in rows",
+        "what comes before in rows", "exponentials of rows*",
+        *(f"test_scan.py::test_logcumsumexp_along_rows[numpy-{options}-f32]" for options in ({}, {"initial": 2.0})),
     ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/slices": ("* slices*",),

@@ -645,6 +645,7 @@ for op in ("cumsum", "logcumsumexp"):
     scan(f"{op} of dense columns", op, (3, 300, 6), 1)
     scan(f"{op} of dense columns backwards", op, (2, 144, 5), 1, reverse=True)
     scan(f"{op} of long dense columns", op, (1100, 7), 0)
+scan("cumsum of two dense columns", "cumsum", (3, 300, 2), 1)
 scan("cumsum_backward of dense columns that begin anywhere", "cumsum_backward", (3, 141, 5), 1)
 scan("cumsum_backward of long dense columns", "cumsum_backward", (1101, 3), 0, reverse=True)
 for op in ("cumsum", "cummax_backward", "cumprod_backward", "logcumsumexp_backward"):
@@ -661,6 +662,7 @@ scan("cummax_backward of slices below a number", "cummax_backward", (70, 5, 3), 
 for op in ("cumprod_backward", "logcumsumexp_backward"):
     scan(f"what comes before in slices, {op}", op, (70, 5, 3), 1, slices=True, exclusive=True)
 scan("what comes before in rows", "logcumsumexp_backward", (3, 1105), 1, exclusive=True)
+scan("exponentials of rows that begin within a vector", "logcumsumexp", (3, 1105), 1)
 scan("what comes before in columns", "logcumsumexp_backward", (151, 10), 0, exclusive=True)
 scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=True)
 for op in ("cummax", "cummin"):

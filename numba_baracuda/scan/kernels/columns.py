@@ -7,12 +7,12 @@ from numba.cuda.types import int32, int64, uint32
 
 from ...device.build import opaque
 from ...device.order import fetch_add
-from ...device.warp import scan_of
 from ...kernels.elements import coordinates_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import MAX_VECTOR_BYTES
 from .column_tile import column_tile_of
+from .levels import levels_of
 from .lookback import lookback_of
 from .operator_functions import functions_of
 
@@ -25,9 +25,9 @@ def scan_columns(
     """:func:`scan_rows` where the scanned axis is not the one of the smallest stride: rows are called columns here.
 
     ``lanes`` adjacent lanes have ``vector`` columns each. A block has threads / lanes such *levels* below each other; a tile is ``steps`` consecutive
-    positions a level. Each lane folds its part of each column. One thread a column turns these aggregates, in shared memory, into the prefixes of the
-    levels, and keeps the prefix of the next tile. A block of one level needs neither: each thread walks down whole columns. It leaves lines in L1 if
-    its vectors have less than 16 bytes, since neighbours then share sectors. Order and bytes as :func:`scan_rows`.
+    positions a level. Each lane folds its part of each column. Some threads a column turn these aggregates, in shared memory, into the prefixes of
+    the levels, and keep the prefix of the next tile. A block of one level needs neither: each thread walks down whole columns. It leaves lines in L1
+    if its vectors have less than 16 bytes, since neighbours then share sectors. Order and bytes as :func:`scan_rows`.
 
     Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two; threads / lanes is 1, or at least
     ``vector``. ``steps``: consecutive positions that a lane has of a tile. ``whole``: whether these are all that a column has; its elements are then
@@ -41,6 +41,8 @@ def scan_columns(
     initial_state, combine, get, put = functions.initial_state, states.combine, functions.get, functions.put
     levels, block_columns, (coordinates, offset), size = threads // lanes, lanes * vector, coordinates_of(kept), column_tile.size
     pitch, tile_extent = block_columns + (lanes if lanes < 32 else 0), levels * steps
+    scans = levels_of(functions, levels, block_columns, threads, pitch)
+    scan_levels, column_lanes, scanning_threads = scans.scan, scans.lanes, block_columns * scans.lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(1 if alone else levels * pitch), functions.kinds
     local_0, local_1, local_2, local_3 = functions.sizes(vector)
     size_q, size_r = size if functions.operator.distinct > 1 else 1, size if functions.operator.distinct > 2 else 1
@@ -75,12 +77,13 @@ def scan_columns(
         output_base, indices_base = offset(place, output_strides), offset(place, indices_strides)
         tile_prefix, tile_start, slot = initial_state(initial, initial_position), int64(0), level * pitch + lane
         end = int64(steps if whole else extent)
-        if carried and not alone:  # below, a thread has the column whose states are in the slot of its own number
-            own_lane = int64(thread % uint32(lanes))
+        number = int32(thread // uint32(column_lanes))
+        if carried and not alone:  # below, a thread has the column whose states are in the slots of this number
+            own_lane = int64(number % lanes)
             own_column = min((int64(cuda.blockIdx.x) * lanes + own_lane) * vector, int64(columns - vector))
             if dense:
                 own_column = cuda.blockIdx.x * axis_strides[0] + min(own_lane, axis_strides[0] - 1)
-            tile_prefix = initial_state(initials[min(own_column + int64(thread // uint32(lanes)), int64(columns - 1))], initial_position)
+            tile_prefix = initial_state(initials[min(own_column + number // lanes, int64(columns - 1))], initial_position)
         for v in range(vector):
             put(prefixes, v, initial_state(initials[column + v], initial_position) if carried else tile_prefix)
         while tile_start < end:
@@ -90,11 +93,8 @@ def scan_columns(
                 for v in range(vector):
                     put(shared_states, slot + v * lanes, fold(transformed, v, start, end))
                 cuda.syncthreads()
-                if thread < block_columns:
-                    for d in range(levels):
-                        aggregate = get(shared_states, d * pitch + thread)
-                        put(shared_states, d * pitch + thread, tile_prefix)
-                        tile_prefix = combine(tile_prefix, aggregate)
+                if thread < scanning_threads:
+                    tile_prefix = combine(tile_prefix, scan_levels(shared_states, number, tile_prefix))
                 cuda.syncthreads()
                 # no barrier after this: a thread reads only the slots that it alone overwrites with the next tile's aggregates
                 for v in range(vector):
@@ -131,28 +131,10 @@ def scan_long_columns(
     pitch, level_extent, tile_extent = block_columns + (lanes if lanes < 32 else 0), batches * steps, levels * batches * steps
     lookback = lookback_of(states, group_tiles, block_columns, threads)
     look_back, lookback_lanes = lookback.look_back, lookback.lanes
-    group_reduce, of_lower, of_lane = scan_of(states, lookback_lanes), states.of_lower, states.of_lane
-    levels_a_lane, lookback_threads = levels // lookback_lanes, block_columns * lookback_lanes
+    scan_levels, lookback_threads = levels_of(functions, levels, block_columns, threads, pitch).scan, block_columns * lookback_lanes
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * pitch), functions.kinds
     (prefixes_0, prefixes_1, prefixes_2, prefixes_3), (local_0, local_1, local_2, local_3) = functions.sizes(block_columns), functions.sizes(vector)
     size_q, size_r = size if functions.operator.distinct > 1 else 1, size if functions.operator.distinct > 2 else 1
-
-    @jit.device
-    def scan_levels(shared_states: Any, column: Any) -> Any:
-        """Turns the aggregates of a column's levels, in shared memory, into their exclusive prefixes; returns the column's aggregate."""
-        lane = int32(cuda.threadIdx.x) & (lookback_lanes - 1)
-        slot, aggregate = lane * levels_a_lane * pitch + column, identity()
-        for d in range(levels_a_lane):
-            aggregate = combine(aggregate, get(shared_states, slot + d * pitch))
-        inclusive = group_reduce(aggregate)
-        state = of_lower(inclusive, int32(1))
-        if lane == 0:
-            state = identity()
-        for d in range(levels_a_lane):
-            aggregate = get(shared_states, slot + d * pitch)
-            put(shared_states, slot + d * pitch, state)
-            state = combine(state, aggregate)
-        return of_lane(inclusive, int32(cuda.laneid) | (lookback_lanes - 1))
 
     def scan_long_columns(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[result], indices: Ptr[index or result], initials: Ptr[wide],
@@ -204,7 +186,7 @@ def scan_long_columns(
         aggregate, lookback_column = identity(), int64(0)
         if thread < lookback_threads:
             number = thread // lookback_lanes
-            aggregate = scan_levels(shared_states, number)
+            aggregate = scan_levels(shared_states, number, identity())
             lookback_column = first_column + number % lanes * vector + number // lanes
         initial_prefix, looking = (
             initial_state(initials[min(lookback_column, int64(columns - 1))] if carried else initial, initial_position),

@@ -17,6 +17,8 @@ from ...runtime import jit
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 #: exp(−x) is 0 from such x on
 _UNDERFLOW = {"float32": 200.0, "float64": 2000.0}
+#: how far elements may lie above the greatest before them where sums are scaled by that
+_ABOVE = 1.0
 
 
 @functools.cache
@@ -63,6 +65,61 @@ def logarithm_before(kind: Any) -> Any:
     """``emit`` of an exclusive scan: log Σ exp x before the element."""
     log = _logarithm(kind)
     return jit.device(lambda before, after, p, r, position, one: log(before))
+
+
+def _together(kind: Any, before: bool) -> Any:
+    """``make(count, step)``: (fold, fits, scan) of ``count`` numbers x, which are items ``at``, ``at + step``, … of an array.
+
+    ``fold(state, numbers, at)`` is the state with x more. All are scaled by the greatest at once, as in a softmax; it counts as 1, and the sum is
+    more than that only if it is finite, else NaN, which ``max`` passes over. ``scan(state, numbers, at)`` puts the result of each x in its place, and
+    returns the same; it scales by the m of the state, if this ``fits(state, numbers, at)``: m is finite, and no x so far above it that sums about m
+    lose digits.
+    """
+    power, log = _exp_and_log(kind)
+    one, above, infinity = kind(1), kind(_ABOVE), kind(math.inf)
+
+    def make(count: int, step: int) -> Any:
+        @jit.device
+        def fold(state: Any, numbers: Any, at: Any) -> Any:
+            greatest = state[0]
+            for k in range(0, count, 2):
+                greatest = maximum(greatest, maximum(numbers[at + k * step], numbers[at + min(k + 1, count - 1) * step]))
+            total = state[1] * power(state[0] - greatest)
+            for k in range(count):
+                total += power(numbers[at + k * step] - greatest)
+            return greatest, max(total, one)
+
+        @jit.device
+        def fits(state: Any, numbers: Any, at: Any) -> Any:
+            found, limit = abs(state[0]) < infinity, state[0] + above
+            for k in range(count):
+                found = found & (numbers[at + k * step] <= limit)
+            return found
+
+        @jit.device
+        def scan(state: Any, numbers: Any, at: Any) -> Any:
+            total = state[1]
+            for k in range(count):
+                after = total + power(numbers[at + k * step] - state[0])
+                numbers[at + k * step] = state[0] + log(total if before else after)
+                total = after
+            return state[0], total
+
+        return fold, fits, scan
+
+    return make
+
+
+@functools.cache
+def together_after(kind: Any) -> Any:
+    """:func:`_together` of an inclusive scan."""
+    return _together(kind, False)
+
+
+@functools.cache
+def together_before(kind: Any) -> Any:
+    """:func:`_together` of an exclusive scan."""
+    return _together(kind, True)
 
 
 @functools.cache

@@ -6,11 +6,16 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+from numba.cuda.types import float32
+
 from ...device.block import reach_of
 from ...device.warp import States, states_of
 from ...kernels.elements import accumulator_type, conversions_of, of_type
 from ...runtime import jit
 from ..operators import operator_of
+
+#: elements from which on the sum of several together costs less than one by one; of float64 it never did
+MIN_TOGETHER = 4
 
 
 class OperatorFunctions:
@@ -58,6 +63,13 @@ class OperatorFunctions:
         self.initial_state = jit.device(lambda initial, position: cast(initial_state(wide(initial), position_type(position), wide(1))))
         self.emit = jit.device(lambda before, after, p, r, position: emit(before, after, p, r, position_type(position), wide(1)))
         self.get, self.put = reach_of(self.width)
+        self._together = scan_operator.together and wide == float32 and of_type(scan_operator.together, wide)
+
+    def together_of(self, count: int, step: int, wanted: bool) -> tuple[bool, tuple[Any, Any, Any]]:
+        """(whether they are wanted and of use, (fold, fits, scan)) of ``count`` elements together, which are items ``step`` apart."""
+        if not wanted or not self._together or count < MIN_TOGETHER:
+            return False, (None, None, None)
+        return True, self._together(count, step)
 
     def winner_index_of(self, reverse: bool, index: Any) -> Any:
         """``f(before, after, extent)``: the winner's position in memory as an index, −1 for none, of the states around an element."""

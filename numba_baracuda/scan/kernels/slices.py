@@ -3,7 +3,7 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...device.vector import LOAD, LOAD_STREAM, STORE, STORE_STREAM
 from ...runtime import jit
@@ -59,7 +59,7 @@ def scan_slices(
                 store_shared(shared, int32(first + offset_of(index)), raw, s * vector)
         last = int32((count & -vector) + int32(cuda.threadIdx.x))
         if last < count:
-            shared[int32(first + offset_of(last))] = array[base + last]
+            shared[uint32(first + offset_of(last))] = array[base + last]
 
     @jit.device
     def write(array: Any, base: Any, count: Any, shared: Any) -> None:
@@ -71,40 +71,39 @@ def scan_slices(
                 store_global(array, base + index, words, 0)
         last = int32((count & -vector) + int32(cuda.threadIdx.x))
         if last < count:
-            array[base + last] = shared[offset_of(last)]
+            array[base + last] = shared[uint32(offset_of(last))]
 
     @jit.device
     def walk(shared: Any, index: Any, step: Any, extent: Any, initial: Any, initial_position: Any) -> None:
         """Scans the column whose first element in the scan's order is element ``index`` of the tile, and the next one ``step`` further."""
         transformed = cuda.local.array(1, wide), cuda.local.array(1, wide), cuda.local.array(1, wide)
         state, slot, offset = initial_state(initial, initial_position), int32(-1), offset_of(index)
-        own = widen(shared[int32(third + offset)])
+        own = widen(shared[uint32(third + offset)])
         before = own
         for k in range(extent):
             index = int32(index + step)
             following = offset_of(index)
-            a, b, c, neighbour = widen(shared[offset]), widen(shared[int32(second + offset)]), own, before
+            a, b, c, neighbour = widen(shared[uint32(offset)]), widen(shared[uint32(second + offset)]), own, before
             before = own
             if neighbour_offset > 0:
                 neighbour = wide(initial)
             if k + 1 < extent:
-                own = widen(shared[int32(third + following)])
+                own = widen(shared[uint32(third + following)])
                 if neighbour_offset > 0:
                     neighbour = own
             transform_into(transformed, 0, a, b, c, neighbour)
             after = combine(state, lift(transformed, 0, k))
             number = narrow(emit(state, after, transformed[0][0], transformed[2][0] if distinct > 2 else transformed[0][0], k))
             if scatters:
-                shared[offset] = narrow(wide(0))
-                if after[1] == k:
-                    if slot >= 0:
-                        shared[slot] = number
-                    slot = offset
+                # the winner before gets its number; any other element 0, for which the first winner's own number stands in until it is known
+                won = after[1] == k
+                shared[uint32(slot if won and slot >= 0 else offset)] = number if won else narrow(wide(0))
+                slot = offset if won else slot
             else:
-                shared[offset] = number
+                shared[uint32(offset)] = number
             state, offset = after, following
         if scatters and slot >= 0:
-            shared[slot] = narrow(state[2])
+            shared[uint32(slot)] = narrow(state[2])
 
     def scan_slices(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[value],

@@ -171,6 +171,10 @@ class WarpTile:
         """``in_row(s, k, bounds)``: false where element k of a lane is before the row, which in vectors s ≥ ``masked_steps`` it never is."""
         return jit.device(lambda s, k, bounds: True if not masked_steps or s >= masked_steps else k >= bounds[0])
 
+    def _together(self, masked_steps: int) -> Any:
+        """(whether there are, (fold, fits, scan)) of a vector's elements together, for those vectors that do not begin before the row."""
+        return self._functions.together_of(self._vector, 1, not self._segmented and masked_steps < self._steps)
+
     def _fold_own(self, masked_steps: int) -> Any:
         """The aggregate of a lane's own elements; in its first ``masked_steps`` vectors, some may lie before the row.
 
@@ -181,6 +185,7 @@ class WarpTile:
         wide, lift, identity, combine = functions.wide, functions.lift, functions.states.identity, functions.states.combine
         in_row, begins_row, first_position = self._in_row(masked_steps), self._transform.begins_row, self._transform.first_position
         segmented, scatters = self._segmented, functions.operator.scatters
+        together, (fold_together, _, _) = self._together(masked_steps)
 
         @jit.device
         def fold_own(shared: Any, warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any) -> Any:
@@ -191,6 +196,9 @@ class WarpTile:
             origin = lane_start if scatters else first_position(bounds, lane_start)
             for s in range(steps):
                 apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
+                if together and s >= masked_steps:
+                    aggregate = fold_together(aggregate, transformed[0], 0)
+                    continue
                 for v in range(vector):
                     k = int32(s * vector + v)
                     if segmented and begins_row(bounds, s, v):
@@ -251,6 +259,7 @@ class WarpTile:
         distinct, indexed, index_type = functions.operator.distinct, self._indexed, self._index_type
         winner_index, size_indices, in_row = functions.winner_index_of(reverse, index_type), vector if indexed else 1, self._in_row(masked_steps)
         segmented, begins_row, first_position = self._segmented, self._transform.begins_row, self._transform.first_position
+        together, (_, fits_together, scan_together) = self._together(masked_steps)
 
         @jit.device
         def store_own(
@@ -265,6 +274,12 @@ class WarpTile:
             origin = first_position(bounds, lane_start)
             for s in range(steps):
                 reapply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
+                if together and s >= masked_steps and fits_together(state, transformed[0], 0):
+                    state = scan_together(state, transformed[0], 0)
+                    for v in range(vector):
+                        values[vector - 1 - v if reverse else v] = narrow(transformed[0][v])
+                    write_results(staging(shared, shared_results), lane, s, values)
+                    continue
                 for v in range(vector):
                     k, own = vector - 1 - v if reverse else v, int32(s * vector + v)
                     if segmented and begins_row(bounds, s, v):
