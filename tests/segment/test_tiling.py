@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import Tiling, flat_tile, lanes_for
+from numba_baracuda.segment.tiling import Tiling, broadcast_tile, flat_tile, lanes_for
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
@@ -79,14 +80,21 @@ def test_flat_tiles_divide_exactly(vector: int) -> None:
         np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
 
 
-def test_broadcasts_divide_exactly() -> None:
-    """Product and shift give the row of every element that a tile may have, counted from the begin of the tile's first row."""
-    flat = policy.BroadcastFlat()
-    for columns in (*range(2, 70), *range(71, flat.max_columns, 971), flat.max_columns):
-        tile = max(flat.tile_elements, flat.items_per_thread * flat.threads_per_block * 8)
-        places = np.arange(tile + columns, dtype=np.uint64)
-        reciprocal = np.uint64((1 << 32) // columns + 1)
-        np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
+@pytest.mark.parametrize("items", [1, 2, 4, 8])
+def test_broadcasts_divide_exactly(items: int) -> None:
+    """Product and shift give the row of every element that a tile may have, counted from the begin of the tile's first row, for rows of all widths.
+
+    They do if 2^32 exceeds the place times that by which the product of the columns and their reciprocal exceeds 2^32.
+    """
+    flat = replace(policy.BroadcastFlat(), items_per_thread=items)
+    tile = max(broadcast_tile(flat, elements, vector, 132) for elements in (1, 1 << 40) for vector in (1, 2, 4, 8))
+    columns = np.arange(2, flat.max_columns + 1, dtype=np.uint64)
+    reciprocals = np.uint64(1 << 32) // columns + np.uint64(1)
+    excess = reciprocals * columns - np.uint64(1 << 32)
+    assert np.all(excess > 0) and np.all(excess * (columns + np.uint64(tile)) < 1 << 32)
+    for at in (*range(12), *range(12, columns.size, 2731), columns.size - 1):
+        places = np.arange(tile + columns[at], dtype=np.uint64)
+        np.testing.assert_array_equal(places * reciprocals[at] >> np.uint64(32), places // columns[at])
 
 
 def _launches(
