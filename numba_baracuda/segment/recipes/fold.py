@@ -81,7 +81,9 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
     plan, scalars = narrow_plan(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
     rows = Rows(descriptor, *fold.all_layouts)
     launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
-    most = tiling.entries if plan else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
+    # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
+    exact = plan is not None and not fold.order.row_index
+    most = tiling.entries if exact else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
     slots = carry_slots(most, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator) if most > 2 else []
     combine = [combine_carries(descriptor, rows, fold, tiling.entries, target)] if tiling.row_blocks > 1 else []
     return [launch, *combine], slots
