@@ -5,6 +5,8 @@ Files are named by their path in the package, without the folder ``kernels`` of 
 
 from __future__ import annotations
 
+_ALONG_ROWS = tuple(f"test_scan.py::test_logcumsumexp_along_rows[numpy-{options}-f32]" for options in ({}, {"initial": 2.0}))
+
 #: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
@@ -62,7 +64,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/levels": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/dense_tile": ("* of *dense columns*",),
-    "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows"),
+    "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows", "exponentials of rows*", *_ALONG_ROWS),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),
     "scan/operator_functions": ("* places of columns", "places of columns *", "* of short rows"),
     "scan/load_transform": (
@@ -72,7 +74,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/warp_tile": (
         "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
         "what comes before in rows", "exponentials of rows*",
-        *(f"test_scan.py::test_logcumsumexp_along_rows[numpy-{options}-f32]" for options in ({}, {"initial": 2.0})),
+        *_ALONG_ROWS,
     ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/slices": ("* slices*",),

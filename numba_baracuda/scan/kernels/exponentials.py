@@ -68,40 +68,40 @@ def logarithm_before(kind: Any) -> Any:
 
 
 def _together(kind: Any, before: bool) -> Any:
-    """``make(count, step)``: (fold, fits, scan) of ``count`` numbers x, which are items ``at``, ``at + step``, … of an array.
+    """``make(count)``: (fold, fits, scan) of the ``count`` numbers x of an array.
 
-    ``fold(state, numbers, at)`` is the state with x more. All are scaled by the greatest at once, as in a softmax; it counts as 1, and the sum is
-    more than that only if it is finite, else NaN, which ``max`` passes over. ``scan(state, numbers, at)`` puts the result of each x in its place, and
-    returns the same; it scales by the m of the state, if this ``fits(state, numbers, at)``: m is finite, and no x so far above it that sums about m
+    ``fold(state, numbers)`` is the state with x more. All are scaled by the greatest at once, as in a softmax; it counts as 1, and the sum is
+    more than that only if it is finite, else NaN, which ``max`` passes over. ``scan(state, numbers)`` puts the result of each x in its place, and
+    returns the same; it scales by the m of the state, if this ``fits(state, numbers)``: m is finite, and no x so far above it that sums about m
     lose digits.
     """
     power, log = _exp_and_log(kind)
     one, above, infinity = kind(1), kind(_ABOVE), kind(math.inf)
 
-    def make(count: int, step: int) -> Any:
+    def make(count: int) -> Any:
         @jit.device
-        def fold(state: Any, numbers: Any, at: Any) -> Any:
+        def fold(state: Any, numbers: Any) -> Any:
             greatest = state[0]
             for k in range(0, count, 2):
-                greatest = maximum(greatest, maximum(numbers[at + k * step], numbers[at + min(k + 1, count - 1) * step]))
+                greatest = maximum(greatest, maximum(numbers[k], numbers[min(k + 1, count - 1)]))
             total = state[1] * power(state[0] - greatest)
             for k in range(count):
-                total += power(numbers[at + k * step] - greatest)
+                total += power(numbers[k] - greatest)
             return greatest, max(total, one)
 
         @jit.device
-        def fits(state: Any, numbers: Any, at: Any) -> Any:
+        def fits(state: Any, numbers: Any) -> Any:
             found, limit = abs(state[0]) < infinity, state[0] + above
             for k in range(count):
-                found = found & (numbers[at + k * step] <= limit)
+                found = found & (numbers[k] <= limit)
             return found
 
         @jit.device
-        def scan(state: Any, numbers: Any, at: Any) -> Any:
+        def scan(state: Any, numbers: Any) -> Any:
             total = state[1]
             for k in range(count):
-                after = total + power(numbers[at + k * step] - state[0])
-                numbers[at + k * step] = state[0] + log(total if before else after)
+                after = total + power(numbers[k] - state[0])
+                numbers[k] = state[0] + log(total if before else after)
                 total = after
             return state[0], total
 

@@ -14,7 +14,7 @@ from ...kernels.elements import accumulator_type, conversions_of, of_type
 from ...runtime import jit
 from ..operators import operator_of
 
-#: elements from which on the sum of several together costs less than one by one; of float64 it never did
+#: elements from which on the sum of several together costs less than one by one; timed in float32 alone
 MIN_TOGETHER = 4
 
 
@@ -65,11 +65,11 @@ class OperatorFunctions:
         self.get, self.put = reach_of(self.width)
         self._together = scan_operator.together and wide == float32 and of_type(scan_operator.together, wide)
 
-    def together_of(self, count: int, step: int, wanted: bool) -> tuple[bool, tuple[Any, Any, Any]]:
-        """(whether they are wanted and of use, (fold, fits, scan)) of ``count`` elements together, which are items ``step`` apart."""
+    def together_of(self, count: int, wanted: bool) -> tuple[bool, tuple[Any, Any, Any]]:
+        """(whether they are wanted and of use, (fold, fits, scan)) of ``count`` elements together."""
         if not wanted or not self._together or count < MIN_TOGETHER:
             return False, (None, None, None)
-        return True, self._together(count, step)
+        return True, self._together(count)
 
     def winner_index_of(self, reverse: bool, index: Any) -> Any:
         """``f(before, after, extent)``: the winner's position in memory as an index, −1 for none, of the states around an element."""

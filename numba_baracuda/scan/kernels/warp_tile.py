@@ -173,7 +173,7 @@ class WarpTile:
 
     def _together(self, masked_steps: int) -> Any:
         """(whether there are, (fold, fits, scan)) of a vector's elements together, for those vectors that do not begin before the row."""
-        return self._functions.together_of(self._vector, 1, not self._segmented and masked_steps < self._steps)
+        return self._functions.together_of(self._vector, not self._segmented and masked_steps < self._steps)
 
     def _fold_own(self, masked_steps: int) -> Any:
         """The aggregate of a lane's own elements; in its first ``masked_steps`` vectors, some may lie before the row.
@@ -197,7 +197,7 @@ class WarpTile:
             for s in range(steps):
                 apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 if together and s >= masked_steps:
-                    aggregate = fold_together(aggregate, transformed[0], 0)
+                    aggregate = fold_together(aggregate, transformed[0])
                     continue
                 for v in range(vector):
                     k = int32(s * vector + v)
@@ -274,8 +274,8 @@ class WarpTile:
             origin = first_position(bounds, lane_start)
             for s in range(steps):
                 reapply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
-                if together and s >= masked_steps and fits_together(state, transformed[0], 0):
-                    state = scan_together(state, transformed[0], 0)
+                if together and s >= masked_steps and fits_together(state, transformed[0]):
+                    state = scan_together(state, transformed[0])
                     for v in range(vector):
                         values[vector - 1 - v if reverse else v] = narrow(transformed[0][v])
                     write_results(staging(shared, shared_results), lane, s, values)
