@@ -67,7 +67,7 @@ def logcumsumexp_backward(g: Array, x: Array, y: Array) -> Array:
 
 
 def not_worse(got: Array, exact: Array, simple: Array, element: str, terms: float = 1.0) -> None:
-    """``simple`` is PyTorch's algorithm in float32, not yet rounded to the element. Where numbers up to ``terms`` are added, one such sum is rounded."""
+    """``simple`` is PyTorch's algorithm in float32, not yet rounded to the element. Beside it, one number of the size of ``terms`` may be rounded."""
     assert simple.dtype == F and exact.dtype == np.float64
     ours = abs(got.astype(np.float64).reshape(exact.shape) - exact)
     theirs = abs(simple.astype(numpy_dtype(element)).astype(np.float64) - exact)
