@@ -150,6 +150,11 @@ def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
     return ceil_div(tile_elements, columns * vector) * vector
 
 
+def reciprocal_of(columns: int) -> int:
+    """The factor by which a product and a shift by 32 bits divide small numbers by ``columns``."""
+    return (1 << 32) // columns + 1
+
+
 def broadcast_tile(policy: BroadcastFlat, elements: int, vector: int, multiprocessors: int) -> int:
     """Elements that a block of the flat broadcast has, in pieces of ``vector``: a multiple of those in flight."""
     in_flight = policy.items_per_thread * policy.threads_per_block * vector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba.cuda.types import int64
+from numba.cuda.types import int32, int64, uint64
 
 from ...runtime import jit
 
@@ -43,6 +43,12 @@ def rotate_blocks(block: Any, blocks: Any) -> Any:
     """
     rotated = block + blocks - (blocks >> 3)
     return rotated if rotated < blocks else rotated - blocks
+
+
+@jit.device
+def row_of(offset: Any, reciprocal: Any) -> Any:
+    """The row of the element ``offset`` of a tile; ``reciprocal`` is :func:`~..tiling.reciprocal_of` its columns, of 33 bits for one column."""
+    return int32(uint64(offset) * uint64(reciprocal) >> uint64(32))
 
 
 @functools.cache

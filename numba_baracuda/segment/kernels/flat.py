@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32, uint64
+from numba.cuda.types import int32, int64, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
@@ -15,15 +15,11 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr
 from ..policy import BroadcastFlat
 from ..tiling import flat_launch, rows_met
+from .common import row_of
 from .vjp import element_vjp_of
 
 #: the place of a row's segment where its id is out of range: it stays negative whatever column is added
 _NOWHERE = -(1 << 30)
-
-
-@jit.device
-def _row_of(offset: Any, reciprocal: Any) -> Any:
-    return int32(uint64(uint32(offset)) * uint64(uint32(reciprocal)) >> uint64(32))
 
 
 @functools.cache
@@ -40,7 +36,7 @@ def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> A
         for u in range(pieces):
             for v in range(units if span > 2 else 1):
                 k, at = u * units + v, int32(offset + u * stride + v * unit)
-                row = _row_of(at, reciprocal)
+                row = row_of(uint32(at), uint32(reciprocal))
                 here, column = bases[row], int32(at - row * pitch)
                 begins[k], places[k], tile_rows[k] = here, int32(here + column), row
                 if span == 2:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint64
+from numba.cuda.types import int32, int64
 
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
@@ -14,6 +14,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
 from ..tiling import THREADS, Tiling, elements_launch, flat_tile
+from .common import row_of
 from .rows import ids_loader_of, position_of, rows_launch
 
 
@@ -136,10 +137,6 @@ def gather_flat(
     store, quotient = STORE_STREAM[vector], _quotient(value)
     stride, batch_size = threads_per_block * vector, items_per_thread * vector
     divided = count != ""
-
-    @jit.device
-    def row_of(offset: Any, reciprocal: Any) -> Any:
-        return int32(uint64(offset) * uint64(reciprocal) >> uint64(32))
 
     @jit.device
     def id_at(ids: Any, row: Any, ids_step: Any, segments: Any, inside: Any) -> Any:

@@ -13,7 +13,7 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Targ
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
 from ..policy import BroadcastFlat
-from ..tiling import Tiling, broadcast_tile, flat_launch, rows_met
+from ..tiling import Tiling, broadcast_tile, flat_launch, reciprocal_of, rows_met
 from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
@@ -222,6 +222,6 @@ def _flat(descriptor: SegmentDescriptor, rows: Rows, arguments: dict[str, Any], 
     tile_rows = rows_met(tile, columns)
     del arguments["permutation"]
     arguments |= {
-        "rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": (1 << 32) // columns + 1,
+        "rows": descriptor.num_inputs, "columns": columns, "tile": tile, "tile_rows": tile_rows, "reciprocal": reciprocal_of(columns),
     }  # fmt: skip
     return Launch(spec, flat_launch(elements, tile, tile_rows, policy.threads_per_block, policy.ids_per_thread), arguments)

@@ -9,7 +9,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import GatherFlat, GatherRows, GatherRuns
-from ..tiling import flat_tile
+from ..tiling import flat_tile, reciprocal_of
 from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import finish
@@ -71,7 +71,7 @@ def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, 
         tile = flat_tile(flat.tile_elements, columns, value.vector)
         spec = kernel_spec("gather_flat", flat.threads_per_block, short=columns < value.vector, **common, **constants(flat))
         scalars = {
-            "rows": n, "columns": columns, "segments": segments, "tile": tile, "reciprocal": (1 << 32) // columns + 1,
+            "rows": n, "columns": columns, "segments": segments, "tile": tile, "reciprocal": reciprocal_of(columns),
             "ids_step": order.step, "source_row": rows.steps[0],
         }  # fmt: skip
         return Launch(spec, (ceil_div(n, tile), flat.threads_per_block, 0), {**pointers, **scalars})
