@@ -13,7 +13,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, *long run*", "ranges in splits*"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
     "segment/counts": ("counts*",),
-    "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs"),
+    "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs",
+        "narrow, *", "short runs, *"),
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
     "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
@@ -148,16 +149,8 @@ KNOWN: dict[str, dict[str, str]] = {
         "if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
             "recentres after every batch, which takes longer",
     },
-    "segment/narrow": {
-        "fold_narrow.fold_narrow: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
-            "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
-        "fold_narrow.fold_narrow: guard: length > 0 in if length > 0 and first + length == rows:":
-            "a warp without rows would fill what lies behind the last segment, which is nothing",
-    },
-    "segment/short_runs": {
-        "fold_short_runs.fold_short_runs: guard: length > 0 in segment = clamp(current, segments) if length > 0 else segments":
-            "keeps carries in order, which only a run of more than 256 of them wants: too many rows for a test; that of fold_tiles has one",
-        "fold_short_runs.fold_short_runs: guard: length > 0 in if length > 0 and first + length == rows:":
+    "segment/edges": {
+        "tile_end_of.end: guard: length > 0 in if length > 0 and first + length == rows:":
             "a warp without rows would fill what lies behind the last segment, which is nothing",
     },
     "segment/sums": {

@@ -127,6 +127,7 @@ fold("tiles, two long runs of a block", "segment_logsumexp", "ragged_sorted", of
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
 fold("tiles, one block of ids below", *SORTED, Sample("b3", 72, (37,), 4, samples.all_are(-7)), 1)
+fold("tiles, one block of ids above", *SORTED, Sample("b3 above", 72, (37,), 4, samples.all_are(4)), 1)
 fold("tiles, chunks of vectors", *SORTED, Sample("b6", 20, (516,), 4), 1)
 for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
     fold(f"tiles, {blocks} of ids in disorder", *SORTED, Sample("b4", 24, (37,), 4, samples.outside), multiprocessors, disordered=True)

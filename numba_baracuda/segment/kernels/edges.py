@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba.cuda.types import int64
+from numba import cuda
+from numba.cuda.types import int32, int64
 
 from ...runtime import jit
+from .common import clamp
+from .gaps import short_gap_filler
 from .states import run_states_of
 
 
@@ -81,3 +84,34 @@ def edge_functions_of(
             store_result(output, current * output_row + output_offset, left, states, count, correction)
 
     return save_edge, save_last_edge, combine_edges
+
+
+@functools.cache
+def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector: int, fills: bool) -> Any:
+    """``end(edge_ids, …, open_states, edge, current, begun, first, length, …)`` where each warp walks a tile, and lane 0 has what is open at its end.
+
+    The run of id ``current`` from row ``begun`` of the tile on, whose states are ``open_states``, becomes edge ``edge``. Behind the last row of all a
+    gap is filled. Then the block combines its edges. All threads of the block call it.
+    """
+    _, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
+
+    @jit.device
+    def end(
+        edge_ids: Any, edge_counts: Any, edge_states: Any, carry_ids: Any, carry_counts: Any, carry_states: Any, open_states: Any,
+        edge: Any, current: Any, begun: Any, first: Any, length: Any, rows: Any,
+        segments: Any, block: Any, row_blocks: Any, output: Any, output_row: Any, empty: Any, correction: Any,
+    ) -> None:  # fmt: skip
+        if cuda.laneid == 0:
+            leading, segment = int32(cuda.threadIdx.x >> 5 << 1), clamp(current, segments)
+            if length > 0 and first + length == rows:
+                fill_short_gap(output, segment, segments, output_row, 0, columns, empty)
+            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, open_states)
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            combine_edges(
+                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states,
+                cuda.blockDim.x >> 4, 0, 0, columns, segments, block, row_blocks, output, output_row, 0, correction,
+            )  # fmt: skip
+
+    return end

@@ -5,19 +5,20 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int16, int32, int64
 
-from ...algebra import monoid_of
+from ...algebra import SUM, monoid_of
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
 from ...device.vector import LOAD_DIRECT, LOAD_ONCE, STORE_STREAM
+from ...device.warp import warp_scan
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldShortRuns
 from ..tiling import Tiling
 from .common import clamp, ids_of, rotate_blocks
-from .edges import edge_functions_of
+from .edges import edge_functions_of, tile_end_of
 from .gaps import gap_filler, short_gap_filler
-from .states import lane_scan, run_states_of
+from .states import heads_of, lane_scan, run_states_of
 from .sums import open_run_of
 
 
@@ -52,7 +53,8 @@ def fold_short_runs(
     scan = lane_scan(fold)
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
-    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    save_edge, _, _ = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
     fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
     last_id, adjoin = ids_of(index)
@@ -69,15 +71,7 @@ def fold_short_runs(
     # of each warp the runs that end in a step, with an element left out after every 32, so that lanes ``share`` runs apart use banks of their own
     ended_size = warps * 33 * share
     ended_scalars = scalars * ended_size
-
-    @jit.device
-    def before(count: Any) -> Any:
-        """The sum of the counts of all lanes before this one."""
-        total = int32(count)
-        for distance in (1, 2, 4, 8, 16):
-            other = cuda.shfl_up_sync(-1, total, distance)
-            total = int32(total + (other if cuda.laneid >= distance else 0))
-        return int32(total - count)
+    before = warp_scan(SUM, int32, exclusive=True)
 
     def fold_short_runs(
         input: Ptr[value], other: Ptr[value], ids: Ptr[index], permutation: Ptr[row_index or int64], guard: Ptr[int32], cleared: Ptr[value],
@@ -160,13 +154,7 @@ def fold_short_runs(
                         if clears and mine + u < length:
                             cleared[row * columns + v] = element(0)
             valid = int32(min(max(length - mine, 0), share))
-            previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
-            if lane == 0:
-                previous = current
-            heads = int32(batch_ids[0] != previous)
-            for u in range(1, share):
-                if batch_ids[u] != batch_ids[u - 1]:
-                    heads = int32(heads | 1 << u)
+            heads = heads_among(batch_ids, current)
             headed, mine_first, count = cuda.ballot_sync(-1, heads != 0), int32(0), int32(0)
             if headed != 0:
                 mine_first = before(int32(cuda.popc(heads)))
@@ -227,18 +215,10 @@ def fold_short_runs(
             for k in range(scalars):
                 open_states[k] = cuda.shfl_sync(-1, states[k], 31)
             position = int32(opaque(position + step))
-        if lane == 0:
-            segment = clamp(current, segments) if length > 0 else segments
-            if length > 0 and first + length == rows:
-                fill_short_gap(output, segment, segments, output_row, 0, columns, empty)
-            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, open_states)
-        cuda.syncthreads()
-        if cuda.threadIdx.x == 0:
-            combine_edges(
-                edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states,
-                cuda.blockDim.x >> 4, 0, 0, columns, segments, block, row_blocks, output, output_row, 0,
-                correction,
-            )  # fmt: skip
+        end_tiles(
+            edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states, edge, current, begun, first, length, rows,
+            segments, block, row_blocks, output, output_row, empty, correction,
+        )  # fmt: skip
 
     def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:
         return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments)

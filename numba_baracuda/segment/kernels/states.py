@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
+from numba.cuda.types import int32
 
 from ...core.dtypes import BY_NAME
 from ...device.vector import STORE
@@ -121,6 +122,27 @@ def run_states_of(monoid: str, value: str, vector: int, result: str, store_vecto
     """The one :class:`RunStates` for these, so that kernels share its functions. By default stores are as wide as the results of a lane allow."""
     together = typed_monoid(monoid, value).results * (1 if apart else vector)
     return RunStates(monoid, value, vector, store_vector or min(BY_NAME[result].vector, together & -together), result, apart)
+
+
+@functools.cache
+def heads_of(share: int) -> Any:
+    """``heads(batch_ids, current)``: bit u is set where row u of a lane's ``share`` rows has another id than the row before it.
+
+    A lane's rows follow those of the lane below; ``current`` is the id before the first lane's. All lanes of a warp call it.
+    """
+
+    @jit.device
+    def heads(batch_ids: Any, current: Any) -> Any:
+        previous = cuda.shfl_up_sync(-1, batch_ids[share - 1], 1)
+        if cuda.laneid == 0:
+            previous = current
+        found = int32(batch_ids[0] != previous)
+        for u in range(1, share):
+            if batch_ids[u] != batch_ids[u - 1]:
+                found = int32(found | 1 << u)
+        return found
+
+    return heads
 
 
 @functools.cache
