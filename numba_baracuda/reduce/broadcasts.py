@@ -20,6 +20,17 @@ from .problem import Problem
 from .tiling import THREADS, staged_height, staged_lanes
 
 
+def _operands(descriptor: ReduceBackwardDescriptor, gradient: Gradient, reads: bool) -> dict[str, Any]:
+    """The arguments that all gradients have; ``reads``: whether x is one."""
+    y = "y" if len(gradient.segments) > 1 else NULL
+    return {"x": "x" if reads else NULL, "dy": "dy", "y": y, "dx": "dx", "inverse_extent": 1 / descriptor.extent}
+
+
+def _corrected_count(descriptor: ReduceBackwardDescriptor, monoid: str) -> float:
+    """The corrected count of a gradient's own fold, if it has one."""
+    return descriptor.corrected_count(monoid_of(monoid)) if monoid else 0
+
+
 def broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gradient: Gradient) -> Launch:
     """The launch that stores dx of short rows, contiguous as a whole, that pass through shared memory."""
     size, (dy, y, _) = BY_NAME[descriptor.element].itemsize, problem.kept_strides
@@ -29,9 +40,8 @@ def broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gra
     rows = THREADS // lanes * height
     constants: dict[str, Any] = {"gradient": gradient.name, "monoid": gradient.fold, "value": descriptor.element, "kept": len(dy)}
     arguments = {
-        "x": "x" if used else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx", "rows": problem.rows,
-        "extent": problem.extent, "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0,
-        "inverse_extent": 1 / descriptor.extent, "kept_shape": problem.kept_shape, **kept_strides(dy=dy, y=y),
+        **_operands(descriptor, gradient, used), "rows": problem.rows, "extent": problem.extent,
+        "corrected_count": _corrected_count(descriptor, gradient.fold), "kept_shape": problem.kept_shape, **kept_strides(dy=dy, y=y),
     }  # fmt: skip
     shared = ceil_div(rows * problem.extent * size, 16) * 16 if used else 0
     spec = spec_of("broadcast_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
@@ -40,11 +50,8 @@ def broadcast_staged(descriptor: ReduceBackwardDescriptor, problem: Problem, gra
 
 def broadcast_held(descriptor: ReduceBackwardDescriptor, held: Held, gradient: Gradient) -> Launch:
     """The launch that stores dx of columns that threads hold."""
-    arguments = {
-        "x": "x" if gradient.rows or gradient.fold else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "dx": "dx",
-        "corrected_count": descriptor.corrected_count(monoid_of(gradient.fold)) if gradient.fold else 0, "inverse_extent": 1 / descriptor.extent,
-        **held.arguments,
-    }  # fmt: skip
+    operands = _operands(descriptor, gradient, bool(gradient.rows or gradient.fold))
+    arguments = {**operands, "corrected_count": _corrected_count(descriptor, gradient.fold), **held.arguments}
     spec = spec_of(held.kernel, gradient=gradient.name, monoid=gradient.fold, value=descriptor.element, **held.constants)
     return Launch(spec, (held.blocks, THREADS, 0), arguments)
 
@@ -58,8 +65,8 @@ def broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient
         short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), after_fold=after_fold,
     )  # fmt: skip
     arguments = {
-        "x": "x" if gradient.rows else NULL, "dy": "dy", "y": "y" if len(gradient.segments) > 1 else NULL, "folded": folded, "dx": "dx",
-        "elements": dense.elements, "head": dense.head, "vectors": items, "inverse_extent": 1 / descriptor.extent, "shape": dense.shape,
+        **_operands(descriptor, gradient, bool(gradient.rows)), "folded": folded,
+        "elements": dense.elements, "head": dense.head, "vectors": items, "shape": dense.shape,
         "step": dense.step(THREADS * vector), "dy_strides": dy, "y_strides": y, "folded_strides": folded_strides, "origin_strides": origin,
     }  # fmt: skip
     return Launch(spec, (max(1, ceil_div(dense.elements - dense.head, THREADS * vector * items)), THREADS, 0), arguments)
@@ -88,16 +95,15 @@ def broadcast(
     )
     if not monoid and not problem.row_contiguous:
         constants["ragged"] = problem.longer > 0
-    x_name, y_name = "x" if gradient.rows or monoid else NULL, "y" if len(gradient.segments) > 1 else NULL
     arguments: dict[str, Any] = {
-        "x": x_name, "dy": "dy", "y": y_name, "dx": "dx", **extents(problem, geometry), "inverse_extent": 1 / descriptor.extent,
+        **_operands(descriptor, gradient, bool(gradient.rows or monoid)), **extents(problem, geometry),
         "kept_shape": problem.kept_shape, **kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
         "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
     }  # fmt: skip
     if not problem.row_contiguous:
         arguments |= kept_strides(origin=problem.origin_kept)
     if monoid:
-        arguments["corrected_count"] = descriptor.corrected_count(monoid_of(monoid))
+        arguments["corrected_count"] = _corrected_count(descriptor, monoid)
         constants |= {} if problem.row_contiguous else {"held": geometry.held}
         return Launch(spec_of(f"fold_and_broadcast_{form_of(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
     arguments |= {"folded": folded, **kept_strides(folded=folded_strides)}

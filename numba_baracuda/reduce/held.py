@@ -34,6 +34,25 @@ def _stored(y: Layout, result: str, rows: int, monoid: str) -> int:
     return stored
 
 
+def _narrowed(count: int, vector: int, row_bytes: int) -> tuple[int, int]:
+    """As many of ``count`` neighbours as a thread may hold, and elements of a load; both are halved."""
+    most = tuned(FoldHeld()).max_bytes
+    while count > 1 and count * row_bytes > most:
+        count, vector = count // 2, vector // 2
+    return count, vector
+
+
+def _pieces(in_flight: int, nbytes: int) -> int:
+    """At how many places a thread has neighbours of so many bytes."""
+    return max(1, min(tuned(FoldHeld()).max_pieces, in_flight // nbytes))
+
+
+def _columns(problem: Problem) -> dict[str, Any]:
+    """Arguments of kernels that hold columns."""
+    strides = {"stride": problem.full_reduced[0][0], "x_kept_strides": problem.full_kept[0]}
+    return {"columns": problem.rows, "kept_shape": problem.kept_shape, **strides}
+
+
 def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
     """How threads hold the rows or columns of ``problem``; None where these are long or few, or where they or the results have gaps."""
     policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
@@ -49,25 +68,16 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
         vector = widest_aligned([x], tuned(Block()).vector_bytes, size)
     elif problem.peeled or problem.full_kept[0][-1] != 1:
         return None
-    rows = vector // fitting(vector, [extent]) if problem.row_contiguous else vector
-    while rows > 1 and rows * extent * size > policy.max_bytes:
-        rows, vector = rows // 2, vector // 2
+    rows, vector = _narrowed(vector // fitting(vector, [extent]) if problem.row_contiguous else vector, vector, extent * size)
     nbytes = rows * extent * size
-    in_flight = policy.bytes_in_flight if problem.row_contiguous else policy.column_bytes_in_flight
-    pieces = max(1, min(policy.max_pieces, in_flight // nbytes))
+    pieces = _pieces(policy.bytes_in_flight if problem.row_contiguous else policy.column_bytes_in_flight, nbytes)
     if nbytes > policy.max_bytes or vector * size < policy.min_vector_bytes or problem.rows * extent * size < policy.min_bytes:
         return None
     blocks = ceil_div(problem.rows, THREADS * rows * pieces)
     constants = {"vector": vector, "extent": extent, "pieces": pieces, "stored": _stored(y, result, rows, monoid)}
     if problem.row_contiguous:
         return Held("fold_held_rows", constants | {"height": rows}, blocks, {"rows": problem.rows})
-    arguments = {
-        "columns": problem.rows,
-        "stride": problem.full_reduced[0][0],
-        "kept_shape": problem.kept_shape,
-        "x_kept_strides": problem.full_kept[0],
-    }
-    return Held("fold_held_columns", constants | {"kept": len(problem.kept_shape)}, blocks, arguments)
+    return Held("fold_held_columns", constants | {"kept": len(problem.kept_shape)}, blocks, _columns(problem))
 
 
 def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
@@ -79,13 +89,11 @@ def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: 
     if step != 1 or problem.full_kept[0] != (extent,) or problem.rows < policy.min_line_rows:
         return None
     vector = fitting(widest_aligned([x], tuned(Block()).vector_bytes, size), [stride, problem.rows * extent])
-    height = vector // fitting(vector, [extent])
-    while height > 1 and height * extent * size > policy.max_bytes:
-        height, vector = height // 2, vector // 2
+    height, vector = _narrowed(vector // fitting(vector, [extent]), vector, extent * size)
     nbytes = height * extent * size
     if nbytes > policy.max_bytes or problem.rows % height or vector * size < policy.min_vector_bytes:
         return None
-    pieces = max(1, min(policy.max_pieces, policy.bytes_in_flight // nbytes, lines))
+    pieces = min(_pieces(policy.bytes_in_flight, nbytes), lines)
     constants = {"vector": vector, "extent": extent, "height": height, "pieces": pieces, "stored": _stored(y, result, height, monoid)}
     return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), {"rows": problem.rows, "lines": lines, "stride": stride})
 
@@ -98,18 +106,16 @@ def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, read
         return None
     if not same or problem.full_reduced[0] != problem.full_reduced[1] or kept[0] != flat or kept[1] != flat or problem.full_kept[0][-1] != 1:
         return None
-    vector = problem.vector
-    while vector > 1 and vector * extent * size > policy.max_bytes:
-        vector //= 2
+    vector, _ = _narrowed(problem.vector, problem.vector, extent * size)
     nbytes = vector * extent * size
     if nbytes > policy.max_bytes or problem.rows * extent * size < policy.min_bytes or not (reads or extent <= policy.max_stored_extent):
         return None
-    pieces, loaded = max(1, min(policy.max_pieces, policy.column_bytes_in_flight // nbytes)), vector
+    pieces, loaded = _pieces(policy.column_bytes_in_flight, nbytes), vector
     while loaded > 1 and (dy.address % (loaded * size) or y.address % (loaded * size)):
         loaded //= 2
     return Held(
         "broadcast_held_columns",
         {"vector": vector, "extent": extent, "pieces": pieces, "loaded": loaded, "kept": len(problem.kept_shape)},
         ceil_div(problem.rows, THREADS * vector * pieces),
-        {"columns": problem.rows, "stride": problem.full_reduced[0][0], "kept_shape": problem.kept_shape, "x_kept_strides": problem.full_kept[0]},
+        _columns(problem),
     )

@@ -298,9 +298,7 @@ KNOWN: dict[str, dict[str, str]] = {
     "reduce/held": {
         "fold_held_columns.fold_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
         "broadcast_held_columns.broadcast_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
-        "fold_held_columns.fold_held_columns: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
-            "saves a division where the next piece lies on the same line",
-        "broadcast_held_columns.broadcast_held_columns: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
+        "places_of.go_on: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
             "saves a division where the next piece lies on the same line",
         "fold_held_rows.fold_held_rows: guard: whole < rows in if height > 1 and cuda.blockIdx.x == 0 and (whole < rows):":
             "no row is left over, so the block would fold the last one again, and store nothing",

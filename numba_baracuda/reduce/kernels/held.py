@@ -71,6 +71,27 @@ def held_fold(monoid: str, value: str, result: str, extent: int, rows: int, stor
     return fold
 
 
+@functools.cache
+def places_of(kept: int, vector: int) -> tuple[Any, Any, Any]:
+    """``begin(found, column, columns, kept_shape)``, ``go_on(…)`` and ``offset(found, strides)`` for the places where a thread has columns.
+
+    ``begin`` finds the coordinates of a column, or of the last vector of columns; ``go_on`` those of one ``THREADS · vector`` columns further on.
+    """
+    (coordinates, offset), inner, stride_across = coordinates_of(kept), kept - 1, THREADS * vector
+
+    @jit.device
+    def begin(found: Any, column: Any, columns: Any, kept_shape: Any) -> None:
+        coordinates(min(column, int64(columns - vector)), kept_shape, found)
+
+    @jit.device
+    def go_on(found: Any, column: Any, columns: Any, kept_shape: Any) -> None:
+        found[inner] += stride_across
+        if found[inner] >= kept_shape[inner]:
+            begin(found, column, columns, kept_shape)
+
+    return begin, go_on, offset
+
+
 @jit.kernel
 def fold_held_columns(
     *, monoid: str, value: str, result: str, vector: int, extent: int, pieces: int, stored: int, guarded: bool, kept: int
@@ -84,8 +105,7 @@ def fold_held_columns(
     neighbours in a column, in elements.
     """
     element, load, size, stride_across = jit.SCALARS[value], LOAD_STREAM[vector], extent * vector, THREADS * vector
-    fold, (coordinates, column_offset), held = held_fold(monoid, value, result, extent, vector, stored), coordinates_of(kept), size * pieces
-    inner = kept - 1
+    fold, (begin, go_on, column_offset), held = held_fold(monoid, value, result, extent, vector, stored), places_of(kept, vector), size * pieces
 
     def fold_held_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result],
@@ -96,15 +116,13 @@ def fold_held_columns(
         if guarded and guard[0] == 0:
             return
         first = int64(cuda.blockIdx.x) * (pieces * stride_across) + cuda.threadIdx.x * vector
-        coordinates(min(first, int64(columns - vector)), kept_shape, found)
+        begin(found, first, columns, kept_shape)
         for p in range(pieces):
             base = column_offset(found, x_kept_strides)
             for s in range(extent):
                 load(x, base + s * stride, batch, p * size + s * vector)
             if p < pieces - 1:
-                found[inner] += stride_across
-                if found[inner] >= kept_shape[inner]:
-                    coordinates(min(first + (p + 1) * stride_across, int64(columns - vector)), kept_shape, found)
+                go_on(found, first + (p + 1) * stride_across, columns, kept_shape)
         for p in range(pieces):
             for v in range(vector):
                 for s in range(extent):
@@ -225,8 +243,8 @@ def broadcast_held_columns(
     of dy and y that a thread loads at a time. ``stride``: the distance of neighbours in a column, in elements.
     """
     element, wide, row_vjp, grad, folds = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient], monoid != ""
-    load, load_rows, store, stride_across, inner = LOAD_STREAM[vector], LOAD_STREAM[loaded], STORE_STREAM[vector], THREADS * vector, kept - 1
-    uses_x, has_y, guarded, (coordinates, column_offset) = row_vjp.has_x or folds, len(grad.segments) > 1, grad.guarded, coordinates_of(kept)
+    load, load_rows, store, stride_across = LOAD_STREAM[vector], LOAD_STREAM[loaded], STORE_STREAM[vector], THREADS * vector
+    uses_x, has_y, guarded, (begin, go_on, column_offset) = row_vjp.has_x or folds, len(grad.segments) > 1, grad.guarded, places_of(kept, vector)
     load_row_terms, element_vjp, widen, is_normal = row_vjp.load_row_terms, row_vjp.element_vjp, conversions_of(value)[0], is_normal_of(value)
     size, words, across = extent * vector, vector // loaded, vector * pieces
     held = size * pieces if uses_x else 1
@@ -259,7 +277,7 @@ def broadcast_held_columns(
         dys, ys, bases = cuda.local.array(across, element), cuda.local.array(across, element), cuda.local.array(pieces, int64)
         found, p_q, terms = cuda.local.array(kept, int64), cuda.local.array(pairs, wide), cuda.local.array(terms_size, wide)
         first = int64(cuda.blockIdx.x) * (pieces * stride_across) + cuda.threadIdx.x * vector
-        coordinates(min(first, int64(columns - vector)), kept_shape, found)
+        begin(found, first, columns, kept_shape)
         for p in range(pieces):
             bases[p] = column_offset(found, x_kept_strides)
             column = min(first + p * stride_across, int64(columns - vector))
@@ -271,9 +289,7 @@ def broadcast_held_columns(
                 if has_y:
                     load_rows(y, column + k * loaded, ys, p * vector + k * loaded)
             if p < pieces - 1:
-                found[inner] += stride_across
-                if found[inner] >= kept_shape[inner]:
-                    coordinates(min(first + (p + 1) * stride_across, int64(columns - vector)), kept_shape, found)
+                go_on(found, first + (p + 1) * stride_across, columns, kept_shape)
         for p in range(pieces):
             for v in range(vector):
                 p_q[2 * v], p_q[2 * v + 1] = wide(0), wide(-1 if guarded else 0)
