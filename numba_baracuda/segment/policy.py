@@ -189,17 +189,21 @@ class GatherRuns(Policy):
     """``gather_runs``: a group of threads copies neighbouring rows along ids in order."""
 
     items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: rows
+    min_row_bytes: int = 128  #: of rows that are not permuted; of shorter ones, that are neighbours, a thread would store each in a line of its own
 
 
 @dataclass(frozen=True)
 class GatherFlat(Policy):
-    """``gather_flat``: threads share the 16-byte pieces of rows that are no multiples of 16 bytes."""
+    """``gather_flat``: blocks build rows that are no multiples of 16 bytes in shared memory, and store them in pieces of 16 bytes."""
 
     threads_per_block: int = compiled(256, THREADS)
-    items_per_thread: int = compiled(4, (1, 2, 4, 8))  #: pieces, all loads before the first store
-    tile_elements: int = chosen(8192, 2048, 4096, 8192, 16384)  #: elements that a block writes, in whole rows
-    max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: with more, a multiply and a shift do not divide a tile's offsets exactly
-    min_random_bytes: int = 16  #: of a row that ids in any order ask for; a piece of the output has more than one shorter row
+    lane_vectors: int = fixed(8)  #: vectors of a row that a lane has at a time, at most
+    registers_per_thread: int = fixed(16)  #: of rows whose loads a thread issues before it stores the first, about
+    max_rows_per_thread: int = fixed(4)  #: such rows at most
+    tile_bytes: int = multiple(32 << 10, 16 << 10)  #: bytes of a block's rows at most
+    id_bytes: int = fixed(8 << 10)  #: bytes of their ids at most
+    max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: of so few rows a block's bytes are a multiple of 16
+    grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than a few rows
 
 
 @dataclass(frozen=True)

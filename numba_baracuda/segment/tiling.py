@@ -6,7 +6,8 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ..core.axes import ceil_div
+from ..core.axes import ceil_div, power_of_two
+from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
@@ -20,6 +21,7 @@ from .policy import (
     FoldNarrow,
     FoldRanges,
     FoldTiles,
+    GatherFlat,
     PerId,
     RowWise,
     ScatterRows,
@@ -145,9 +147,34 @@ def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:
     return next((each for each in counts if 5 * (ceil_div(columns, each) * each - columns) <= columns and threads * each <= columns), 1)
 
 
-def flat_tile(tile_elements: int, columns: int, vector: int) -> int:
-    """Rows that a block of the flat gather writes: a multiple of ``vector`` elements in all, and about ``tile_elements``."""
-    return ceil_div(tile_elements, columns * vector) * vector
+def flat_ids(index: str) -> int:
+    """Ids that a block of the flat gather has at most."""
+    return GatherFlat.id_bytes // BY_NAME[index].itemsize
+
+
+def flat_height(element: str, vector: int, lane_vectors: int) -> int:
+    """Rows whose loads a thread of the flat gather issues before it stores the first; narrow elements have registers of their own."""
+    registers = lane_vectors * max(1, vector * BY_NAME[element].itemsize // 4)
+    return max(1, min(GatherFlat.max_rows_per_thread, GatherFlat.registers_per_thread // registers))
+
+
+def flat_tile(policy: GatherFlat, rows: int, columns: int, element: str, index: str, multiprocessors: int, together: int) -> int:
+    """Rows that a block of the flat gather stores, a multiple of 16 bytes: in whole rounds of those that its threads have ``together``, if it can.
+
+    It has fewer where multiprocessors would be idle.
+    """
+    value = BY_NAME[element]
+    most = min(policy.tile_bytes // (columns * value.itemsize), flat_ids(index))
+    rows_each = ceil_div(rows, policy.grid_blocks_per_multiprocessor * multiprocessors)
+    step = together if together <= most and together <= rows_each else value.vector
+    return max(1, min(most // step, ceil_div(rows_each, step))) * step
+
+
+def flat_lanes(columns: int, vector: int) -> tuple[int, int]:
+    """Lanes of a row of the flat gather, and vectors that each has at a time: all of them, or an even number."""
+    most, vectors = GatherFlat.lane_vectors, plain(ceil_div(columns, vector))
+    lanes = min(32, power_of_two(ceil_div(vectors, most)))
+    return lanes, vectors if lanes == 1 else min(most, 2 * ceil_div(vectors, 2 * lanes))
 
 
 def reciprocal_of(columns: int) -> int:

@@ -19,7 +19,7 @@ from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import Tiling, broadcast_tile, flat_tile, lanes_for
+from numba_baracuda.segment.tiling import Tiling, broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile, lanes_for
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
@@ -68,16 +68,19 @@ def test_rows_in_flight(monoid: str, itemsize: int, vector: int, rows: int) -> N
     assert policy_of.fold_items(itemsize * vector, 4, vector, monoid_of(monoid)) == rows
 
 
-@pytest.mark.parametrize("vector", [2, 4, 8])
-def test_flat_tiles_divide_exactly(vector: int) -> None:
-    """Product and shift give the row of every place in a tile."""
-    for columns in (*range(1, 70), *range(71, FLAT_COLUMNS + 1, 97), FLAT_COLUMNS):
-        flat = policy.GatherFlat()
-        tile = flat_tile(flat.tile_elements, columns, vector)
-        assert tile * columns % vector == 0
-        places = np.arange(tile * columns + flat.items_per_thread * flat.threads_per_block * vector, dtype=np.uint64)
-        reciprocal = np.uint64((1 << 32) // columns + 1)
-        np.testing.assert_array_equal(places * reciprocal >> np.uint64(32), places // np.uint64(columns))
+@pytest.mark.parametrize("element", ["bf16", "f32", "f64"])
+@pytest.mark.parametrize("index", ["i32", "i64"])
+def test_flat_tiles(element: str, index: str) -> None:
+    """A tile is a multiple of 16 bytes, and fits in shared memory with its ids; large problems have whole rounds of a block's threads."""
+    flat, size = policy.GatherFlat(), BY_NAME[element].itemsize
+    for columns, vector in itertools.product((*range(1, 70), *range(71, FLAT_COLUMNS + 1, 97), FLAT_COLUMNS), (1, 2, 4)):
+        lanes, lane_vectors = flat_lanes(columns, vector)
+        together = flat_height(element, vector, lane_vectors) * flat.threads_per_block // lanes
+        assert lanes > 1 or lane_vectors * vector >= columns
+        for rows in (1, 5000, 1 << 26):
+            tile = flat_tile(flat, rows, columns, element, index, 132, together)
+            assert tile % BY_NAME[element].vector == 0 and 0 < tile * columns * size <= flat.tile_bytes and tile <= flat_ids(index)
+        assert tile % together == 0 or together * columns * size > flat.tile_bytes
 
 
 @pytest.mark.parametrize("items", [1, 2, 4, 8])
@@ -130,8 +133,10 @@ def _launches(
         ("segment_sum_backward", 37, {"step": 38}, "gather_runs"),
         ("segment_sum_backward", 37, {"address": 8}, "gather_runs"),
         ("segment_sum_backward", 36, {}, "gather_runs"),
+        ("segment_sum_backward", 28, {}, "gather_rows"),
         ("segment_sum_backward", FLAT_COLUMNS + 1, {}, "gather_runs"),
         ("unsorted_segment_sum_backward", 37, {}, "gather_flat"),
+        ("unsorted_segment_sum_backward", 3, {}, "gather_flat"),
         ("unsorted_segment_sum_backward", 37, {"step": 38}, "gather_rows"),
         ("unsorted_segment_sum_backward", 36, {}, "gather_rows"),
     ],

@@ -311,13 +311,6 @@ KNOWN: dict[str, dict[str, str]] = {
         "p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)":
             "a group without a row would fold the last one once more, and write nothing",
     },
-    "segment/gather": {
-        "gather_flat.id_at: guard: 0 <= identifier in return identifier if 0 <= identifier < segments else index_type(-1)":
-            "every negative id fetches zeros",
-        "gather_flat.gather_flat: guard: left[u] < vector in "
-        "after[u] = id_at(ids, first + row + 1, ids_step, segments, left[u] < vector and row + 1 < height)":
-            "saves the load of the id of a row that is there, of which a piece has nothing",
-    },
     "segment/gaps": {
         "short_gap_filler.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba.cuda.types import int32, int64, uint64
+from numba.cuda.types import int32, int64, uint32, uint64
 
 from ...runtime import jit
 
@@ -47,8 +47,8 @@ def rotate_blocks(block: Any, blocks: Any) -> Any:
 
 @jit.device
 def row_of(offset: Any, reciprocal: Any) -> Any:
-    """The row of the element ``offset`` of a tile; ``reciprocal`` is :func:`~..tiling.reciprocal_of` its columns, of 33 bits for one column."""
-    return int32(uint64(offset) * uint64(reciprocal) >> uint64(32))
+    """The row of the element ``offset`` of a tile; ``reciprocal`` is :func:`~..tiling.reciprocal_of` its columns, which are two or more."""
+    return int32(uint64(uint32(offset)) * uint64(uint32(reciprocal)) >> uint64(32))
 
 
 @functools.cache

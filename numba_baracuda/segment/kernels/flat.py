@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64
 
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
@@ -36,7 +36,7 @@ def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> A
         for u in range(pieces):
             for v in range(units if span > 2 else 1):
                 k, at = u * units + v, int32(offset + u * stride + v * unit)
-                row = row_of(uint32(at), uint32(reciprocal))
+                row = row_of(at, reciprocal)
                 here, column = bases[row], int32(at - row * pitch)
                 begins[k], places[k], tile_rows[k] = here, int32(here + column), row
                 if span == 2:

@@ -1,20 +1,20 @@
 """Gradients of sums: each row gets its segment's row. One kernel each for wide rows, odd rows, single columns, and ids in order."""
 
+import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.build import opaque
-from ...device.vector import LOAD_ONCE, STORE_STREAM
+from ...device.vector import LOAD_ONCE, LOAD_SHARED, STORE, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
-from ..tiling import THREADS, Tiling, elements_launch, flat_tile
-from .common import row_of
+from ..tiling import THREADS, Tiling, elements_launch, flat_height, flat_ids
 from .rows import ids_loader_of, position_of, rows_launch
 
 
@@ -122,85 +122,101 @@ def gather_runs(
 
 @jit.kernel
 def gather_flat(
-    *, value: str, index: str, count: str, short: bool,
-    threads_per_block: int = GatherFlat.threads_per_block, items_per_thread: int = GatherFlat.items_per_thread,
+    *, value: str, index: str, count: str, vector: int, lanes: int, lane_vectors: int, cut: bool,
+    threads_per_block: int = GatherFlat.threads_per_block,
 ) -> Any:  # fmt: skip
-    """:func:`gather_rows` for an output whose rows are contiguous and no multiple of 16 bytes: lanes share its 16-byte pieces.
+    """:func:`gather_rows` for an output whose rows are contiguous and no multiple of 16 bytes: blocks store it in pieces of 16 bytes.
 
-    A block writes ``tile`` rows, which :func:`..tiling.flat_tile` chooses. Bytes: as :func:`gather_rows`.
+    A block loads what ``tile`` rows get to shared memory, and stores it from there, wherever a row ends. Loads stay in L1, since neighbouring rows of
+    ids in order are the same. Where a tile is full and all its ids are in range, no row asks. Dynamic shared memory: ``tile`` · columns elements, a
+    multiple of 16 bytes. Bytes: as :func:`gather_rows`.
 
-    Constants and parameters as :mod:`.` lists them, and ``short``: whether rows have fewer than 16 bytes, so that a piece may meet more than two
-    rows; ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as ``tile`` · columns² < 2^32.
+    Constants and parameters as :mod:`.` lists them, and ``lane_vectors``: vectors of a row that a lane has at a time; all of them if ``lanes`` is 1.
     """
-    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
-    vector = BY_NAME[value].vector
-    store, quotient = STORE_STREAM[vector], _quotient(value)
-    stride, batch_size = threads_per_block * vector, items_per_thread * vector
-    divided = count != ""
+    element, index_type, unsigned, piece = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS["u" + index[1:]], BY_NAME[value].vector
+    load, store, load_piece, store_piece = LOAD_ONCE[vector], STORE[vector], LOAD_SHARED[piece], STORE_STREAM[piece]
+    quotient, divided, most_rows = _quotient(value), count != "", flat_ids(index)
+    groups, lane_step, chunk = threads_per_block // lanes, lanes * vector, lanes * vector * lane_vectors
+    height, row_size, stride, pieces = flat_height(value, vector, lane_vectors), lane_vectors * vector, threads_per_block * piece, 4
+    batch_size, words_size = height * row_size, pieces * piece
 
-    @jit.device
-    def id_at(ids: Any, row: Any, ids_step: Any, segments: Any, inside: Any) -> Any:
-        """The id of a row, or −1."""
-        if not inside:
-            return index_type(-1)
-        identifier = ids[row * ids_step]
-        return identifier if 0 <= identifier < segments else index_type(-1)
+    @functools.cache
+    def rows_copier(whole: bool) -> Any:
+        """``copy(…)`` brings vectors of ``height`` rows, ``groups`` apart, to shared memory, from ``column`` on; of ``whole`` ones all are there."""
 
-    @jit.device
-    def fetch(source: Any, counts: Any, at: Any, identifier: Any) -> Any:
-        if identifier < 0:
-            return element(0)
-        if divided:
-            return quotient(source[at], counts[int64(identifier)])
-        return source[at]
+        @jit.device
+        def copy(source: Any, counts: Any, source_row: Any, columns: Any, rows: Any, ids: Any, row: Any, column: Any, elements: Any) -> None:
+            batch = cuda.local.array(batch_size, element)
+            batch_ids = cuda.local.array(height, index_type)
+            for u in range(height):
+                batch_ids[u] = ids[row + u * groups] if whole or row + u * groups < rows else index_type(-1)
+            for u in range(height):
+                at = int64(batch_ids[u]) * source_row + column
+                for k in range(lane_vectors):
+                    if (whole or batch_ids[u] >= 0) and (lanes == 1 or column + k * lane_step < columns):
+                        load(source, at + k * lane_step, batch, u * row_size + k * vector)
+                    else:
+                        for v in range(vector):
+                            batch[u * row_size + k * vector + v] = element(0)
+                if divided and (whole or batch_ids[u] >= 0):
+                    times = counts[int64(batch_ids[u])]
+                    for k in range(row_size):
+                        batch[u * row_size + k] = quotient(batch[u * row_size + k], times)
+            for u in range(height):
+                at = int32((row + u * groups) * columns + column)
+                for k in range(lane_vectors):
+                    if (whole or row + u * groups < rows) and (lanes == 1 or column + k * lane_step < columns):
+                        store(elements, at + k * lane_step, batch, u * row_size + k * vector)
+
+        return copy
+
+    copy_whole, copy_partial = rows_copier(True), rows_copier(False)
 
     def gather_flat(
         source: Ptr[value], ids: Ptr[index], counts: Ptr[count or int32], output: Ptr[value],
-        rows: int64, columns: int64, segments: int64, tile: int64, reciprocal: int64, ids_step: int64, source_row: int64,
+        rows: int64, columns: int64, segments: int64, tile: int64, ids_step: int64, source_row: int64,
     ) -> None:  # fmt: skip
-        batch = cuda.local.array(batch_size, element)
-        here = cuda.local.array(items_per_thread, index_type)
-        after = cuda.local.array(items_per_thread, index_type)
-        left = cuda.local.array(items_per_thread, int32)
-        first = int64(cuda.blockIdx.x) * tile
-        height = int32(min(tile, rows - first))
-        size = int32(height * columns)
-        start = int32(cuda.threadIdx.x * vector)
-        while start < size:
-            if short:
-                for u in range(items_per_thread):
-                    for v in range(vector):
-                        offset = int32(start + u * stride + v)
-                        row = row_of(offset, reciprocal)
-                        identifier = id_at(ids, first + row, ids_step, segments, row < height)
-                        batch[u * vector + v] = fetch(source, counts, int64(identifier) * source_row + offset - row * columns, identifier)
-            else:
-                for u in range(items_per_thread):
-                    offset = int32(start + u * stride)
-                    row = row_of(offset, reciprocal)
-                    left[u] = int32((row + 1) * columns - offset)
-                    here[u] = id_at(ids, first + row, ids_step, segments, row < height)
-                    after[u] = id_at(ids, first + row + 1, ids_step, segments, left[u] < vector and row + 1 < height)
-                for u in range(items_per_thread):
-                    here_at = int64(here[u]) * source_row + columns - left[u]
-                    after_at = int64(after[u]) * source_row - left[u]
-                    for v in range(vector):
-                        if v < left[u]:
-                            batch[u * vector + v] = fetch(source, counts, here_at + v, here[u])
-                        else:
-                            batch[u * vector + v] = fetch(source, counts, after_at + v, after[u])
-            for u in range(items_per_thread):
-                offset = int32(start + u * stride)
-                if offset + vector <= size:
-                    store(output, first * columns + offset, batch, u * vector)
+        elements = cuda.shared.array(0, element)
+        tile_ids = cuda.shared.array(most_rows, index_type)
+        words = cuda.local.array(words_size, element)
+        thread, pitch, first, most = int32(cuda.threadIdx.x), int32(columns), int64(cuda.blockIdx.x) * tile, unsigned(segments)
+        rows_here, row, place, all_inside = int32(min(tile, rows - first)), thread, (first + thread) * ids_step, True
+        while row < rows_here:
+            inside = unsigned(ids[place]) < most
+            all_inside &= inside
+            tile_ids[row] = ids[place] if inside else index_type(-1)
+            row = int32(opaque(row + threads_per_block))
+            place += threads_per_block * ids_step
+        whole = cuda.syncthreads_and(int32(all_inside)) and rows_here % (height * groups) == 0
+        row = int32(uint32(thread) // uint32(lanes))
+        begin = int32((thread - row * lanes) * vector)
+        while row < rows_here:
+            column = begin
+            while column < pitch:
+                if whole:
+                    copy_whole(source, counts, source_row, pitch, rows_here, tile_ids, row, column, elements)
                 else:
-                    for v in range(vector):
-                        if offset + v < size:
-                            output[first * columns + offset + v] = batch[u * vector + v]
-            start = int32(opaque(start + items_per_thread * stride))
+                    copy_partial(source, counts, source_row, pitch, rows_here, tile_ids, row, column, elements)
+                column = int32(opaque(column + chunk)) if cut else pitch
+            row = int32(opaque(row + height * groups))
+        cuda.syncthreads()
+        size, place, start = int32(rows_here * pitch), first * columns + thread * piece, int32(thread * piece)
+        while start + (pieces - 1) * stride + piece <= size:
+            for u in range(pieces):
+                load_piece(elements, start + u * stride, words, u * piece)
+            for u in range(pieces):
+                store_piece(output, place + u * stride, words, u * piece)
+            start, place = int32(opaque(start + pieces * stride)), place + pieces * stride
+        while start + piece <= size:
+            load_piece(elements, start, words, 0)
+            store_piece(output, place, words, 0)
+            start, place = int32(opaque(start + stride)), place + stride
+        start = int32(size - size % piece + thread)
+        if start < size:
+            output[first * columns + start] = elements[start]
 
-    def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
-        return ceil_div(rows, flat_tile(GatherFlat.tile_elements, columns, vector)), threads_per_block, 0
+    def launch_config(rows: int, columns: int, tile: int) -> tuple[int, int, int]:
+        return ceil_div(rows, tile), threads_per_block, tile * columns * BY_NAME[value].itemsize
 
     return gather_flat, launch_config
 

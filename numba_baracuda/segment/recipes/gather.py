@@ -9,7 +9,7 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import GatherFlat, GatherRows, GatherRuns
-from ..tiling import flat_tile, reciprocal_of
+from ..tiling import flat_height, flat_lanes, flat_tile
 from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import finish
@@ -40,43 +40,48 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         slots += room
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
-        if segments > n or (along and not _is_flat(descriptor, divided, order, along)):
+        if segments > n or (not _is_flat(descriptor, divided, order) and _in_runs(descriptor, order, along)):
             count_type, counts = descriptor.count_type, "counts"
         else:
             name, rows = "quotient", divided
             slots.append(Slot(name, descriptor.element, segments * descriptor.embedding_dim))
             steps.append(finish(op, descriptor, Rows(descriptor, source, quotient), ("d_output", descriptor.element), name, "", True))
-    steps.append(_copy(descriptor, rows, order, along, count_type, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}))
+    steps.append(_copy(descriptor, rows, order, along, count_type, {"source": name, "ids": order.ids, "counts": counts, "output": "d_input"}, target))
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool) -> bool:
-    """Whether lanes share 16-byte pieces of the output: its rows are contiguous, and no multiple of 16 bytes."""
+def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
+    """Whether blocks store the output in pieces of 16 bytes: its rows are contiguous, and no multiple of 16 bytes."""
     flat = tuned(GatherFlat())
     narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= flat.max_columns
-    narrow = narrow and (along or rows.columns == 1 or descriptor.row_size >= flat.min_random_bytes)
     return not order.row_index and narrow and rows.strides[0] == (1,) and rows.is_contiguous(1)
 
 
-def _copy(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, count_type: str, pointers: dict[str, str]) -> Launch:
+def _in_runs(descriptor: SegmentDescriptor, order: Order, along: bool) -> bool:
+    """Whether a lane takes neighbouring rows: ids are in order, and rows are permuted or wide, so that stores of a warp leave no sector half full."""
+    return order.row_index != "" or (along and descriptor.row_size >= tuned(GatherRuns()).min_row_bytes)
+
+
+def _copy(
+    descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool, count_type: str, pointers: dict[str, str], target: Target
+) -> Launch:  # fmt: skip
     """The launch of the gather that suits the layouts; ``along`` says whether ids are in order."""
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type}
-    if _is_flat(descriptor, rows, order, along):
+    if _is_flat(descriptor, rows, order):
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
             return elements("gather_elements", n, {**pointers, **scalars}, **common)
-        flat = tuned(GatherFlat())
-        tile = flat_tile(flat.tile_elements, columns, value.vector)
-        spec = kernel_spec("gather_flat", flat.threads_per_block, short=columns < value.vector, **common, **constants(flat))
-        scalars = {
-            "rows": n, "columns": columns, "segments": segments, "tile": tile, "reciprocal": reciprocal_of(columns),
-            "ids_step": order.step, "source_row": rows.steps[0],
-        }  # fmt: skip
-        return Launch(spec, (ceil_div(n, tile), flat.threads_per_block, 0), {**pointers, **scalars})
+        flat, (lanes, lane_vectors) = tuned(GatherFlat()), flat_lanes(columns, rows.vector)
+        together = flat_height(value.name, rows.vector, lane_vectors) * flat.threads_per_block // lanes
+        tile = flat_tile(flat, n, columns, value.name, index.name, target.multiprocessors, together)
+        cut, config = lanes * lane_vectors * rows.vector < columns, {"vector": rows.vector, "lanes": lanes, "lane_vectors": lane_vectors}
+        spec = kernel_spec("gather_flat", flat.threads_per_block, cut=cut, **config, **common, **constants(flat))
+        scalars = {"rows": n, "columns": columns, "segments": segments, "tile": tile, "ids_step": order.step, "source_row": rows.steps[0]}
+        return Launch(spec, (ceil_div(n, tile), flat.threads_per_block, tile * columns * value.itemsize), {**pointers, **scalars})
     names, arguments = ("source", "output"), {**pointers, "segments": segments, "ids_step": order.step}
-    if not along:
+    if not _in_runs(descriptor, order, along):
         plan = tuned(GatherRows())
         return over_rows("gather_rows", rows, names, n, plan.items_per_thread, arguments, **common, **constants(plan))
     arguments["permutation"], runs = order.permutation, tuned(GatherRuns())
