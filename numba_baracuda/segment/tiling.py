@@ -216,10 +216,13 @@ def counted_launch(rows: int, multiprocessors: int) -> tuple[int, int, int]:
     return min(blocks, tuned(CountIds()).grid_blocks_per_multiprocessor * multiprocessors), threads, shared
 
 
-def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiprocessors: int) -> tuple[int, int, int]:
-    """Blocks, threads and shared bytes where blocks that walk the ids count those of few segments, each fewer than 2^31."""
-    most = max(policy.grid_blocks_per_multiprocessor * multiprocessors, ceil_div(rows, policy.max_block_rows))
-    return min(ceil_div(rows, policy.threads_per_block * policy.items_per_thread), most), policy.threads_per_block, 4 * segments
+def few_counted_launch(policy: CountFewIds, rows: int, segments: int, multiprocessors: int) -> tuple[tuple[int, int, int], int, int]:
+    """Where blocks that walk the ids count those of few segments, each fewer than 2^31: the launch, segments of a range, and ranges."""
+    ranges = ceil_div(4 * segments, policy.shared_bytes_per_block)
+    width = ceil_div(segments, ranges)
+    parts = max(policy.grid_blocks_per_multiprocessor * multiprocessors // ranges, ceil_div(rows, policy.max_block_rows))
+    parts = min(ceil_div(rows, policy.threads_per_block * policy.items_per_thread), parts)
+    return (parts * ranges, policy.threads_per_block, 4 * width), width, ranges
 
 
 def gap_blocks(segments: int, threads: int) -> int:

@@ -18,7 +18,8 @@ from numba_baracuda.segment.tiling import few_counted_launch
 
 CARD = Target((9, 0), 132, 50 << 20)
 FEW = CountFewIds()
-MOST = FEW.shared_bytes_per_block // 4
+RANGE = FEW.shared_bytes_per_block // 4  #: segments of a range at most
+MOST = FEW.max_ranges * RANGE
 RESIDENT = FEW.grid_blocks_per_multiprocessor * CARD.multiprocessors
 TILE = FEW.threads_per_block * FEW.items_per_thread
 
@@ -27,8 +28,9 @@ TILE = FEW.threads_per_block * FEW.items_per_thread
     ("rows", "segments", "kernel", "blocks"),
     [
         (2_700_000, 721, "count_few_ids", RESIDENT),
-        (FEW.min_rows_per_segment * MOST, MOST, "count_few_ids", -(-FEW.min_rows_per_segment * MOST // TILE)),
-        (FEW.min_rows_per_segment * MOST - 1, MOST, "count_ids", -(-FEW.min_rows_per_segment * MOST // TILE)),
+        (FEW.min_rows_per_segment * MOST, MOST, "count_few_ids", RESIDENT),
+        (FEW.min_rows_per_segment * (RANGE + 1), RANGE + 1, "count_few_ids", RESIDENT),
+        (FEW.min_rows_per_segment * MOST - 1, MOST, "count_ids", CountIds().grid_blocks_per_multiprocessor * CARD.multiprocessors),
         (2_700_000, MOST + 1, "count_ids", CountIds().grid_blocks_per_multiprocessor * CARD.multiprocessors),
         (FEW.min_rows_per_segment, 1, "count_few_ids", 1),
         (FEW.min_rows_per_segment - 1, 1, "count_ids", 1),
@@ -47,13 +49,16 @@ def test_where_ids_are_counted(op: str, rows: int, segments: int, kernel: str, b
         return
     assert {"count_ids", "count_few_ids"} & set(launches) == {kernel}
     assert launches[kernel].config[0] == blocks
-    assert launches[kernel].config[2] == (4 * segments if kernel == "count_few_ids" else 0)
+    ranges = -(-segments // RANGE)
+    assert launches[kernel].config[2] == (4 * -(-segments // ranges) if kernel == "count_few_ids" else 0)
 
 
-def test_a_block_has_fewer_rows_than_32_bits_count() -> None:
-    for multiprocessors in (1, 132):
+@pytest.mark.parametrize("segments", [9, RANGE + 1, MOST])
+def test_a_block_has_fewer_rows_than_32_bits_count(segments: int) -> None:
+    for multiprocessors in (4, 132):
         for rows in (1, TILE, (1 << 31) - 1, 1 << 31, (1 << 31) + TILE, 1 << 36, 1 << 45):
-            blocks, threads, _ = few_counted_launch(FEW, rows, 9, multiprocessors)
+            (blocks, threads, _), _, ranges = few_counted_launch(FEW, rows, segments, multiprocessors)
+            blocks //= ranges
             turns = -(-rows // (blocks * threads * FEW.items_per_thread))
             assert turns * threads * FEW.items_per_thread < 1 << 31
 
@@ -95,15 +100,15 @@ def test_counts_are_added_exactly() -> None:
     kernel = count_few_ids(index="i64", count="i64", threads_per_block=32, items_per_thread=2)
     ids = np.random.default_rng(1).integers(-3, 203, 1000)
     counts = np.full(200, 1 << 40)
-    emulation.run(kernel.py_func, kernel.types, 3, 32, [ids, counts, 1000, 200, 1], dynamic_shared=800, mode=emulation.Mode(1))
+    emulation.run(kernel.py_func, kernel.types, 6, 32, [ids, counts, 1000, 200, 1, 100, 2], dynamic_shared=400, mode=emulation.Mode(1))
     np.testing.assert_array_equal(counts - (1 << 40), np.bincount(ids[(ids >= 0) & (ids < 200)], minlength=200))
 
 
 def test_measurements_replace_the_choice() -> None:
     descriptor = SegmentDescriptor("unsorted_segment_mean_backward", 2_700_000, 4, 721)
     row = OPS["unsorted_segment_mean_backward"]
-    with using(CountFewIds, threads_per_block=512, grid_blocks_per_multiprocessor=1):
+    with using(CountFewIds, threads_per_block=256, grid_blocks_per_multiprocessor=1):
         layouts = {operand.name: contiguous(operand, descriptor) for operand in row.operands}
         launch = row.variants[0].recipe(row, descriptor, layouts, CARD).steps[1]
     assert isinstance(launch, Launch)
-    assert (*launch.config[:2], dict(launch.spec.constants)["threads_per_block"]) == (132, 512, 512)
+    assert (*launch.config[:2], dict(launch.spec.constants)["threads_per_block"]) == (132, 256, 256)

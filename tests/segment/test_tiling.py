@@ -173,8 +173,8 @@ def test_states_of_short_runs_fit() -> None:
         ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "broadcast_flat"]),
         ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
         ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
-        ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_ids", "finish_rows", "gather_rows"]),
-        ("unsorted_segment_mean_backward", 36, 1 << 13, ["count_few_ids", "finish_rows", "gather_rows"]),
+        ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_rows", "gather_rows"]),
+        ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_rows", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
     ],
 )

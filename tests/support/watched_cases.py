@@ -208,7 +208,7 @@ fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 
 
 
 def counts(name: str, rows: int, segments: int, ids: samples.Ids, index: str = "i32", step: int = 1) -> None:
-    """Two cases: counts in the shared memory of two blocks, which take several turns, and in global memory alone."""
+    """Three cases: counts in the shared memory of two blocks, which take several turns, or of one for each of two ranges; and in global memory."""
 
     def case_of(**policy: int) -> Case:
         def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,8 @@ def counts(name: str, rows: int, segments: int, ids: samples.Ids, index: str = "
         return case
 
     _add(f"counts of few, {name}", case_of())
-    _add(f"counts, {name}", case_of(shared_bytes_per_block=1))
+    _add(f"counts of few in ranges, {name}", case_of(shared_bytes_per_block=2 * segments))
+    _add(f"counts, {name}", case_of(shared_bytes_per_block=1, max_ranges=1))
 
 
 counts("several turns", 700, 150, samples.outside)

@@ -133,7 +133,7 @@ def elements(kernel: str, extent: int, arguments: dict[str, Any], value: str, in
 def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> tuple[list[Step], list[Slot]]:
     """Makes ``counts`` [segments], the rows of each segment, unless an index or the caller brings them.
 
-    Ids in any order are counted in shared memory where the counts fit there and a segment has enough rows in the mean.
+    Ids in any order are counted in shared memory where the counts fit there, in a few ranges, and a segment has enough rows in the mean.
     """
     if descriptor.indexed or "counts" in layouts:
         return [], []
@@ -142,11 +142,12 @@ def count(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], tar
     if descriptor.in_order(op):
         slots.append(Slot("offsets", count, segments + 1))
         return [bounds(descriptor, "segment_ids", index, ids_step(layouts))], slots
-    arguments = {"ids": "segment_ids", "counts": "counts", "rows": n, "segments": segments, "ids_step": ids_step(layouts)}
+    arguments: dict[str, Any] = {"ids": "segment_ids", "counts": "counts", "rows": n, "segments": segments, "ids_step": ids_step(layouts)}
     few = tuned(CountFewIds())
-    if 4 * segments <= few.shared_bytes_per_block and n >= few.min_rows_per_segment * segments:
+    if 0 < 4 * segments <= few.max_ranges * few.shared_bytes_per_block and n >= few.min_rows_per_segment * segments:
         spec = kernel_spec("count_few_ids", few.threads_per_block, index=index, count=count, **constants(few))
-        launch = few_counted_launch(few, n, segments, target.multiprocessors)
+        launch, width, ranges = few_counted_launch(few, n, segments, target.multiprocessors)
+        arguments |= {"width": width, "ranges": ranges}
     else:
         spec = kernel_spec("count_ids", min_blocks=tuned(CountIds()).min_blocks_per_multiprocessor, index=index, count=count)
         launch = counted_launch(n, target.multiprocessors)
