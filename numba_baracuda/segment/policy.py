@@ -200,6 +200,7 @@ class GatherFlat(Policy):
     tile_bytes: int = multiple(32 << 10, 16 << 10)  #: bytes of a block's rows at most
     id_bytes: int = fixed(8 << 10)  #: bytes of their ids at most
     max_columns: int = chosen(2048, 256, 512, 1024, 2048)  #: of so few rows a block's bytes are a multiple of 16
+    min_random_bytes: int = 16  #: of a row that ids in any order ask for; more loads of shorter ones are in flight where threads store them directly
     grid_blocks_per_multiprocessor: int = 8  #: blocks that there are at least before they have more than a few rows
 
 

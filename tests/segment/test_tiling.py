@@ -136,7 +136,7 @@ def _launches(
         ("segment_sum_backward", 28, {}, "gather_rows"),
         ("segment_sum_backward", FLAT_COLUMNS + 1, {}, "gather_runs"),
         ("unsorted_segment_sum_backward", 37, {}, "gather_flat"),
-        ("unsorted_segment_sum_backward", 3, {}, "gather_flat"),
+        ("unsorted_segment_sum_backward", 3, {}, "gather_rows"),
         ("unsorted_segment_sum_backward", 37, {"step": 38}, "gather_rows"),
         ("unsorted_segment_sum_backward", 36, {}, "gather_rows"),
     ],

@@ -280,10 +280,10 @@ for columns in (1, 3, 8):
     sample = Sample(f"A{columns}", 40, (columns,), 90, samples.outside)
     fold(f"unsorted_mean to {columns} columns, few rows", "unsorted_segment_mean_backward", "gather", sample)
 fold("mean to more segments than rows", "segment_mean_backward", "gather", Sample("B", 40, (8,), 90, samples.outside))
-fold("flat rows that end anywhere", "unsorted_segment_sum_backward", "gather", Sample("C", 2800, (3,), 9, samples.outside, "f16"))
+fold("flat rows that end anywhere", "segment_sum_backward", "gather", Sample("C", 2800, (3,), 9, samples.outside, "f16"))
 fold("flat rows of full tiles", "segment_sum_backward", "gather", Sample("C1", 8192, (3,), 9, samples.anywhere, "f16"))
 fold("flat rows of full tiles, several lanes", "segment_mean_backward", "gather", Sample("C2", 512, (37,), 9, samples.anywhere, "f16"))
-fold("flat rows of full tiles, divided", "unsorted_segment_mean_backward", "gather", Sample("C3", 8192, (3,), 9000, samples.anywhere))
+fold("flat rows of full tiles, divided", "segment_mean_backward", "gather", Sample("C3", 8192, (3,), 9000, samples.anywhere))
 fold("flat rows in parts", "unsorted_segment_sum_backward", "gather", Sample("C4", 60, (301,), 9, samples.outside))
 for columns, rows in ((1, 5000), (3, 200), (36, 60)):
     sample = Sample(f"D{columns}", rows, (columns,), 9, samples.around_a_long_one)

@@ -40,7 +40,7 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
         slots += room
         quotient = scratch(descriptor, source)
         divided = Rows(descriptor, quotient, layouts["d_input"])
-        if segments > n or (not _is_flat(descriptor, divided, order) and _in_runs(descriptor, order, along)):
+        if segments > n or (not _is_flat(descriptor, divided, order, along) and _in_runs(descriptor, order, along)):
             count_type, counts = descriptor.count_type, "counts"
         else:
             name, rows = "quotient", divided
@@ -50,10 +50,11 @@ def gather(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], ta
     return Recipe(tuple(steps), tuple(slots))
 
 
-def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order) -> bool:
+def _is_flat(descriptor: SegmentDescriptor, rows: Rows, order: Order, along: bool) -> bool:
     """Whether blocks store the output in pieces of 16 bytes: its rows are contiguous, and no multiple of 16 bytes."""
     flat = tuned(GatherFlat())
     narrow = rows.vector < BY_NAME[descriptor.element].vector and rows.columns <= flat.max_columns
+    narrow = narrow and (along or rows.columns == 1 or descriptor.row_size >= flat.min_random_bytes)
     return not order.row_index and narrow and rows.strides[0] == (1,) and rows.is_contiguous(1)
 
 
@@ -69,7 +70,7 @@ def _copy(
     value, index = BY_NAME[descriptor.element], BY_NAME[order.index]
     n, segments, columns = descriptor.num_inputs, descriptor.num_segments, rows.columns
     common: dict[str, Any] = {"value": value.name, "index": index.name, "count": count_type}
-    if _is_flat(descriptor, rows, order):
+    if _is_flat(descriptor, rows, order, along):
         if columns == 1 and order.packed:
             scalars = {"rows": n, "segments": segments, "source_row": rows.steps[0]}
             return elements("gather_elements", n, {**pointers, **scalars}, **common)
