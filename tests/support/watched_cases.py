@@ -279,7 +279,9 @@ for columns, rows in ((1, 5000), (3, 900), (4, 150), (5, 200), (36, 230), (300, 
 for columns in (1, 3, 8):
     sample = Sample(f"A{columns}", 40, (columns,), 90, samples.outside)
     fold(f"unsorted_mean to {columns} columns, few rows", "unsorted_segment_mean_backward", "gather", sample)
-fold("mean to more segments than rows", "segment_mean_backward", "gather", Sample("B", 40, (8,), 90, samples.outside))
+for columns in (3, 8):
+    sample = Sample(f"B{columns}", 40, (columns,), 90, samples.outside)
+    fold(f"mean to {columns} columns of more segments than rows", "segment_mean_backward", "gather", sample)
 fold("flat rows that end anywhere", "segment_sum_backward", "gather", Sample("C", 2800, (3,), 9, samples.outside, "f16"))
 fold("flat rows of full tiles", "segment_sum_backward", "gather", Sample("C1", 8192, (3,), 9, samples.anywhere, "f16"))
 fold("flat rows of full tiles, several lanes", "segment_mean_backward", "gather", Sample("C2", 512, (37,), 9, samples.anywhere, "f16"))
