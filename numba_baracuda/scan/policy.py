@@ -108,6 +108,7 @@ class ScanSlices(Policy):
     threads_per_block: int = chosen(128, *THREADS)
     bytes_per_thread: int = 64  #: bytes of each operand's tile for each thread
     max_extent: int = 64  #: elements of a column at most
+    max_whole_extent: int = 8  #: elements of a column that a thread reads at once, in a kernel compiled for their number; computed, not timed
     max_row_bytes: int = 256  #: bytes of a row of at most ``max_extent`` elements, which is a slice of one column
     whole_columns: bool = True  #: whether to take columns that a thread of ``scan_columns`` holds in registers
     peeled_rows: bool = True  #: whether to take rows that begin or end inside a vector

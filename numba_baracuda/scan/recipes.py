@@ -126,12 +126,14 @@ class _Scan:
         if not block_slices:
             return None
         kept = {name: constants[name] for name in ("operator", "value", "reverse", "exclusive", "position")}
-        kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block}
+        padded, length = tiling.slices_padded(width, elements, size), problem.extent if problem.extent <= plan.max_whole_extent else 0
+        kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block, "padded": padded, "length": length}
         spec = KernelSpec("numba_baracuda.scan.kernels:scan_slices", tuple(sorted(kept.items())), plan.threads_per_block)
-        slices = problem.rows // width
-        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(len(self.operator.inputs), tile, vector, size)
+        slices, own = problem.rows // width, plan.threads_per_block if self.operator.scatters else 0
+        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(len(self.operator.inputs), tile, size, padded, own)
         given = {name: self._arguments[name] for name in ("a", "b", "c", "output", "extent", "initial", "initial_position")}
-        return Recipe((Launch(spec, config, {**given, "slices": slices, "width": width, "block_slices": block_slices}),))
+        given |= {"slices": slices, "width": width, "width_inverse": ((1 << 32) - 1) // width, "block_slices": block_slices}
+        return Recipe((Launch(spec, config, given),))
 
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""

@@ -584,7 +584,10 @@ def narrow(threads: int = 64, most: int = 1) -> Iterator[None]:
     ``threads`` are those of a block where blocks share rows or columns. Columns and rows of ``most`` elements at most are slices of a block.
     """
     with (
-        using(ScanSlices, bytes_per_thread=16, threads_per_block=64, max_extent=most, max_row_bytes=256, whole_columns=True, peeled_rows=True),
+        using(
+            ScanSlices, bytes_per_thread=16, threads_per_block=64, max_extent=most, max_whole_extent=3, max_row_bytes=256, whole_columns=True,
+            peeled_rows=True,
+        ),
         using(ScanRows, bytes_per_thread=32, threads_per_block=64),
         using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2, min_alone_elements=1),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
