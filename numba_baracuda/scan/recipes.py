@@ -110,15 +110,17 @@ class _Scan:
         """
         problem, plan, size, constants = self.problem, policy.scan_slices(self.states, self.size), self.size, self._constants
         width, vector = 1 if problem.along else problem.shape[-1], tiling.MAX_VECTOR_BYTES // size
-        elements = problem.extent * width
-        if problem.along:
-            served = elements * size <= plan.max_row_bytes and (plan.peeled_rows or not problem.peeled)
+        elements, most = problem.extent * width, plan.max_extent
+        if problem.along and problem.peeled:
+            served, most = plan.peeled_rows and plan.max_row_bytes >= vector * size, plan.max_peeled_extent
+        elif problem.along:
+            served = elements * size <= plan.max_row_bytes
         else:
             held = tiling.steps_of(policy.scan_columns(self.states, size).bytes_per_thread, problem.vector, size)
             gapless = len(problem.shape) == 1 or all(strides == (elements, 1) for strides in problem.kept)
             narrow = tiling.is_narrow(problem.vector, size) or width * size < tiling.LINE_BYTES
             served = gapless and narrow and (plan.whole_columns or problem.extent > held)
-        if not served or problem.dense < vector or problem.extent > plan.max_extent or constants["index"] or "carried" in constants:
+        if not served or problem.dense < vector or problem.extent > most or constants["index"] or "carried" in constants:
             return None
         steps = tiling.steps_of(plan.bytes_per_thread, vector, size)
         tile = plan.threads_per_block * steps * vector
