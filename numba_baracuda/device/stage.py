@@ -21,6 +21,7 @@ from numba.cuda import types
 
 from ..emulator.meanings import means
 from .build import I64, VOID, address, assemble, define, element_of, number_of, ptx_statement, refuse, short
+from .vector import SHARED
 
 _BYTES = 16
 
@@ -34,8 +35,8 @@ def _copy(pointer: Any, index: Any, shared: Any, at: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source = number_of(context, builder, signature, arguments)
         target = address(context, builder, signature.args[2], arguments[2], signature.args[3], arguments[3])
-        text = f"{{ .reg .u64 target; cvta.to.shared.u64 target, $1; cp.async.cg.shared.global [target], [$0], {_BYTES}; }}"
-        assemble(builder, text, VOID, [source, builder.ptrtoint(target, I64)], memory=True)
+        place = builder.ptrtoint(builder.addrspacecast(target, target.type.pointee.as_pointer(SHARED)), I64)
+        assemble(builder, f"cp.async.cg.shared.global [$1], [$0], {_BYTES};", VOID, [source, place], memory=True)
         return context.get_dummy_value()
 
     return types.void(pointer, types.unliteral(index), shared, types.unliteral(at)), codegen

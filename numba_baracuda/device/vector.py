@@ -31,7 +31,7 @@ from .build import I8, I32, I64, VOID, address, assemble, bits_of, define, eleme
 
 COUNTS = (1, 2, 4, 8, 16)
 #: LLVM's number for shared memory
-_SHARED = 3
+SHARED = 3
 
 
 def _layout(context: Any, element: Any, count: int) -> tuple[Any, int, int]:
@@ -120,7 +120,7 @@ def _access(name: str, count: int, operation: str, move: Callable[..., None], do
         vector, align = ir.VectorType(word, registers), count * bits_of(signature.args[0].dtype) // 8
         pointer = builder.bitcast(address(context, builder, signature.args[0], arguments[0], signature.args[1], arguments[1]), vector.as_pointer())
         if operation == "shared":
-            pointer = builder.addrspacecast(pointer, vector.as_pointer(_SHARED))
+            pointer = builder.addrspacecast(pointer, vector.as_pointer(SHARED))
         if load:
             loaded = builder.load(pointer, align=align)
             if operation == "once":

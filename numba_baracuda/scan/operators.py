@@ -56,9 +56,10 @@ class ScanOperator:
     ``neighbour`` is c of the next element in the scan's order (``neighbour_offset`` 1) or of the one before (−1). The last element's next is
     ``initial``, the first one's previous its own c. ``kinds`` has a letter for each scalar of a state: ``a`` for the accumulator's type, ``p`` for
     the type of positions. A state with positions has the position of its winner as second scalar. An operator that ``scatters`` gives every element
-    0, but a winner gets what is emitted where the next one takes over. Where q and r are ``costly`` to compute, p is a and all three are distinct,
-    kernels compute them once and keep them. Where several elements cost less together than one by one, ``together`` names the functions for that, of
-    an operator whose p is a and is all that it uses: see :func:`.kernels.exponentials.together_after`.
+    0, but a winner gets what is emitted where the next one takes over; ``extreme`` is the monoid of its winners' numbers. Where q and r are
+    ``costly`` to compute, p is a and all three are distinct, kernels compute them once and keep them. Where several elements cost less together than
+    one by one, ``together`` names the functions for that, of an operator whose p is a and is all that it uses: see
+    :func:`.kernels.exponentials.together_after`.
     """
 
     monoid: KernelMonoid
@@ -71,6 +72,7 @@ class ScanOperator:
     neighbour_offset: int = 0
     kinds: str = "a"
     scatters: bool = False
+    extreme: KernelMonoid | None = None
     costly: bool = False
     together: ByType | None = None
 
@@ -235,7 +237,9 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
         return ScanOperator(_MONOIDS[kind], emit=plain_emit, inputs=("dy",) if suffix else ("x",))
     if kind in _RUNS:
         lift, emit = (_run_without_own, _ended_run_and_own) if exclusive else (_run_with_own, _ended_run)
-        return ScanOperator(_RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True)
+        return ScanOperator(
+            _RUNS[kind], lift, _no_run, emit, _gradient_and_element, ("dy", "x"), 2, kinds="apaa", scatters=True, extreme=_MONOIDS[kind]
+        )
     lift, emit = (_plain_map, _scaled_sum) if exclusive else (_scaled_map, _scaled_sum_with_own)
     if kind == "cumprod":
         factors, neighbour_offset = (_factor_and_product, 0) if exclusive else (_factor_and_next_product, 1)

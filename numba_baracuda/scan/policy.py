@@ -108,7 +108,9 @@ class ScanSlices(Policy):
     threads_per_block: int = chosen(128, *THREADS)
     bytes_per_thread: int = 64  #: bytes of each operand's tile for each thread
     max_extent: int = 64  #: elements of a column at most
+    max_whole_extent: int = 8  #: elements of a column that a thread reads at once, in a kernel compiled for their number; computed, not timed
     max_row_bytes: int = 256  #: bytes of a row of at most ``max_extent`` elements, which is a slice of one column
+    max_peeled_extent: int = 64  #: elements of a row at most that begins or ends inside a vector; above ``max_extent`` computed, not timed
     whole_columns: bool = True  #: whether to take columns that a thread of ``scan_columns`` holds in registers
     peeled_rows: bool = True  #: whether to take rows that begin or end inside a vector
     min_full_percent: int = 50  #: of a tile that slices fill, at least
@@ -159,9 +161,9 @@ _LONG_COLUMNS = {
 }
 _SLICES = {
     "single": ScanSlices(max_row_bytes=1),
-    "several": ScanSlices(),
-    "runs": ScanSlices(whole_columns=False),
-    "affine": ScanSlices(max_extent=32, whole_columns=False, peeled_rows=False),
+    "several": ScanSlices(max_peeled_extent=128),
+    "runs": ScanSlices(whole_columns=False, max_peeled_extent=128),
+    "affine": ScanSlices(max_extent=32, max_peeled_extent=32, whole_columns=False, peeled_rows=False),
 }
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 #: threads of a block where loads and stores are narrow: few rows of a tile would make the statuses many, and a tile of many batches leaves the
@@ -216,9 +218,9 @@ def scan_columns(states: str, size: int) -> ScanColumns:
 
 
 def scan_slices(states: str, size: int) -> ScanSlices:
-    """The policy for a class of scans of elements of ``size`` bytes; none of rows of halves that make affine maps."""
+    """The policy for a class of scans of elements of ``size`` bytes; peeled rows that make affine maps are served of halves alone."""
     policy = _SLICES.get(states, _SLICES["single"])
-    return tuned(replace(policy, max_row_bytes=1) if states in _MAPS and size == 2 else policy)
+    return tuned(replace(policy, peeled_rows=True) if states in _MAPS and size == 2 else policy)
 
 
 def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, target: Target) -> ScanLongColumns:

@@ -110,15 +110,17 @@ class _Scan:
         """
         problem, plan, size, constants = self.problem, policy.scan_slices(self.states, self.size), self.size, self._constants
         width, vector = 1 if problem.along else problem.shape[-1], tiling.MAX_VECTOR_BYTES // size
-        elements = problem.extent * width
-        if problem.along:
-            served = elements * size <= plan.max_row_bytes and (plan.peeled_rows or not problem.peeled)
+        elements, most = problem.extent * width, plan.max_extent
+        if problem.along and problem.peeled:
+            served, most = plan.peeled_rows and plan.max_row_bytes >= vector * size, plan.max_peeled_extent
+        elif problem.along:
+            served = elements * size <= plan.max_row_bytes
         else:
             held = tiling.steps_of(policy.scan_columns(self.states, size).bytes_per_thread, problem.vector, size)
             gapless = len(problem.shape) == 1 or all(strides == (elements, 1) for strides in problem.kept)
             narrow = tiling.is_narrow(problem.vector, size) or width * size < tiling.LINE_BYTES
             served = gapless and narrow and (plan.whole_columns or problem.extent > held)
-        if not served or problem.dense < vector or problem.extent > plan.max_extent or constants["index"] or "carried" in constants:
+        if not served or problem.dense < vector or problem.extent > most or constants["index"] or "carried" in constants:
             return None
         steps = tiling.steps_of(plan.bytes_per_thread, vector, size)
         tile = plan.threads_per_block * steps * vector
@@ -126,12 +128,14 @@ class _Scan:
         if not block_slices:
             return None
         kept = {name: constants[name] for name in ("operator", "value", "reverse", "exclusive", "position")}
-        kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block}
+        padded, length = tiling.slices_padded(width, elements, size), problem.extent if problem.extent <= plan.max_whole_extent else 0
+        kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block, "padded": padded, "length": length}
         spec = KernelSpec("numba_baracuda.scan.kernels:scan_slices", tuple(sorted(kept.items())), plan.threads_per_block)
-        slices = problem.rows // width
-        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(len(self.operator.inputs), tile, vector, size)
+        slices, own = problem.rows // width, plan.threads_per_block if self.operator.scatters else 0
+        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(len(self.operator.inputs), tile, size, padded, own)
         given = {name: self._arguments[name] for name in ("a", "b", "c", "output", "extent", "initial", "initial_position")}
-        return Recipe((Launch(spec, config, {**given, "slices": slices, "width": width, "block_slices": block_slices}),))
+        given |= {"slices": slices, "width": width, "width_inverse": ((1 << 32) - 1) // width, "block_slices": block_slices}
+        return Recipe((Launch(spec, config, given),))
 
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""

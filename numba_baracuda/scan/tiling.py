@@ -80,9 +80,24 @@ def slices_of(policy: ScanSlices, elements: int, vector: int, tile: int) -> int:
     return fitting if 100 * fitting * elements >= policy.min_full_percent * tile else 0
 
 
-def slices_bytes(inputs: int, tile: int, vector: int, size: int) -> int:
-    """Bytes of shared memory for the tiles of so many ``inputs``: a vector's room follows each line."""
-    return inputs * (tile + tile * size // LINE_BYTES * vector) * size
+def slices_bytes(inputs: int, tile: int, size: int, padded: bool, own: int) -> int:
+    """Bytes of shared memory for the tiles of so many ``inputs``, where a vector's room may follow each line, and ``own`` elements of threads."""
+    return inputs * (tile * size + (tile * size // LINE_BYTES * MAX_VECTOR_BYTES if padded else 0)) + own * size
+
+
+def slices_padded(width: int, elements: int, size: int) -> bool:
+    """Whether room after each line of shared memory spreads ``width`` columns of each of the slices of so many ``elements`` over more banks.
+
+    A warp's lanes access elements of one row of adjacent columns. Two accesses to a bank are as good as none.
+    """
+
+    def conflicts(room: int) -> int:
+        offsets = [(lane // width * elements + lane % width) * size for lane in range(WARP)]
+        words = {(offset + offset // LINE_BYTES * room) // 4 for offset in offsets}
+        banks = [word % (LINE_BYTES // 4) for word in words]
+        return max(map(banks.count, banks))
+
+    return conflicts(0) > max(2, conflicts(MAX_VECTOR_BYTES))
 
 
 def dense_pitch(lanes: int, steps: int, size: int) -> int:

@@ -72,6 +72,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "cumprod_backward of *short rows", "cumprod_backward of rows*", "logcumsumexp_backward of rows*", "what comes before in rows",
     ),
     "scan/scattered_store": ("cummax_backward of *rows*",),
+    "scan/gathered_store": ("cummax_backward of *rows*",),
     "scan/warp_tile": (
         "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
         "what comes before in rows", "exponentials of rows*",

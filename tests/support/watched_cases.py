@@ -591,7 +591,10 @@ def narrow(threads: int = 64, most: int = 1) -> Iterator[None]:
     ``threads`` are those of a block where blocks share rows or columns. Columns and rows of ``most`` elements at most are slices of a block.
     """
     with (
-        using(ScanSlices, bytes_per_thread=16, threads_per_block=64, max_extent=most, max_row_bytes=256, whole_columns=True, peeled_rows=True),
+        using(
+            ScanSlices, bytes_per_thread=16, threads_per_block=64, max_extent=most, max_peeled_extent=most, max_whole_extent=3, max_row_bytes=256,
+            whole_columns=True, peeled_rows=True,
+        ),
         using(ScanRows, bytes_per_thread=32, threads_per_block=64),
         using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2, min_alone_elements=1),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
@@ -646,6 +649,24 @@ for said, shape, axis in (("rows", (3, 1101), 1), ("long rows", (2, 1631), 1), (
     scan(f"cummax_backward of rising {said}", "cummax_backward", shape, axis, rising=True)
     scan(f"cummax_backward of {said} below a number", "cummax_backward", shape, axis, initial=100.0)
 scan("cummax_backward of very short rows, some below a number", "cummax_backward", (203, 3), 1, initial=0.5)
+
+
+def late_winners(name: str, shape: tuple[int, int], most: int = 1) -> None:
+    """Rows that begin with the least of all numbers, whose gradient is that of what comes before them, or nobody's."""
+
+    def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = scan_cases.values("cummax", shape)
+        x[::2, 0] = -np.inf
+        for exclusive in (False, True):
+            with narrow(most=most), kind.schedule(SEED):
+                scan_cases.check_backward(kind, "cummax", x, 1, exclusive=exclusive)
+
+    _add(name, case)
+
+
+for said, shape in (("rows", (9, 37)), ("aligned rows", (9, 32)), ("very short rows", (203, 3))):
+    late_winners(f"cummax_backward of {said} that begin with an infinity", shape)
+late_winners("cummax_backward of slices that begin with an infinity", (203, 3), 64)
 
 
 def late_rows(name: str, shape: tuple[int, int]) -> None:

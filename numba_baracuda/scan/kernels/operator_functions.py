@@ -38,6 +38,11 @@ class OperatorFunctions:
         self.width = len(kinds)
         identity = tuple(map(jit.number, kinds, scan_operator.monoid.identity))
         self.states: States = states_of(replace(scan_operator.monoid, identity=identity, combine=of_type(scan_operator.monoid.combine, wide)), kinds)
+        extreme = scan_operator.extreme
+        #: states of the winners' numbers alone, of an operator that scatters
+        self.extremes: States = (
+            states_of(replace(extreme, identity=identity[:1], combine=of_type(extreme.combine, wide)), (wide,)) if extreme else self.states
+        )
         #: types of the four arrays that hold states, the last type repeated
         self.kinds = (*kinds, *[kinds[-1]] * 3)[:4]
         lift, emit, initial_state, transform = (

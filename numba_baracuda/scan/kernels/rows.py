@@ -37,9 +37,10 @@ def scan_rows(
     address to that of ``a``, as far as its layout tells.
     """
     functions = functions_of(operator, value, result, exclusive, position)
-    warp_tile, states = warp_tile_of(functions, vector, lanes, steps, threads, reverse, peeled, False, segmented, index), functions.states
+    warp_tile = warp_tile_of(functions, vector, lanes, steps, threads, reverse, peeled, False, segmented, index)
     peel, load, fold, store, size = warp_tile.peel, warp_tile.load, warp_tile.fold, warp_tile.store, warp_tile.size
-    initial_state, combine, element, wide = functions.initial_state, states.combine, functions.element, functions.wide
+    states, initial_state, element, wide = warp_tile.states, warp_tile.initial_state, functions.element, functions.wide
+    combine = states.combine
     group_lanes, groups, whole_block = min(lanes, 32), threads // lanes, lanes > 32
     over_warps, row_of, contiguous, tile_size = scan_warps(states, threads), strided_offset_of(kept), vector > 1, lanes * size
     index_type, result_type = jit.SCALARS[index or "i32"], functions.result
@@ -64,7 +65,7 @@ def scan_rows(
         strides = (int64(1), int64(1), int64(1)) if contiguous else (axis_strides[0], axis_strides[1], axis_strides[2])
         output_stride, indices_stride = (int64(1), int64(1)) if contiguous else (axis_strides[3], axis_strides[4])
         tile_prefix, tile_start, safe = initial_state(initials[row] if carried else initial, initial_position), int64(0), int64(0)
-        shape = int64(extent), tile_prefix
+        shape = int64(extent), tile_prefix, initial_position
         if peeled:
             skipped, safe = peel(bases[0], end, misalignment)
             tile_start = -skipped
@@ -162,7 +163,7 @@ def scan_long_rows(
             )  # fmt: skip
         tile_start, safe, end = tile * tile_size, int64(0), int64(extent)
         first_state = initial_state(initials[row] if carried else initial, initial_position)
-        shape = int64(extent), first_state
+        shape = int64(extent), first_state, initial_position
         if peeled:
             skipped, safe = peel(bases[0], extent, misalignment)
             tile_start -= skipped

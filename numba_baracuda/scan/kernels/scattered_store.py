@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64
 
 from ...device.vector import STORE_STREAM
 from ...runtime import jit
@@ -85,66 +85,5 @@ def scattered_store_of(
                     for v in range(vector):
                         if (index + v >= low) & (index + v < high) & (lane_winners >> v & 1 == 0):
                             output[output_base + memory_offset(warp_start + index + v, extent, 1) * output_stride] = zeros[0]
-
-    return store
-
-
-def gathered_store_of(
-    functions: OperatorFunctions, transform: LoadTransform, tile: SharedTile, vector: int, steps: int, reverse: bool, segmented: bool, in_row: Any
-) -> Any:  # fmt: skip
-    """The same of rows that each lie in one tile, whose winners may be many: results gather in the shared memory of the first input.
-
-    A lane has read its elements there when it writes their results. It writes those of winners in lanes before it, of which there is one at most,
-    when all have read theirs. Positions in states count from the first of several ``segmented`` rows.
-    """
-    size, apply, lane_bounds, (size_p, size_q, size_r) = steps * vector, transform.apply, transform.lane_bounds, transform.sizes
-    begins_row, ends_row = transform.begins_row, transform.ends_row
-    combine, lift, emit, narrow = functions.states.combine, functions.lift, functions.emit, functions.narrow
-    element, wide, write_vector, store_tile = functions.element, functions.wide, tile.write_vector, tile.store
-    element_offset, blocked_offset = tile.element_offset, tile.blocked_offset
-
-    @jit.device
-    def store(
-        output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, active: Any,
-        warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any, state: Any, shared: Any, shared_results: Any,
-        shared_indices: Any,
-    ) -> None:  # fmt: skip
-        transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
-        zeros = cuda.local.array(vector, element)
-        neighbour_ref = cuda.local.array(1, wide)
-        for v in range(vector):
-            zeros[v] = narrow(wide(0))
-        lane_start, slot, earlier, result = warp_start + lane * size, int32(-1), int32(-1), narrow(wide(0))
-        bounds = lane_bounds(lane_start, extent, row[0])
-        for s in range(steps):
-            apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
-            write_vector(shared, lane, s, zeros)
-            own = blocked_offset(lane, s)
-            for v in range(vector):
-                k = int32(s * vector + v)
-                lifted = lift(transformed, v, lane_start + k)
-                if segmented and begins_row(bounds, s, v):
-                    state, slot = row[1], int32(-1)
-                after = combine(state, lifted)
-                if (k < bounds[1]) & in_row(s, k, bounds):
-                    if after[1] == lifted[1]:
-                        number = narrow(emit(state, after, transformed[0][v], transformed[0][v], lane_start + k))
-                        if slot >= 0:
-                            shared[uint32(slot)] = number
-                        elif state[1] >= 0:
-                            earlier, result = int32(state[1] - warp_start), number
-                        slot = int32(own + (vector - 1 - v if reverse else v))
-                    if ends_row(bounds, s, v):
-                        if slot >= 0:
-                            shared[uint32(slot)] = narrow(after[2])
-                        elif after[1] >= 0:
-                            earlier, result = int32(after[1] - warp_start), narrow(after[2])
-                    state = after
-        cuda.syncwarp()
-        if earlier >= 0:
-            shared[uint32(element_offset(lane, earlier))] = result
-        cuda.syncwarp()
-        if active:
-            store_tile(output, output_base, output_stride, warp_start, lane, extent, shared)
 
     return store

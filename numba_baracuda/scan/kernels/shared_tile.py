@@ -25,7 +25,8 @@ class SharedTile:
     ``load`` brings vectors from global memory to registers, ``stage`` from there to shared memory, and ``store`` from shared to global memory.
     ``read_vector`` and ``write_vector`` access vector s of the lane in shared memory, ``read_first`` the first element of one, ``read_element`` any
     element of the tile; ``blocked_offset`` and ``element_offset`` tell where these lie. ``peeled`` rows begin and end inside a vector, whose other
-    elements are left alone: ``load_ends`` and ``stage_ends`` bring the elements of these two vectors, one by one, to where ``stage`` put anything.
+    elements are left alone: ``load_ends`` loads the elements of these two vectors one by one, and ``filler`` in place of those outside the row; they
+    belong where ``stage`` put anything.
     With ``rare_partial``, ``load`` takes only tiles that lie wholly in the row; ``load_elements`` brings a partial one to shared memory element by
     element, and ``store`` writes it so.
     """
@@ -33,9 +34,9 @@ class SharedTile:
     def __init__(self, element: Any, vector: int, lanes: int, steps: int, reverse: bool, peeled: bool, rare_partial: bool, shared_base: int) -> None:
         stripe, line_vectors, width = lanes * vector, max(1, 8 * LINE_BYTES // (vector * element.bitwidth)), min(vector, 128 // element.bitwidth)
         load_global, store_global, load_shared, store_shared = LOAD_STREAM[width], STORE_STREAM[width], LOAD[width], STORE[width]
-        line_bits, low_bits = line_vectors.bit_length() - 1, steps - 1
-        #: a lane's elements of the first vector in a peeled row, or of the last, at most
-        self.end_steps = end_steps = -(-vector // lanes)
+        line_bits, low_bits, vector_bits = line_vectors.bit_length() - 1, steps - 1, vector.bit_length() - 1
+        #: a lane's elements of the first and the last vector in a peeled row, at most
+        self.end_steps = end_steps = -(-2 * vector // lanes)
 
         @jit.device
         def memory_offset(position: Any, extent: Any, count: Any) -> Any:
@@ -70,7 +71,7 @@ class SharedTile:
         def element_offset(lane: Any, index: Any) -> Any:
             """The element of shared memory that holds element ``index`` of the tile."""
             v = int32(index & (vector - 1))
-            return swizzled_offset(lane, int32(index // vector)) + (vector - 1 - v if reverse else v)
+            return swizzled_offset(lane, int32(index >> vector_bits)) + (vector - 1 - v if reverse else v)
 
         @jit.device
         def tile_bounds(warp_start: Any, extent: Any) -> Any:
@@ -81,52 +82,41 @@ class SharedTile:
         @jit.device
         def load_vectors(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, raw: Any) -> None:
             low, high, _ = tile_bounds(warp_start, extent)
-            start_offset = base + memory_offset(warp_start, extent, vector) * stride
+            start_offset, last = base + memory_offset(warp_start, extent, vector) * stride, int32(high - vector)
+            # rows of so many tiles that 32 bits do not reach ``safe`` fit no memory
+            instead = int32(memory_step(safe - warp_start))
             for s in range(steps):
                 index = int32(s * stripe + lane * vector)
-                inside = (index >= low) & (index + vector <= high)
-                load_global(
-                    array, start_offset + memory_step(index) * stride if inside else base + memory_offset(safe, extent, vector) * stride, raw,
-                    s * vector,
-                )  # fmt: skip
+                # only the first of all vectors may begin before the row
+                inside = (index <= last) & (s > 0 or index >= low)
+                load_global(array, start_offset + int64(int32(memory_step(index)) if inside else instead) * stride, raw, s * vector)
 
         @jit.device
-        def ends_of(warp_start: Any, lane: Any, extent: Any) -> Any:
-            """(begin, end) of the row's elements in its first vector if that begins before it, and in its last if that ends behind it.
+        def end_of(warp_start: Any, lane: Any, extent: Any, k: Any) -> Any:
+            """(index, exists, inside): element number k · lanes + lane of the row's first and last vectors, as far as these lie partly outside.
 
-            Each begin is that of the lane; adjacent lanes take adjacent elements.
+            Whether there ``exists`` one of this number, and whether it is ``inside`` the row. Adjacent lanes take adjacent elements.
             """
             low, high, _ = tile_bounds(warp_start, extent)
-            first_vector = int32((low + vector - 1) & -vector)
-            return int32(low + lane), min(first_vector, high), int32(max(high & -vector, first_vector) + lane), high
+            first_end, number = int32((low + vector - 1) & -vector), int32(k * lanes + lane)
+            last = int32(max(high & -vector, first_end) - vector)
+            index = int32(number + (low & -vector if number < vector else last))
+            exists = index < (first_end if number < vector else int32((high + vector - 1) & -vector))
+            return index, exists, exists & (index >= low) & (index < high)
 
         @jit.device
-        def load_ends(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, ends: Any) -> None:
-            first, first_end, last, last_end = ends_of(warp_start, lane, extent)
+        def load_ends(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, filler: Any, ends: Any) -> None:
             for k in range(end_steps):
-                if first + k * lanes < first_end:
-                    ends[k] = array[base + memory_offset(warp_start + first + k * lanes, extent, 1) * stride]
-                if last + k * lanes < last_end:
-                    ends[end_steps + k] = array[base + memory_offset(warp_start + last + k * lanes, extent, 1) * stride]
-
-        @jit.device
-        def stage_ends(ends: Any, shared: Any, warp_start: Any, lane: Any, extent: Any) -> None:
-            first, first_end, last, last_end = ends_of(warp_start, lane, extent)
-            for k in range(end_steps):
-                if first + k * lanes < first_end:
-                    shared[uint32(element_offset(lane, int32(first + k * lanes)))] = ends[k]
-                if last + k * lanes < last_end:
-                    shared[uint32(element_offset(lane, int32(last + k * lanes)))] = ends[end_steps + k]
+                index, _, inside = end_of(warp_start, lane, extent, k)
+                ends[k] = filler
+                if inside:
+                    ends[k] = array[base + memory_offset(warp_start + index, extent, 1) * stride]
 
         @jit.device
         def store_ends(array: Any, base: Any, stride: Any, warp_start: Any, lane: Any, extent: Any, shared: Any) -> None:
-            first, first_end, last, last_end = ends_of(warp_start, lane, extent)
             for k in range(end_steps):
-                index = int32(first + k * lanes)
-                if index < first_end:
-                    array[base + memory_offset(warp_start + index, extent, 1) * stride] = shared[uint32(element_offset(lane, index))]
-                index = int32(last + k * lanes)
-                if index < last_end:
+                index, _, inside = end_of(warp_start, lane, extent, k)
+                if inside:
                     array[base + memory_offset(warp_start + index, extent, 1) * stride] = shared[uint32(element_offset(lane, index))]
 
         @jit.device
@@ -185,11 +175,13 @@ class SharedTile:
                 store_elements(array, base, stride, warp_start, lane, extent, shared)
             else:
                 start_offset = base + (memory_offset(warp_start, extent, vector) + memory_step(lane * vector)) * stride
+                first, last = int32(lane * vector), int32(high - vector)
                 for s in range(steps):
-                    index, offset = int32(s * stripe + lane * vector), striped_offset(lane, s)
+                    offset = striped_offset(lane, s)
                     for k in range(0, vector, width):
                         load_shared(shared, offset + k, values, k)
-                    if rare_partial or ((index >= low) & (index + vector <= high)):
+                    # only the first of all vectors may begin before the row
+                    if rare_partial or (first <= int32(last - s * stripe)) & (s > 0 or first >= low):
                         for k in range(0, vector, width):
                             store_global(array, start_offset + memory_step(s * stripe) * stride + k, values, k)
                 if peeled and not rare_partial:
@@ -198,7 +190,7 @@ class SharedTile:
         self.tile_bounds, self.memory_offset, self.memory_step, self.load, self.load_elements, self.stage = (
             tile_bounds, memory_offset, memory_step, load_whole if rare_partial else load_vectors, load_elements, stage,
         )  # fmt: skip
-        self.load_ends, self.stage_ends, self.element_offset, self.blocked_offset = load_ends, stage_ends, element_offset, blocked_offset
+        self.load_ends, self.end_of, self.element_offset, self.blocked_offset = load_ends, end_of, element_offset, blocked_offset
         self.read_vector, self.read_first, self.read_element, self.write_vector, self.store = (
             read_vector, read_first, read_element, write_vector, store,
         )  # fmt: skip

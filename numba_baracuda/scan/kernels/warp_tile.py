@@ -6,14 +6,15 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint64
 
 from ...device.warp import scan_of, segmented_scan_of
 from ...runtime import jit
 from ..tiling import LINE_BYTES
+from .gathered_store import extreme_of, gathered_store_of
 from .load_transform import LoadTransform
 from .operator_functions import OperatorFunctions
-from .scattered_store import gathered_store_of, scattered_store_of
+from .scattered_store import scattered_store_of
 from .shared_tile import shared_tile_of
 
 
@@ -25,8 +26,8 @@ class WarpTile:
     of all lanes; if ``segmented``, these are of the lanes' last rows only. ``store`` writes results, given the prefix of the lane's first element.
     Results go by way of the shared memory of the first input or, if they are of another type, of memory after all inputs; indices by way of memory
     after that. ``shared_results`` and ``shared_indices`` are the same memory as ``shared``, as arrays of their types. Lanes that are not ``active``
-    have no row and store nothing. ``row`` is a row's extent and the state before its first element. Warps that are ``segmented`` have several rows
-    that follow one another, of ``extent`` elements together.
+    have no row and store nothing. ``row`` is a row's extent, the state before its first element, and the position of the number there. Warps that are
+    ``segmented`` have several rows that follow one another, of ``extent`` elements together.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class WarpTile:
         self._reverse, self._peeled, self._rare_partial, self._segmented = reverse, peeled, rare_partial, segmented
         self._indexed, self._index_type = index != "", jit.SCALARS[index or "i32"]
         self._sizes = [self.size if k < inputs else 1 for k in range(3)]
-        block_elements = threads * self.size
+        self._block_elements = block_elements = threads * self.size
         self._input_tiles = [
             shared_tile_of(functions.element, vector, self._lanes, steps, reverse, peeled, rare_partial, k * block_elements) for k in range(3)
         ]
@@ -51,8 +52,12 @@ class WarpTile:
         #: whether warp tiles that are partly outside the row take a path of their own; vectors of a lane that may be before the row on the other
         self._separate_partial = peeled and rare_partial
         self._masked_steps = int(peeled and not rare_partial and (functions.operator.scatters or not segmented))
-        #: whether a row has more than one tile
-        self._many_tiles = lanes > 32 or rare_partial
+        #: whether winners' results gather in shared memory, which takes rows of one tile each
+        self._gathers = functions.operator.scatters and lanes <= 32 and not rare_partial
+        #: states between lanes, and the state before a row's first element
+        self.states = functions.extremes if self._gathers else functions.states
+        wide = functions.wide
+        self.initial_state = jit.device(lambda initial, position: wide(initial)) if self._gathers else functions.initial_state
         self._staging = (
             jit.device(lambda shared, shared_results: shared_results) if self._separate_results else jit.device(lambda shared, shared_results: shared)
         )
@@ -79,8 +84,14 @@ class WarpTile:
         elements_a, elements_b, elements_c = [each.load_elements for each in tiles]
         load_vectors, tile_bounds, memory_offset, read_element = tiles[0].load, tiles[0].tile_bounds, tiles[0].memory_offset, tiles[2].read_element
         lanes, rare_partial, caches = self._lanes, self._rare_partial, self._transform.caches
-        load_ends, (ends_a, ends_b, ends_c) = tiles[0].load_ends, [each.stage_ends for each in tiles]
-        has_ends, end_size = self._peeled and not rare_partial, 2 * tiles[0].end_steps
+        load_ends, end_of, element_offset, end_steps = tiles[0].load_ends, tiles[0].end_of, tiles[0].element_offset, tiles[0].end_steps
+        has_ends, scatters, narrow, identity = (
+            self._peeled and not rare_partial,
+            functions.operator.scatters,
+            functions.narrow,
+            functions.states.identity,
+        )
+        second, third = self._block_elements, 2 * self._block_elements
 
         @jit.device
         def load_whole(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> None:
@@ -92,13 +103,14 @@ class WarpTile:
                 load_vectors(arrays[1], bases[1], strides[1], warp_start, lane, extent, safe, raw_b)
             if inputs > 2:
                 load_vectors(arrays[2], bases[2], strides[2], warp_start, lane, extent, safe, raw_c)
-            end_a, end_b, end_c = cuda.local.array(end_size, element), cuda.local.array(end_size, element), cuda.local.array(end_size, element)
+            end_a, end_b, end_c = cuda.local.array(end_steps, element), cuda.local.array(end_steps, element), cuda.local.array(end_steps, element)
             if has_ends:
-                load_ends(arrays[0], bases[0], strides[0], warp_start, lane, extent, end_a)
+                load_ends(arrays[0], bases[0], strides[0], warp_start, lane, extent, element(0), end_a)
                 if inputs > 1:
-                    load_ends(arrays[1], bases[1], strides[1], warp_start, lane, extent, end_b)
+                    filler = narrow(identity()[0]) if scatters else element(0)
+                    load_ends(arrays[1], bases[1], strides[1], warp_start, lane, extent, filler, end_b)
                 if inputs > 2:
-                    load_ends(arrays[2], bases[2], strides[2], warp_start, lane, extent, end_c)
+                    load_ends(arrays[2], bases[2], strides[2], warp_start, lane, extent, element(0), end_c)
                 # other lanes may still read the elements of the last tile's ends
                 cuda.syncwarp()
             stage_a(raw_a, shared, lane)
@@ -108,11 +120,15 @@ class WarpTile:
                 stage_c(raw_c, shared, lane)
             if has_ends:
                 cuda.syncwarp()
-                ends_a(end_a, shared, warp_start, lane, extent)
-                if inputs > 1:
-                    ends_b(end_b, shared, warp_start, lane, extent)
-                if inputs > 2:
-                    ends_c(end_c, shared, warp_start, lane, extent)
+                for k in range(end_steps):
+                    index, exists, _ = end_of(warp_start, lane, extent, k)
+                    if exists:
+                        place = int64(element_offset(lane, index))
+                        shared[uint64(place)] = end_a[k]
+                        if inputs > 1:
+                            shared[uint64(place + second)] = end_b[k]
+                        if inputs > 2:
+                            shared[uint64(place + third)] = end_c[k]
 
         @jit.device
         def load(arrays: Any, bases: Any, strides: Any, warp_start: Any, lane: Any, extent: Any, safe: Any, shared: Any) -> Any:
@@ -143,11 +159,12 @@ class WarpTile:
         return load
 
     def _fold(self) -> Any:
-        states, lanes = self._functions.states, self._lanes
+        states, lanes = self.states, self._lanes
         of_lane, of_lower, segmented, size = states.of_lane, states.of_lower, self._segmented, self.size
         group_scan, segmented_scan, first_position = scan_of(states, lanes), segmented_scan_of(states, lanes), self._transform.first_position
-        lane_bounds = self._transform.lane_bounds
-        usual, partial, separate_partial = self._fold_own(self._masked_steps), self._fold_own(self._steps), self._separate_partial
+        lane_bounds, separate_partial = self._transform.lane_bounds, self._separate_partial
+        extreme = extreme_of(self._functions, self._transform, self._vector, self._steps, segmented) if self._gathers else None
+        usual, partial = extreme or self._fold_own(self._masked_steps), extreme or self._fold_own(self._steps)
         tile_bounds = self._input_tiles[0].tile_bounds
 
         @jit.device
@@ -194,10 +211,12 @@ class WarpTile:
             lane_start, aggregate, neighbour_ref[0] = warp_start + lane * size, identity(), neighbour
             bounds = lane_bounds(lane_start, extent, row[0])
             origin = lane_start if scatters else first_position(bounds, lane_start)
-            for s in range(steps):
+            s = int32(0)
+            while s < steps:
                 apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 if together and s >= masked_steps:
                     aggregate = fold_together(aggregate, transformed[0])
+                    s = int32(s + 1)
                     continue
                 for v in range(vector):
                     k = int32(s * vector + v)
@@ -212,17 +231,17 @@ class WarpTile:
                             aggregate = identity()
                     elif in_row(s, k, bounds):
                         aggregate = combine(aggregate, lift(transformed, v, position))
+                s = int32(s + 1)
             return aggregate
 
         return fold_own
 
     def _store(self) -> Any:
         if self._functions.operator.scatters:
-            in_row = self._in_row(self._steps if self._separate_partial else self._masked_steps)
-            common = self._functions, self._transform, self._input_tiles[0], self._vector
-            if self._many_tiles:
-                return scattered_store_of(*common, self._lanes, self._steps, in_row)
-            return gathered_store_of(*common, self._steps, self._reverse, self._segmented, in_row)
+            common = self._functions, self._transform, self._input_tiles[0], self._vector, self._lanes, self._steps
+            if self._gathers:
+                return gathered_store_of(*common, self._reverse, self._segmented)
+            return scattered_store_of(*common, self._in_row(self._steps if self._separate_partial else self._masked_steps))
         vector, lanes, steps, indexed, rare_partial = self._vector, self._lanes, self._steps, self._indexed, self._rare_partial
         result_tile = shared_tile_of(self._functions.result, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._results_offset)
         index_tile = shared_tile_of(self._index_type, vector, lanes, steps, self._reverse, self._peeled, rare_partial, self._indices_offset)
@@ -272,13 +291,15 @@ class WarpTile:
             lane_start, neighbour_ref[0] = warp_start + lane * size, neighbour
             bounds = lane_bounds(lane_start, extent, row[0])
             origin = first_position(bounds, lane_start)
-            for s in range(steps):
+            s = int32(0)
+            while s < steps:
                 reapply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 if together and s >= masked_steps and fits_together(state, transformed[0]):
                     state = scan_together(state, transformed[0])
                     for v in range(vector):
                         values[vector - 1 - v if reverse else v] = narrow(transformed[0][v])
                     write_results(staging(shared, shared_results), lane, s, values)
+                    s = int32(s + 1)
                     continue
                 for v in range(vector):
                     k, own = vector - 1 - v if reverse else v, int32(s * vector + v)
@@ -294,6 +315,7 @@ class WarpTile:
                 write_results(staging(shared, shared_results), lane, s, values)
                 if indexed:
                     write_indices(shared_indices, lane, s, winner_indices)
+                s = int32(s + 1)
 
         return store_own
 
