@@ -90,9 +90,9 @@ def broadcast(
     """
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
-    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
-        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
-    )
+    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape), "steps": geometry.steps}
+    if problem.row_contiguous:
+        constants["peeled"] = problem.peeled
     if not monoid and not problem.row_contiguous:
         constants["ragged"] = problem.longer > 0
     arguments: dict[str, Any] = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.axes import fitting, merge_axes
+from ..core.axes import c_strides, fitting, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -95,7 +95,8 @@ class Problem:
         others = (kept_shape, full_kept) if row_contiguous else (shape, reduced)
         vector, staged, peeled = _widest_fitting(widest, *lines, *others) if unit_stride else 1, False, False
         if unit_stride and row_contiguous and len(shape) == 1:
-            staged = vector * size < staged_below and all(strides == shape for strides in full_kept) and staged_lanes(shape[0] * size) > 0
+            gapless = tuple(step * shape[0] for step in c_strides(kept_shape))
+            staged = vector * size < staged_below and all(strides == gapless for strides in full_kept) and staged_lanes(shape[0] * size) > 0
             peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes and _alike(full, full_kept, wanted, size)
             vector = widest if staged else wanted if peeled else vector
         elif peel_columns and unit_stride and not row_contiguous and len(kept_shape) == 1:

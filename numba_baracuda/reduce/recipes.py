@@ -192,6 +192,8 @@ def too_many_positions(op: Op, descriptor: ReduceDescriptor) -> str | None:
 def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
     """The gradient of an op, for max and min under the descriptor's rule of ties."""
     name = op.traits["gradient"]
+    if BY_NAME[descriptor.element].itemsize == 2 and f"rounded_{name}" in GRADIENTS:
+        return GRADIENTS[f"rounded_{name}"]
     if name not in ("max", "min"):
         return GRADIENTS[name]
     return GRADIENTS["equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"]
@@ -225,7 +227,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         if fused:
             return Recipe((broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
-    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
+    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded)
     if brought or not gradient.fold:
         return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value)

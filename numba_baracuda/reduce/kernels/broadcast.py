@@ -29,14 +29,16 @@ from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 
 
 @jit.kernel
-def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled: bool, after_fold: bool, kept: int, dims: int) -> Any:
+def broadcast_rows(
+    *, gradient: str, value: str, vector: int, lanes: int, steps: int, peeled: bool, after_fold: bool, kept: int, dims: int
+) -> Any:  # fmt: skip
     """``dx[r, i] = vjp(x[r, i], dy[r], y[r], p[r], q[r])``: a group of ``lanes`` lanes has ``chunk`` elements of a row, as in :func:`fold_rows`.
 
     p and q are the results of a fold that ran before. Bytes: rows · extent · value written, and as many read where the gradient uses x.
 
     Constants and parameters as :mod:`.` lists them.
     """
-    row_vjp, store_gradient = vjp_of(gradient, value), group_vjp(gradient, value, vector, lanes, dims, peeled)
+    row_vjp, store_gradient = vjp_of(gradient, value), group_vjp(gradient, value, vector, lanes, dims, peeled, steps)
     load_folded, load_row_terms, wide = row_vjp.load_folded, row_vjp.load_row_terms, accumulator_type(value)
     groups, row_offset, block = THREADS // lanes, strided_offset_of(kept), block_of(after_fold)
 
@@ -63,7 +65,9 @@ def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled
 
 
 @jit.kernel
-def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, peeled: bool, kept: int, dims: int) -> Any:
+def fold_and_broadcast_rows(
+    *, gradient: str, monoid: str, value: str, vector: int, lanes: int, steps: int, peeled: bool, kept: int, dims: int
+) -> Any:  # fmt: skip
     """:func:`fold_rows` and :func:`broadcast_rows` in one launch: a group folds its whole row, then reads it again while caches still hold it.
 
     The group stores ``chunk`` elements of dx. That is the whole row, unless the gradient is guarded: then a row may have several splits, and a group
@@ -73,7 +77,7 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
     Constants and parameters as :mod:`.` lists them.
     """
     wide, row_vjp, guarded = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded
-    store_gradient, load_row_terms = group_vjp(gradient, value, vector, lanes, dims, peeled), row_vjp.load_row_terms
+    store_gradient, load_row_terms = group_vjp(gradient, value, vector, lanes, dims, peeled, steps), row_vjp.load_row_terms
     widen, is_normal, origin_from = conversions_of(value)[0], is_normal_of(value), origin_of(value)
     subtracts_origin, results, accumulator = monoid_of(monoid).subtracts_origin, monoid_of(monoid).results, thread_accumulator_of(monoid, value)
     fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims, reused=row_vjp.has_x, rare=guarded)
@@ -154,8 +158,9 @@ def broadcast_columns(
                 p_q = load_folded(folded, column_offset(found, folded_kept_strides), y, y_offset)
                 load_row_terms(row_terms, ROW_TERMS * v, x, dy, y, column_offset(found, origin_kept_strides), dy_offset, y_offset, p_q)
                 advance(found, kept_shape)
-            end = min((split + 1) * chunk, int64(extent))
-            store_gradient(x, dx, x_offset, dx_offset, split * chunk + row_lane, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            position, end = split * chunk + row_lane, min((split + 1) * chunk, int64(extent))
+            behind = depth - 1 - row_lane
+            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
             if ragged and split == splits - 1 and row_lane == 0:
                 for v in range(vector):
                     if column + v < longer:
