@@ -94,7 +94,7 @@ def broadcast(
     if problem.row_contiguous:
         constants["peeled"] = problem.peeled
     if not monoid and not problem.row_contiguous:
-        constants["ragged"] = problem.longer > 0
+        constants |= {"ragged": problem.ragged, "outer": problem.outer}
     arguments: dict[str, Any] = {
         **_operands(descriptor, gradient, bool(gradient.rows or monoid)), **extents(problem, geometry),
         "kept_shape": problem.kept_shape, **kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),

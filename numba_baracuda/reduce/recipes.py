@@ -36,7 +36,7 @@ def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, i
         return "fold_short_rows", constants, blocks, {"rows": problem.rows, "extent": problem.extent}
     if not problem.row_contiguous:
         constants["steps"] = geometry.steps
-        constants["ragged"] = problem.longer > 0
+        constants |= {"ragged": problem.ragged, "outer": problem.outer}
     constants["peeled"] = problem.peeled
     return f"fold_{form_of(problem)}", constants, geometry.launch[0], extents(problem, geometry)
 
@@ -213,6 +213,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below)
     walk = None if full.staged or gradient.uses_positions else walk_of_gradient(*operands, full)
     dense = dense_of(gradient, walk or full, *operands)
+    if not (dense or full.staged or gradient.uses_positions):
+        walk = walk_of_gradient(*operands, full, turns=True)
     results = "folded" if brought else NULL
     if dense and (brought or not gradient.fold):
         return Recipe((broadcast_dense(descriptor, dense, gradient, results),))
