@@ -107,10 +107,11 @@ class Geometry:
         return 1 if problem.row_contiguous else self.lanes * problem.vector
 
     @classmethod
-    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False) -> Geometry:
+    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False, terms: bool = False) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap.
 
-        ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all.
+        ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all. ``terms``: those of a
+        column take long to find.
         """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
         if problem.row_contiguous and lanes < THREADS and not problem.peeled:
@@ -118,8 +119,12 @@ class Geometry:
             lanes = busy_row_lanes(vectors, lanes, steps) if divides else lanes
             steps = even_steps(vectors, lanes, steps)
             blocks, step = ceil_div(problem.rows, THREADS // lanes), lanes * steps * problem.vector
-        policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
-        chunk = step * policy.batches_per_thread
+        rows, columns = tuned(BroadcastRows()), tuned(BroadcastColumns())
+        batches = rows.batches_per_thread if problem.row_contiguous else columns.batches_per_thread
+        if terms and not problem.row_contiguous:
+            wanted = ceil_div(blocks * ceil_div(problem.extent, step), columns.grid_blocks_per_multiprocessor * multiprocessors)
+            batches = max(batches, min(columns.max_batches_with_terms, wanted))
+        chunk = step * batches
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
 
     @property

@@ -14,12 +14,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.axes import c_strides, fitting, merge_axes
+from ..core.axes import c_strides, ceil_div, fitting, merge_axes, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
 from .policy import Block, Passes
 from .problem import Problem, Strides
+from .tiling import THREADS
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,24 @@ def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
     return narrow or len(problem.shape) > 2 or problem.line * size < policy.contiguous_bytes
 
 
-def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int, turns: bool) -> View | None:
-    """The walk along the outermost reduced axes; None where it would have few positions. ``turns``: it may begin inside an aligned vector."""
+def _repeats(vectors: int, outer: int, most: int) -> int:
+    """How many times as many ``vectors``, of each of ``outer`` walks, blocks of ``THREADS`` would have across with few threads that have none."""
+    policy = tuned(Passes())
+    idle = {}
+    for times in range(1, max(1, min(most, policy.max_repeats)) + 1):
+        lanes = min(power_of_two(times * vectors), THREADS)
+        covered = ceil_div(outer * times * vectors, lanes) * lanes
+        idle[times] = (covered - outer * times * vectors) / covered
+        if 100 * idle[times] <= policy.max_idle_percent:
+            return times
+    return min(idle, key=lambda times: idle[times])
+
+
+def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int, turns: bool, even: bool = False) -> View | None:
+    """The walk along the outermost reduced axes; None where it would have few positions.
+
+    ``turns``: it may begin inside an aligned vector. ``even``: blocks as wide as possible should have few threads without columns.
+    """
     order, policy = memory_order(full), tuned(Passes())
     if order is None:
         return None
@@ -98,6 +115,8 @@ def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes
     more = min(policy.vectors_across * wanted // (lines * line), extent // (lines * policy.many_positions))
     if more > 1:
         lines *= more
+    if even:
+        lines *= _repeats(lines * line // wanted, math.prod(shape[:begin]), extent // (lines * policy.many_positions))
     if begin and extent % lines and not turns:
         lines = 1
     longer = extent % lines * line
@@ -162,13 +181,16 @@ def first_pass(
 
 
 def walk_of_gradient(
-    axes: Sequence[int], full: Sequence[Layout], kept: Sequence[Layout], element: str, plain: Problem, turns: bool = False
+    axes: Sequence[int], full: Sequence[Layout], kept: Sequence[Layout], element: str, plain: Problem, column_bytes: int,
+    turns: bool = False,
 ) -> Problem | None:  # fmt: skip
     """The walk along which a gradient's loads and stores are whole vectors; None where those of ``plain`` are as good. ``turns``: see above."""
-    size, nbytes = BY_NAME[element].itemsize, tuned(Block()).vector_bytes
-    view = _across(axes, full, size, nbytes, turns) if _is_slow(plain, size, nbytes) else None
+    size = BY_NAME[element].itemsize
+    view = _across(axes, full, size, column_bytes, turns, even=True) if _is_slow(plain, size, column_bytes) else None
     if view is None:
         return None
     operands, origin = [view.full(layout) for layout in full], view.kept(full[1].strides)
     terms = [view.kept(layout.strides) for layout in kept]
-    return Problem.of((view.walked,), operands, terms, element, origin=origin, longer=view.longer, ragged=view.ragged)
+    return Problem.of(
+        (view.walked,), operands, terms, element, column_bytes=column_bytes, origin=origin, longer=view.longer, ragged=view.ragged
+    )  # fmt: skip
