@@ -423,8 +423,8 @@ def reduce(
     multiple of 16 bytes.
 
     ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
-    and columns that are ``held``. Small problems are ``walked`` as large ones are. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a
-    second launch.
+    and columns that are ``held``. Small problems are ``walked`` as large ones are. Fewer ``batches`` make shorter splits of rows. In a
+    ``single_pass`` the last block of a row combines them, else a second launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
