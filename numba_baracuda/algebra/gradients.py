@@ -161,6 +161,8 @@ ALL_MIN = Gradient("all_min", _where_tied, ("input",), fold="min")
 EVEN_MAX = Gradient("even_max", _shared_by_ties, ("input",), fold="tied_max")
 EVEN_MIN = Gradient("even_min", _shared_by_ties, ("input",), fold="tied_min")
 PROD = Gradient("prod", ByType("numba_baracuda.kernels.products:product_of_others"), ("input",), _BOTH, fold="scaled_prod", guarded=True)
+#: the same for results that are rounded to a half type
+ROUNDED_PROD = replace(PROD, name="rounded_prod", vjp=ByType("numba_baracuda.kernels.products:rounded_product_of_others"))
 LOGSUMEXP = Gradient("logsumexp", _exponential, ("input",), _BOTH)
 NORM2 = Gradient("norm2", _direction, ("input",), _BOTH, prepare=_reciprocal)
 VAR = Gradient("var", _deviation, ("input",), fold="moments")
@@ -176,7 +178,7 @@ LOG_SOFTMAX_BACKWARD = Gradient("log_softmax_backward", _log_softmax_gradient, (
 GRADIENTS = {
     gradient.name: gradient
     for gradient in (
-        SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX, ROUNDED_SOFTMAX,
-        SOFTMAX_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
+        SUM, MEAN, EQUAL, FIRST_MAX, FIRST_MIN, ALL_MAX, ALL_MIN, EVEN_MAX, EVEN_MIN, PROD, ROUNDED_PROD, LOGSUMEXP, NORM2, VAR, STD, SOFTMAX,
+        ROUNDED_SOFTMAX, SOFTMAX_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
     )
 }  # fmt: skip

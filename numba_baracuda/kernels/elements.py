@@ -136,16 +136,23 @@ def coordinates_of(dims: int) -> tuple[Any, Any]:
 
 
 @functools.cache
-def next_coordinates_of(dims: int) -> Any:
-    """``advance(found, shape)``: makes coordinates those of the next element in C order, without a division; see :func:`coordinates_of`."""
+def next_coordinates_of(dims: int, outer: int = 0, around: bool = False) -> Any:
+    """``advance(found, shape)``: makes coordinates those of the next element in C order, without a division; see :func:`coordinates_of`.
+
+    With ``around`` the first ``outer`` coordinates stay: behind the last element of all others comes the first.
+    """
+    carries, last = dims - 1 - outer, 1 if around else 0
 
     @jit.device
     def advance(found: Any, shape: Any) -> None:
         found[dims - 1] += 1
-        for back in range(dims - 1):
+        for back in range(carries):
             k = dims - 1 - back
             if found[k] == shape[k]:
                 found[k] = 0
                 found[k - 1] += 1
+        for _ in range(last):
+            if found[outer] == shape[outer]:
+                found[outer] = 0
 
     return advance

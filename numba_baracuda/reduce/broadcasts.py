@@ -90,11 +90,11 @@ def broadcast(
     """
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
-    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape)} | (
-        {"peeled": problem.peeled} if problem.row_contiguous else {"steps": geometry.steps}
-    )
+    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape), "steps": geometry.steps}
+    if problem.row_contiguous:
+        constants["peeled"] = problem.peeled
     if not monoid and not problem.row_contiguous:
-        constants["ragged"] = problem.longer > 0
+        constants |= {"ragged": problem.ragged, "outer": problem.outer}
     arguments: dict[str, Any] = {
         **_operands(descriptor, gradient, bool(gradient.rows or monoid)), **extents(problem, geometry),
         "kept_shape": problem.kept_shape, **kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),

@@ -17,7 +17,7 @@ from .policy import (
     SinglePass,
 )
 from .problem import Problem
-from .tiling import THREADS, column_lanes, column_steps, few_rows, row_lanes, short_row, splits_for, steps_of
+from .tiling import THREADS, busy_row_lanes, column_lanes, column_steps, even_steps, few_rows, row_lanes, short_row, splits_for, steps_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Geometry:
     blocks: int
     splits: int
     chunk: int
-    steps: int = 0  #: vectors of a short row that a lane loads; of columns, those that it loads before it uses the first
+    steps: int = 0  #: vectors of a short row, or of a gradient's row, that a lane loads; of columns, those that it loads before it uses the first
     height: int = 0  #: short rows at a time
     held: bool = False  #: whether lanes hold all elements of their columns
 
@@ -75,12 +75,12 @@ class Geometry:
     def of_fused(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
         """For a gradient that folds its rows itself: fewer lanes share a row, since they exchange states that are wide."""
         own, policy = cls.of(problem, multiprocessors, value), tuned(FoldAndBroadcastRows())
-        few = problem.rows * problem.extent * BY_NAME[value].itemsize < policy.min_bytes
-        if few or own.lanes == THREADS or not problem.row_contiguous:
+        if not problem.row_contiguous:
             return own
-        wanted = power_of_two(ceil_div(ceil_div(problem.extent, problem.vector), policy.items_per_thread))
-        lanes = min(own.lanes, max(policy.min_group_threads, wanted))
-        return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes))
+        vectors, most, lanes = ceil_div(problem.extent, problem.vector), steps_of(value, problem.vector), own.lanes
+        if lanes < THREADS and problem.rows * problem.extent * BY_NAME[value].itemsize >= policy.min_bytes:
+            lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
+        return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=even_steps(vectors, lanes, most))
 
     @classmethod
     def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str, holds: bool, guarded: bool) -> Geometry | None:
@@ -107,11 +107,24 @@ class Geometry:
         return 1 if problem.row_contiguous else self.lanes * problem.vector
 
     @classmethod
-    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
-        """For a gradient, which folds nothing: small splits, so that loads and stores overlap."""
+    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False, terms: bool = False) -> Geometry:
+        """For a gradient, which folds nothing: small splits, so that loads and stores overlap.
+
+        ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all. ``terms``: those of a
+        column take long to find.
+        """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
-        policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
-        chunk = step * policy.batches_per_thread
+        if problem.row_contiguous and lanes < THREADS and not problem.peeled:
+            vectors = ceil_div(problem.extent, problem.vector)
+            lanes = busy_row_lanes(vectors, lanes, steps) if divides else lanes
+            steps = even_steps(vectors, lanes, steps)
+            blocks, step = ceil_div(problem.rows, THREADS // lanes), lanes * steps * problem.vector
+        rows, columns = tuned(BroadcastRows()), tuned(BroadcastColumns())
+        batches = rows.batches_per_thread if problem.row_contiguous else columns.batches_per_thread
+        if terms and not problem.row_contiguous:
+            wanted = ceil_div(blocks * ceil_div(problem.extent, step), columns.grid_blocks_per_multiprocessor * multiprocessors)
+            batches = max(batches, min(columns.max_batches_with_terms, wanted))
+        chunk = step * batches
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
 
     @property

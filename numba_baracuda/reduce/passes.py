@@ -4,7 +4,8 @@ Let the axes of dense operands be, in the order of memory, before, E, after, whe
 ``lines`` lines of it at a time. They are contiguous, so a position of the walk is a row of lines · after elements, all of them columns. The row is
 a multiple of a vector for the right number of lines, whatever a line is. A fold leaves a state for each column, and combines the states of those
 columns that have the same result. A gradient gives each column the terms of the result that it belongs to. Where E is no multiple of ``lines``, the
-first columns have one element more.
+first columns have one element more. Where E · after is no multiple of a vector either, walks begin inside one: such *ragged* columns are turned by as
+many, so that a walk begins with an aligned vector, of which some elements belong to the walk before it. No positions are counted then.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.axes import c_strides, fitting, merge_axes
+from ..core.axes import c_strides, ceil_div, fitting, merge_axes, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
 from .policy import Block, Passes
 from .problem import Problem, Strides
+from .tiling import THREADS
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class View:
     sources: tuple[int | None, ...]
     walked: int
     longer: int = 0
+    ragged: int = 0  #: elements of a vector, where columns are ragged
 
     @property
     def positions(self) -> int:
@@ -79,8 +82,24 @@ def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
     return narrow or len(problem.shape) > 2 or problem.line * size < policy.contiguous_bytes
 
 
-def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int) -> View | None:
-    """The walk along the outermost reduced axes; None where it would have few positions."""
+def _repeats(vectors: int, outer: int, most: int) -> int:
+    """How many times as many ``vectors``, of each of ``outer`` walks, blocks of ``THREADS`` would have across with few threads that have none."""
+    policy = tuned(Passes())
+    idle = {}
+    for times in range(1, max(1, min(most, policy.max_repeats)) + 1):
+        lanes = min(power_of_two(times * vectors), THREADS)
+        covered = ceil_div(outer * times * vectors, lanes) * lanes
+        idle[times] = (covered - outer * times * vectors) / covered
+        if 100 * idle[times] <= policy.max_idle_percent:
+            return times
+    return min(idle, key=lambda times: idle[times])
+
+
+def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int, turns: bool, even: bool = False) -> View | None:
+    """The walk along the outermost reduced axes; None where it would have few positions.
+
+    ``turns``: it may begin inside an aligned vector. ``even``: blocks as wide as possible should have few threads without columns.
+    """
     order, policy = memory_order(full), tuned(Passes())
     if order is None:
         return None
@@ -90,21 +109,24 @@ def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes
     shape = tuple(first.shape[axis] for axis in order)
     extent, line = math.prod(shape[begin:end]), math.prod(shape[end:])
     wanted = max(1, column_bytes // size)
-    while wanted > 1 and any(layout.address % (wanted * size) for layout in full):
+    while wanted > 1 and any((layout.address - (first.address if turns else 0)) % (wanted * size) for layout in full):
         wanted //= 2
     lines = wanted // fitting(wanted, [line])
     more = min(policy.vectors_across * wanted // (lines * line), extent // (lines * policy.many_positions))
     if more > 1:
         lines *= more
-    if begin and extent % lines:
+    if even:
+        lines *= _repeats(lines * line // wanted, math.prod(shape[:begin]), extent // (lines * policy.many_positions))
+    if begin and extent % lines and not turns:
         lines = 1
+    longer = extent % lines * line
+    turned = turns and (first.address % (wanted * size) != 0 or (begin > 0 and extent * line % wanted != 0))
     if extent // lines < policy.min_positions:
         return None
     strides = (*c_strides(shape)[:begin], lines * line, line, *c_strides(shape[end:]))
     sources = tuple(None if axis in axes else axis for axis in order)
-    return View(
-        (*shape[:begin], extent // lines, lines, *shape[end:]), strides, (*sources[:begin], None, None, *sources[end:]), begin, extent % lines * line
-    )
+    axes_of_view = (*shape[:begin], extent // lines, lines, *shape[end:])
+    return View(axes_of_view, strides, (*sources[:begin], None, None, *sources[end:]), begin, longer, wanted if longer or turned else 0)
 
 
 def _along(axes: Sequence[int], x: Layout) -> View | None:
@@ -133,7 +155,7 @@ def first_pass(
             return False
         return (math.prod(view.shape) // view.positions) * state_bytes <= policy.max_state_bytes
 
-    across, along = _across(axes, [x], size, column_bytes), None if origin else _along(axes, x)
+    across, along = _across(axes, [x], size, column_bytes, not ordered), None if origin else _along(axes, x)
     across, along = across if pays(across) else None, along if pays(along) else None
     if across and along and across.positions < min(policy.many_positions, along.positions):
         across = None
@@ -150,18 +172,25 @@ def first_pass(
     strides = dict(zip(rest, places, strict=True)) | {k: states * step for k, step in zip(kept, rows, strict=True)} | {view.walked: 0}
     output = Layout(view.shape, tuple(strides[k] for k in range(len(view.shape))))
     problem = Problem.of(
-        (view.walked,), [view.full(x)], [output], element, False, True, False, staged_below, column_bytes, view.kept(x.strides), view.longer
-    )
+        (view.walked,), [view.full(x)], [output], element, False, True, False, staged_below, column_bytes, view.kept(x.strides), view.longer,
+        view.ragged,
+    )  # fmt: skip
     kept_shape, (y_kept,) = merge_axes([view.shape[k] for k in kept], [view.kept(y.strides).strides[k] for k in kept])
     scale, step = (states, 1) if across else (1, view.positions)
     return FirstPass(problem, states, scale, step, kept_shape, y_kept)
 
 
-def walk_of_gradient(axes: Sequence[int], full: Sequence[Layout], kept: Sequence[Layout], element: str, plain: Problem) -> Problem | None:
-    """The walk along which a gradient's loads and stores are whole vectors; None where those of ``plain`` are as good."""
-    size, nbytes = BY_NAME[element].itemsize, tuned(Block()).vector_bytes
-    view = _across(axes, full, size, nbytes) if _is_slow(plain, size, nbytes) else None
+def walk_of_gradient(
+    axes: Sequence[int], full: Sequence[Layout], kept: Sequence[Layout], element: str, plain: Problem, column_bytes: int,
+    turns: bool = False,
+) -> Problem | None:  # fmt: skip
+    """The walk along which a gradient's loads and stores are whole vectors; None where those of ``plain`` are as good. ``turns``: see above."""
+    size = BY_NAME[element].itemsize
+    view = _across(axes, full, size, column_bytes, turns, even=True) if _is_slow(plain, size, column_bytes) else None
     if view is None:
         return None
     operands, origin = [view.full(layout) for layout in full], view.kept(full[1].strides)
-    return Problem.of((view.walked,), operands, [view.kept(layout.strides) for layout in kept], element, origin=origin, longer=view.longer)
+    terms = [view.kept(layout.strides) for layout in kept]
+    return Problem.of(
+        (view.walked,), operands, terms, element, column_bytes=column_bytes, origin=origin, longer=view.longer, ragged=view.ragged
+    )  # fmt: skip

@@ -111,6 +111,8 @@ class Passes(Policy):
     min_share: int = 4  #: bytes of the elements of a column to those of the state that they leave
     max_state_bytes: int = 16 << 20  #: of all states, which the L2 cache holds
     vectors_across: int = 128  #: vectors that a position should have
+    max_idle_percent: int = 12  #: of the threads that a gradient's blocks have across; a position has more lines where more had no column
+    max_repeats: int = 8  #: so many times as many at most
 
 
 @dataclass(frozen=True)
@@ -179,3 +181,6 @@ class BroadcastColumns(Policy):
     short_extent: int = 32  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
     batches_per_thread: int = 4  #: batches that a thread writes in all
+    max_columns_with_terms: int = 4  #: neighbouring columns of a thread that have three terms or more, which take registers. Computed, not timed
+    max_batches_with_terms: int = 16  #: batches of such columns, whose terms take long to find, and of columns with the results of a fold
+    grid_blocks_per_multiprocessor: int = 6  #: of such columns; less than ``max_batches_with_terms`` where there would be fewer

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.axes import fitting, merge_axes
+from ..core.axes import c_strides, fitting, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -31,6 +31,7 @@ class Problem:
     * ``peeled``: only the vectors in the middle of each line along the axis of the smallest stride are aligned, the same in all full operands
     * ``origin_kept``: strides of the kept axes that lead to the first element of the row, of which these rows may be parts
     * ``longer``: so many rows, the first ones, have one element more than ``extent``
+    * ``ragged``: whether some have, or walks begin inside an aligned vector, alike in all full operands; ``outer``: kept axes outside of such walks
     * ``staged``: the rows are short, and contiguous as a whole in all full operands; vectors are aligned in that whole, not in each row
     * ``rows``: the number of rows; ``extent``: elements of a row
     """
@@ -47,6 +48,8 @@ class Problem:
     staged: bool
     origin_kept: Strides
     longer: int
+    ragged: bool
+    outer: int
     rows: int = field(init=False)
     extent: int = field(init=False)
 
@@ -68,10 +71,11 @@ class Problem:
         column_bytes: int = Block.vector_bytes,
         origin: Layout | None = None,
         longer: int = 0,
+        ragged: int = 0,
     ) -> Problem:
         """``peel``: rows may be peeled; ``peel_columns``: the line of columns may. ``staged_below``: rows with vectors of fewer bytes are staged.
 
-        ``origin`` has the strides of ``origin_kept``.
+        ``origin`` has the strides of ``origin_kept``. ``ragged``: elements of a vector of ragged columns, or 0.
         """
         first = full[0]
 
@@ -93,15 +97,21 @@ class Problem:
         widest, wanted = widest_aligned(full, nbytes, size), max(1, nbytes // size)
         lines = (shape, reduced) if row_contiguous else merge_axes(kept_shape, *full_kept)
         others = (kept_shape, full_kept) if row_contiguous else (shape, reduced)
-        vector, staged, peeled = _widest_fitting(widest, *lines, *others) if unit_stride else 1, False, False
+        vector, staged, peeled, outer = ragged or (_widest_fitting(widest, *lines, *others) if unit_stride else 1), False, False, 0
+        while ragged and math.prod(kept_shape[outer:]) > lines[0][-1]:
+            outer += 1
         if unit_stride and row_contiguous and len(shape) == 1:
-            staged = vector * size < staged_below and all(strides == shape for strides in full_kept) and staged_lanes(shape[0] * size) > 0
+            gapless = tuple(step * shape[0] for step in c_strides(kept_shape))
+            staged = vector * size < staged_below and all(strides == gapless for strides in full_kept) and staged_lanes(shape[0] * size) > 0
             peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes and _alike(full, full_kept, wanted, size)
             vector = widest if staged else wanted if peeled else vector
-        elif peel_columns and unit_stride and not row_contiguous and len(kept_shape) == 1:
+        elif peel_columns and not ragged and unit_stride and not row_contiguous and len(kept_shape) == 1:
             peeled = vector < wanted and kept_shape[0] * size > policy.min_peeled_bytes and not any(step % wanted for step in reduced[0])
             vector = wanted if peeled else vector
-        return cls(kept_shape, shape, full_kept, reduced, kept_strides, row_contiguous, lines[0][-1], vector, peeled, staged, origin_kept, longer)
+        return cls(
+            kept_shape, shape, full_kept, reduced, kept_strides, row_contiguous, lines[0][-1], vector, peeled, staged, origin_kept, longer,
+            ragged > 0, outer,
+        )  # fmt: skip
 
     @property
     def adjacent_vectors(self) -> int:

@@ -18,7 +18,7 @@ from .geometry import Geometry
 from .held import Held, held_gradient_of, held_lines_of, held_of
 from .launches import extents, form_of, kept_strides, spec_of
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastStagedRows, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastColumns, BroadcastStagedRows, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -36,7 +36,7 @@ def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, i
         return "fold_short_rows", constants, blocks, {"rows": problem.rows, "extent": problem.extent}
     if not problem.row_contiguous:
         constants["steps"] = geometry.steps
-        constants["ragged"] = problem.longer > 0
+        constants |= {"ragged": problem.ragged, "outer": problem.outer}
     constants["peeled"] = problem.peeled
     return f"fold_{form_of(problem)}", constants, geometry.launch[0], extents(problem, geometry)
 
@@ -192,6 +192,8 @@ def too_many_positions(op: Op, descriptor: ReduceDescriptor) -> str | None:
 def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
     """The gradient of an op, for max and min under the descriptor's rule of ties."""
     name = op.traits["gradient"]
+    if BY_NAME[descriptor.element].itemsize == 2 and f"rounded_{name}" in GRADIENTS:
+        return GRADIENTS[f"rounded_{name}"]
     if name not in ("max", "min"):
         return GRADIENTS[name]
     return GRADIENTS["equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"]
@@ -208,9 +210,13 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     x, y = layouts.get("x", layouts["dx"]), layouts.get("y", layouts["dy"])
     ordered, staged_below = gradient.uses_positions, 0 if brought else tuned(BroadcastStagedRows()).max_vector_bytes
     operands = descriptor.axes, [layouts["dx"], x], [layouts["dy"], y, folded], value
-    full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below)
-    walk = None if full.staged or gradient.uses_positions else walk_of_gradient(*operands, full)
+    terms, vector_bytes = bool(gradient.rows) and bool(gradient.fold or gradient.inverts), tuned(Block()).vector_bytes
+    column_bytes = min(vector_bytes, tuned(BroadcastColumns()).max_columns_with_terms * BY_NAME[value].itemsize) if terms else vector_bytes
+    full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below, column_bytes=column_bytes)
+    walk = None if full.staged or gradient.uses_positions else walk_of_gradient(*operands, full, column_bytes)
     dense = dense_of(gradient, walk or full, *operands)
+    if not (dense or full.staged or gradient.uses_positions):
+        walk = walk_of_gradient(*operands, full, column_bytes, turns=True)
     results = "folded" if brought else NULL
     if dense and (brought or not gradient.fold):
         return Recipe((broadcast_dense(descriptor, dense, gradient, results),))
@@ -225,7 +231,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         if fused:
             return Recipe((broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
-    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value)
+    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded, terms)
     if brought or not gradient.fold:
         return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value)

@@ -34,6 +34,18 @@ def short_row(vectors: int, lanes: int, most: int) -> tuple[int, int]:
     return (steps, power_of_two(most // steps + 1) // 2) if 0 < steps <= most else (0, 0)
 
 
+def even_steps(vectors: int, lanes: int, most: int) -> int:
+    """Vectors, at most ``most``, that each of ``lanes`` lanes takes of a row at a time, in batches as even as possible; at least 1."""
+    own = max(1, ceil_div(vectors, lanes))
+    return ceil_div(own, ceil_div(own, most))
+
+
+def busy_row_lanes(vectors: int, lanes: int, most: int) -> int:
+    """Lanes, at most ``lanes``, that share a row so that the fewest vectors of a batch, of ``most`` a lane, are none of the row's."""
+    narrower = [lanes >> k for k in range(lanes.bit_length()) if (lanes >> k) * most >= vectors]
+    return min(narrower, key=lambda each: each * ceil_div(vectors, each), default=lanes)
+
+
 def few_rows(vectors: int, rows: int, steps: int) -> int:
     """Vectors of a row for each lane where a warp takes a whole row at once that a block would take otherwise; 0 where it does not.
 

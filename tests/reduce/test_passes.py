@@ -18,8 +18,12 @@ from numba_baracuda.plans.tuning import using
 from numba_baracuda.reduce.policy import BroadcastDense, FoldColumns, Passes
 
 CARD = Target((9, 0), 132)
-#: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before
-APART = [((37, 3, 5), (0, 2)), ((38, 7), 0), ((5, 3, 41), (0, 2)), ((3, 40, 3), 1), ((2, 36, 3, 5), (1, 3)), ((9, 4, 2, 3, 7), (0, 1, 3))]
+#: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before; walks that
+#: begin inside a vector
+APART = [
+    ((37, 3, 5), (0, 2)), ((38, 7), 0), ((5, 3, 41), (0, 2)), ((3, 40, 3), 1), ((2, 36, 3, 5), (1, 3)), ((9, 4, 2, 3, 7), (0, 1, 3)),
+    ((5, 41, 3), 1), ((3, 43, 2, 5), (1, 3)),
+]  # fmt: skip
 WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16}
 
 

@@ -34,6 +34,7 @@ from numba_baracuda.reduce.policy import (
     FoldColumns,
     FoldHeld,
     FoldRows,
+    Passes,
     SinglePass,
 )
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
@@ -416,17 +417,21 @@ _add("indices and checks", indices_and_checks)
 
 # ---------------------------------------------------------------- along axes
 
+#: of ``Passes``
+WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16}
+
 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
-    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False, **options: Any,
+    shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False,
+    walked: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
     ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
-    and columns that are ``held``. Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a
-    second launch.
+    and columns that are ``held``. Small problems are ``walked`` as large ones are. Fewer ``batches`` make shorter splits of rows. In a
+    ``single_pass`` the last block of a row combines them, else a second launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -453,7 +458,7 @@ def reduce(
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
             using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
-            using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY),
+            using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY), using(Passes, **(WALKED if walked else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
         more = {"ties": "all"} if "ties" in found.traits["keywords"] else {}
@@ -475,6 +480,9 @@ for op in ("sum", "var"):
     reduce(f"{op} of peeled rows", op, (3, 1101), 1)
     reduce(f"{op} of columns in splits", op, (3000, 3), 0, batches=1)
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
+    reduce(f"{op} of columns of which some are longer", op, (263, 3), 0, batches=1, walked=True)
+    reduce(f"{op} of columns whose walks begin inside a vector", op, (3, 263, 3), 1, batches=1, walked=True)
+    reduce(f"{op} of halves in such columns", op, (5, 123, 5), 1, "bf16", walked=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
 for op in ("sum", "var", "norm2"):
@@ -512,6 +520,9 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to rows", f"{op}_backward", (20, 300), 1)
     reduce(f"{op} back to columns", f"{op}_backward", (300, 20), 0)
     reduce(f"{op} back to staged rows", f"{op}_backward", (259, 33), 1)
+    reduce(f"{op} back to columns of which some are longer", f"{op}_backward", (263, 3), 0, walked=True)
+    reduce(f"{op} back to columns whose walks begin inside a vector", f"{op}_backward", (3, 263, 3), 1, walked=True)
+    reduce(f"{op} back to halves in such columns", f"{op}_backward", (5, 123, 5), 1, "bf16", walked=True)
 for op in ("mean", "var", "prod"):
     reduce(f"{op} back to peeled rows", f"{op}_backward", (3, 1101), 1)
 for op in ("var", "prod"):

@@ -30,8 +30,9 @@ Strides and extents count elements, and an element lies at Σ coordinate · stri
 * ``vector``: elements of a vectorized load or store; more than 1 only where vectors are aligned in every operand, or ``peeled``
 * ``lanes``: lanes that have a row, a power of two: neighbouring lanes of a warp, or the whole block where there are more than 32; of columns, lanes
   of a block that have neighbouring columns
-* ``steps``: vectors of a column that a lane loads before it uses the first
-* ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length
+* ``steps``: vectors of a column, or of a gradient's row, that a lane loads before it uses the first
+* ``peeled``: whether rows, or the line of columns, begin or end inside an aligned vector; ``ragged``: whether columns have not all one length,
+  or walks begin inside an aligned vector: see :func:`~.loads.turned_of`; ``outer``: the kept axes outside of such a walk, 0 of other columns
 * ``guarded``: whether the kernel does nothing where ``guard[0]`` is 0; ``special``: whether it does only rows whose result in ``guard`` is
   special, which is one that is no normal number; a block has a row then, or combines partials
 * ``reused``: whether the gradient reads the elements of the fold once more, so that its loads let caches keep them

@@ -22,21 +22,23 @@ from ...kernels.elements import (
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import block_of, lane_of_group, split_of, split_of_block
+from .loads import block_of, lane_of_group, split_of, split_of_block, turned_of
 from .results import special_of
 from .rows import lane_fold
 from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 
 
 @jit.kernel
-def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled: bool, after_fold: bool, kept: int, dims: int) -> Any:
+def broadcast_rows(
+    *, gradient: str, value: str, vector: int, lanes: int, steps: int, peeled: bool, after_fold: bool, kept: int, dims: int
+) -> Any:  # fmt: skip
     """``dx[r, i] = vjp(x[r, i], dy[r], y[r], p[r], q[r])``: a group of ``lanes`` lanes has ``chunk`` elements of a row, as in :func:`fold_rows`.
 
     p and q are the results of a fold that ran before. Bytes: rows · extent · value written, and as many read where the gradient uses x.
 
     Constants and parameters as :mod:`.` lists them.
     """
-    row_vjp, store_gradient = vjp_of(gradient, value), group_vjp(gradient, value, vector, lanes, dims, peeled)
+    row_vjp, store_gradient = vjp_of(gradient, value), group_vjp(gradient, value, vector, lanes, dims, peeled, steps)
     load_folded, load_row_terms, wide = row_vjp.load_folded, row_vjp.load_row_terms, accumulator_type(value)
     groups, row_offset, block = THREADS // lanes, strided_offset_of(kept), block_of(after_fold)
 
@@ -63,7 +65,9 @@ def broadcast_rows(*, gradient: str, value: str, vector: int, lanes: int, peeled
 
 
 @jit.kernel
-def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, peeled: bool, kept: int, dims: int) -> Any:
+def fold_and_broadcast_rows(
+    *, gradient: str, monoid: str, value: str, vector: int, lanes: int, steps: int, peeled: bool, kept: int, dims: int
+) -> Any:  # fmt: skip
     """:func:`fold_rows` and :func:`broadcast_rows` in one launch: a group folds its whole row, then reads it again while caches still hold it.
 
     The group stores ``chunk`` elements of dx. That is the whole row, unless the gradient is guarded: then a row may have several splits, and a group
@@ -73,7 +77,7 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
     Constants and parameters as :mod:`.` lists them.
     """
     wide, row_vjp, guarded = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded
-    store_gradient, load_row_terms = group_vjp(gradient, value, vector, lanes, dims, peeled), row_vjp.load_row_terms
+    store_gradient, load_row_terms = group_vjp(gradient, value, vector, lanes, dims, peeled, steps), row_vjp.load_row_terms
     widen, is_normal, origin_from = conversions_of(value)[0], is_normal_of(value), origin_of(value)
     subtracts_origin, results, accumulator = monoid_of(monoid).subtracts_origin, monoid_of(monoid).results, thread_accumulator_of(monoid, value)
     fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims, reused=row_vjp.has_x, rare=guarded)
@@ -121,18 +125,22 @@ def fold_and_broadcast_rows(*, gradient: str, monoid: str, value: str, vector: i
 
 @jit.kernel
 def broadcast_columns(
-    *, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, after_fold: bool, kept: int, dims: int
+    *, gradient: str, value: str, vector: int, lanes: int, steps: int, ragged: bool, outer: int, after_fold: bool, kept: int, dims: int
 ) -> Any:  # fmt: skip
     """:func:`broadcast_rows` for columns, with the lanes of a block in a grid, as many ``steps`` and perhaps ``ragged`` as in :func:`fold_columns`.
 
     Constants and parameters as :mod:`.` lists them.
     """
     wide, row_vjp, depth = accumulator_type(value), vjp_of(gradient, value), THREADS // lanes
-    (coordinates, column_offset), advance = coordinates_of(kept), next_coordinates_of(kept)
+    (coordinates, column_offset), advance, turn = coordinates_of(kept), next_coordinates_of(kept, outer, ragged), turned_of(vector, kept, outer)
     load_folded, load_row_terms, terms_size = row_vjp.load_folded, row_vjp.load_row_terms, ROW_TERMS * vector
-    store_gradient, offset_of = lane_vjp(gradient, value, vector, depth, dims, steps, True), strided_offset_of(dims)
+    store_gradient = lane_vjp(gradient, value, vector, depth, dims, steps, True)
     element, has_x, element_vjp = jit.SCALARS[value], row_vjp.has_x, row_vjp.element_vjp
     block = block_of(after_fold)
+
+    @jit.device
+    def store_one(x: Any, dx: Any, offset: Any, inverse_extent: Any, terms: Any) -> None:
+        dx[offset] = element_vjp(x[offset] if has_x else element(0), int64(0), inverse_extent, terms)
 
     def broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
@@ -147,21 +155,31 @@ def broadcast_columns(
         row_lane, column_lane = lane_of_group(lanes)
         column = (column_block * lanes + column_lane) * vector
         if column < columns:
-            coordinates(column, kept_shape, found)
-            x_offset, dx_offset = column_offset(found, x_kept_strides), column_offset(found, dx_kept_strides)
+            if ragged:
+                dx_offset, _, _, others, more, left = turn(dx, column, longer, dx_strides[0], kept_shape, dx_kept_strides, found)
+                x_offset = dx_offset
+            else:
+                coordinates(column, kept_shape, found)
+                x_offset, dx_offset = column_offset(found, x_kept_strides), column_offset(found, dx_kept_strides)
             for v in range(vector):
                 dy_offset, y_offset = column_offset(found, dy_kept_strides), column_offset(found, y_kept_strides)
                 p_q = load_folded(folded, column_offset(found, folded_kept_strides), y, y_offset)
                 load_row_terms(row_terms, ROW_TERMS * v, x, dy, y, column_offset(found, origin_kept_strides), dy_offset, y_offset, p_q)
                 advance(found, kept_shape)
-            end = min((split + 1) * chunk, int64(extent))
-            store_gradient(x, dx, x_offset, dx_offset, split * chunk + row_lane, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
-            if ragged and split == splits - 1 and row_lane == 0:
+            position, end = split * chunk + row_lane, min((split + 1) * chunk, int64(extent))
+            behind = depth - 1 - row_lane
+            if ragged:
+                starts, ends = row_lane == 0 and others > 0 and split == 0, row_lane == 0 and left > 0 and split == splits - 1
+                end += more if split == splits - 1 else int64(0)
+                position += depth if starts else 0
+            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            if ragged:
                 for v in range(vector):
-                    if column + v < longer:
-                        own = x[x_offset + v + offset_of(int64(extent), shape, x_strides)] if has_x else element(0)
-                        terms = terms_at(row_terms, ROW_TERMS * v)
-                        dx[dx_offset + v + offset_of(int64(extent), shape, dx_strides)] = element_vjp(own, int64(extent), inverse_extent, terms)
+                    if starts and v >= others:
+                        store_one(x, dx, x_offset + v, inverse_extent, terms_at(row_terms, ROW_TERMS * v))
+                    if ends and v < left:
+                        last = x_offset + v + (extent + more) * dx_strides[0]
+                        store_one(x, dx, last, inverse_extent, terms_at(row_terms, ROW_TERMS * v))
 
     return broadcast_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)
 

@@ -12,11 +12,11 @@ from ...device.vector import aligned_span
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.arrivals import last_to_arrive
 from ...kernels.batch import state_accessors, state_functions, state_kind
-from ...kernels.elements import accumulator_type, coordinates_of, next_coordinates_of, origin_of, strided_offset_of
+from ...kernels.elements import accumulator_type, coordinates_of, next_coordinates_of, origin_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import lane_of_group, peeled_loads, split_of_block, walking_loads
+from .loads import lane_of_group, peeled_loads, split_of_block, turned_of, walking_loads
 from .results import result_stores, splits_fold
 
 
@@ -115,8 +115,8 @@ def columns_tree(monoid: str, value: str, vector: int, lanes: int) -> tuple[Any,
 
 @jit.kernel
 def fold_columns(
-    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, guarded: bool, single_pass: bool,
-    reused: bool, kept: int, dims: int,
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, steps: int, peeled: bool, ragged: bool, outer: int, guarded: bool,
+    single_pass: bool, reused: bool, kept: int, dims: int,
 ) -> Any:  # fmt: skip
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
@@ -124,7 +124,8 @@ def fold_columns(
     vector every ``THREADS // lanes`` positions of the block's ``chunk``, ``steps`` before it uses the first. Where the monoid does not commute, a
     lane has neighbouring positions instead. Then the lanes of a column combine states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
-    ``ragged``: the first ``longer`` columns have one element more, at position ``extent``, which a lane of the last split loads by itself.
+    ``ragged``: the first ``longer`` columns have one element more, and vectors are those of :func:`turned_of`; a lane of the first split and one of
+    the last load the elements of vectors that are not whole one by one.
     In a ``single_pass`` the last block of some columns to finish combines the splits: each lane every ``THREADS // lanes``-th split, then the lanes
     of a column as before. Order and bytes as ``fold_rows``.
 
@@ -140,8 +141,8 @@ def fold_columns(
         columns_tree(monoid, value, vector, lanes),
     )
     (store_result, store_partial), (coordinates, column_offset) = result_stores(monoid, value, result), coordinates_of(kept)
-    advance = next_coordinates_of(kept)
-    add_one, offset_of = accumulator.add_batch(1, 1, 1, 0), strided_offset_of(dims)
+    advance, turn = next_coordinates_of(kept, outer, ragged), turned_of(vector, kept, outer)
+    add_one = accumulator.add_batch(1, 1, 1, 0)
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
     combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if single_pass else 1
 
@@ -161,22 +162,34 @@ def fold_columns(
         column_block, split = split_of_block(splits)
         row_lane, column_lane = lane_of_group(lanes)
         column = (column_block * lanes + column_lane) * vector
-        begin, low, high = split * chunk, int64(0), int64(vector)
+        begin, low, high, first = split * chunk, int64(0), int64(vector), column
         if peeled:
             column -= (vector - aligned_span(x, 0, columns, vector)[0]) & (vector - 1)
             low, high, base = max(-column, low), min(columns - column, high), column
+            first = column
+        elif ragged:
+            base, first, inner, others, more, left = turn(x, min(column, columns - vector), longer, x_strides[0], kept_shape, x_kept_strides, found)
         else:
             coordinates(min(column, int64(columns - 1)), kept_shape, found)
             base = column_offset(found, x_kept_strides)
         end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
-        count = fold_lane(x, base, begin, end, row_lane, low, high, shape, x_strides, accumulators)
+        position = begin
+        if ragged:
+            ends = row_lane == 0 and column < columns
+            starts, ends = ends and others > 0 and split == 0, ends and left > 0 and split == splits - 1
+            end += more if column < columns and split == splits - 1 else int64(0)
+            position += depth if starts else 0
+        count = fold_lane(x, base, position, end, row_lane, low, high, shape, x_strides, accumulators)
         if subtracts_origin:
-            coordinates(column, kept_shape, found)
+            coordinates(first, kept_shape, found)
         for v in range(vector):
             acc, own_count, origin = get_accumulator(accumulators, v * accumulator_width, 1), count, wide(0)
-            if ragged and split == splits - 1 and row_lane == 0 and column + v < longer:
-                single[0] = x[base + v + offset_of(int64(extent), shape, x_strides)]
-                acc, own_count = add_one(acc, single, 0, int64(extent), 1, count), int32(count + 1)
+            if ragged and starts and v >= others:
+                single[0] = x[base + v]
+                acc, own_count = add_one(acc, single, 0, int64(0), 1, own_count), int32(own_count + 1)
+            if ragged and ends and v < left:
+                single[0] = x[base + v + (extent + more) * x_strides[0]]
+                acc, own_count = add_one(acc, single, 0, extent + more, 1, own_count), int32(own_count + 1)
             if subtracts_origin and begin < end and low <= v < high:
                 origin = origin_from(x[column_offset(found, origin_kept_strides)])
             if subtracts_origin:
@@ -193,11 +206,14 @@ def fold_columns(
             combine_lanes(state, shared_states, row_lane)
         if row_lane == 0 and column < columns:
             if depth > 1 or dims > 1 or peeled or subtracts_origin:  # lanes of short columns still have them
-                coordinates(column, kept_shape, found)
+                coordinates(first, kept_shape, found)
             for v in range(vector):
                 if not peeled or low <= v < high:
                     if splits > 1 and not single_pass:
-                        store_partial(partials, (column + v) * splits + split, get(state, v * width, 1))
+                        row = first + v
+                        if ragged and inner + v >= x_strides[0]:
+                            row -= x_strides[0]
+                        store_partial(partials, row * splits + split, get(state, v * width, 1))
                     else:
                         store_result(y, column_offset(found, y_kept_strides), get(state, v * width, 1), corrected_count)
                 advance(found, kept_shape)

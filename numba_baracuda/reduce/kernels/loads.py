@@ -8,8 +8,8 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
-from ...device.vector import LOAD_ONCE, LOAD_STREAM
-from ...kernels.elements import quotient, strided_offset_of
+from ...device.vector import LOAD_ONCE, LOAD_STREAM, aligned_span
+from ...kernels.elements import coordinates_of, quotient, strided_offset_of
 from ...runtime import jit
 
 _MOST = (1 << 31) - 1
@@ -149,6 +149,36 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
         return walk_some(x, base, walk, position, end, safe, shape, strides, batch, batch_offset)
 
     return fetch, fetch_some
+
+
+@functools.cache
+def turned_of(vector: int, kept: int, outer: int) -> Any:
+    """``turn(x, column, longer, width, kept_shape, strides, found)``: ragged columns, of which walks begin inside an aligned vector.
+
+    A walk begins at each coordinate of the ``outer`` first axes, and a position of it has ``width`` elements. Its columns are turned by as many as
+    the vector has elements of the walk before, so that a vector of columns is aligned at each position. ``column`` is the first of a vector; to
+    ``found`` go the coordinates of the column that its first element belongs to, and the columns behind it are the next ones ``around`` the walk.
+    Returns the offset of the vector at position 0, the number of that column, its number in the walk, how many of the first elements at position 0
+    are of the walk before, 1 if position ``extent`` has a whole vector, else 0, and how many first elements are of this walk one position behind
+    the last whole vector, none if less than 1.
+    """
+    coordinates, offset = coordinates_of(kept)
+
+    @jit.device
+    def turn(x: Any, column: Any, longer: Any, width: Any, kept_shape: Any, strides: Any, found: Any) -> Any:
+        coordinates(column, kept_shape, found)
+        place, begin = offset(found, strides), int64(0)
+        for k in range(outer):
+            begin += found[k] * strides[k]
+        own, before = place - begin, (begin - aligned_span(x, begin, begin + vector, vector)[0]) & (vector - 1)
+        inner = own - before + (width if own < before else 0)
+        if before != 0:
+            coordinates(column - own + inner, kept_shape, found)
+        left = longer + before - own
+        more = int64(left >= vector)
+        return place - before, column - own + inner, inner, before if own < before else int64(0), more, left - width * more
+
+    return turn
 
 
 @functools.cache

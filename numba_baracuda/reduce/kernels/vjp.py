@@ -13,7 +13,6 @@ from ...device.build import opaque
 from ...device.vector import STORE_STREAM, aligned_span
 from ...kernels.elements import accumulator_type, conversions_of, inverse_of, is_normal_of, of_type, origin_of, position_code_of
 from ...runtime import jit
-from ..tiling import steps_of
 from .loads import vector_loads, walk_of
 
 #: scalars that the elements of a row share: g, y, p and q as :mod:`~...algebra.gradients` names them, and the origin
@@ -94,11 +93,12 @@ vjp_of = functools.cache(RowVjp)
 
 @functools.cache
 def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, steps: int, across_rows: bool) -> Any:
-    """``store_gradient(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)``: one lane's share of dx.
+    """``store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, …, row_terms)``: one lane's share of dx.
 
     The lane stores a vector of ``vector`` elements every ``stride`` positions, from ``position`` to ``end`` − 1, ``steps`` of them at a
-    time. The elements of a vector belong to one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the
-    one row, or of each. A guarded gradient has a loop without p and q for rows whose results are all normal numbers.
+    time. ``behind`` is the distance to the vector of the last lane of its group: the group leaves the loop of whole batches as one. The elements of a
+    vector belong to one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the one row, or of each. A
+    guarded gradient has a loop without p and q for rows whose results are all normal numbers.
     """
     row_vjp, rows = vjp_of(gradient, value), vector if across_rows else 1
     if not GRADIENTS[gradient].guarded:
@@ -108,28 +108,28 @@ def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, ste
 
     @jit.device
     def store_gradient(
-        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any, inverse_extent: Any,
-        row_terms: Any,
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, behind: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any,
+        inverse_extent: Any, row_terms: Any,
     ) -> None:  # fmt: skip
         all_normal = True
         for v in range(rows):
             all_normal &= row_terms[v * ROW_TERMS + 3] < 0
         if all_normal:
-            walk(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            walk(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
         else:
-            walk_special(x, dx, x_offset, dx_offset, position, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            walk_special(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return store_gradient
 
 
 @functools.cache
-def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, peeled: bool) -> Any:
+def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, peeled: bool, steps: int) -> Any:
     """``store(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)``: a group's share of a row.
 
-    The ``lanes`` lanes of the group store the positions ``begin`` to ``end`` − 1. ``peeled``: those before the first and behind the last aligned
-    vector one by one; vectors of x and dx are aligned at the same positions.
+    The ``lanes`` lanes of the group store the positions ``begin`` to ``end`` − 1, ``steps`` vectors each at a time. ``peeled``: those before the
+    first and behind the last aligned vector one by one; vectors of x and dx are aligned at the same positions.
     """
-    row_vjp, element, steps = vjp_of(gradient, value), jit.SCALARS[value], steps_of(value, vector)
+    row_vjp, element = vjp_of(gradient, value), jit.SCALARS[value]
     store_vectors = lane_vjp(gradient, value, vector, lanes * vector, dims, steps, False)
     has_x, element_vjp = row_vjp.has_x, row_vjp.element_vjp
 
@@ -147,7 +147,8 @@ def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, pee
         if peeled:
             first, last = aligned_span(dx, dx_offset + begin, dx_offset + end, vector)
             first, last = first - dx_offset, last - dx_offset
-        store_vectors(x, dx, x_offset, dx_offset, first + lane * vector, last, shape, x_strides, dx_strides, inverse_extent, row_terms)
+        position, behind = first + lane * vector, (lanes - 1 - lane) * vector
+        store_vectors(x, dx, x_offset, dx_offset, position, behind, last, shape, x_strides, dx_strides, inverse_extent, row_terms)
         if peeled and begin + lane < first:
             store_one(x, dx, x_offset, dx_offset, begin + lane, inverse_extent, row_terms)
         if peeled and last + lane < end:
@@ -202,14 +203,14 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
 
     @jit.device
     def walk(
-        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any, inverse_extent: Any,
-        row_terms: Any,
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, behind: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any,
+        inverse_extent: Any, row_terms: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(size, element)
         if not has_x:
             for k in range(size):
                 batch[k] = element(0)
-        while position + (steps - 1) * stride < end:
+        while position + (steps - 1) * stride + behind < end:
             if has_x:
                 fetch(x, x_offset, position, shape, x_strides, batch, 0)
                 vjp_of_batch(batch, position, inverse_extent, row_terms)

@@ -107,6 +107,7 @@ def fold_and_broadcast_columns(
         if held:
             store_held(dx, batch, dx_offset, int64(0), end, shape, dx_strides, inverse_extent, row_terms)
         else:
-            store_gradient(x, dx, x_offset, dx_offset, int64(row_lane), end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            position, behind = int64(row_lane), depth - 1 - row_lane
+            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return fold_and_broadcast_columns, lambda columns: (-(-columns // (lanes * vector)), THREADS, 0)
