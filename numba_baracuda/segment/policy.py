@@ -242,6 +242,24 @@ class BroadcastFlat(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcast(Policy):
+    """``fold_and_broadcast_runs``: a group of threads folds short segments, and stores what becomes of their rows."""
+
+    threads_per_block: int = compiled(128, THREADS)
+    items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
+    max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
+    longest: int = 512  #: rows of a segment that a group does not take; other launches do the work again where there is one
+    tile_rows: int = 128  #: rows of a group's tile at most
+    grid_blocks_per_multiprocessor: int = 16  #: blocks that there are at least before groups have so many
+    max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
+    columns_apart: int = chosen(2, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
+    vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
+    min_columns: int = 8
+    min_columns_apart: int = 64  #: the same where rows are no vectors
+    min_bytes: int = 32 << 20  #: of an operand: the launches that do nothing take some microseconds
+
+
+@dataclass(frozen=True)
 class ScatterRows(Policy):
     """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
 

@@ -42,7 +42,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
-    "segment/flat": ("* to tiles of *", "softmax of tiles of *"),
+    "segment/flat": ("* to tiles of *", "softmax of tiles of *", "* too long for one launch"),
+    "segment/fused": ("* at once, *", "* too long for one launch"),
     "reduce/loads": ("sum of rows of a warp", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart"),
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns", "test_passes.py::test_far_from_zero"),
     "reduce/results": (
@@ -148,6 +149,18 @@ KNOWN: dict[str, dict[str, str]] = {
             "holds whenever the other one does, where unroll is a power of two",
         "fold_tiles.fold_tiles: guard: folded ^ folded - unroll > folded - unroll in "
         "if folded >= unroll and folded ^ folded - unroll > folded - unroll:":
+            "recentres after every batch, which takes longer",
+    },
+    "segment/fused": {
+        "fold_and_broadcast_runs.same_rows: guard: u <= ahead in if ids[at] == identifier and u <= ahead:":
+            "takes a run that ends with the rows for one that never ends, and leaves it to other launches",
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length < longest in while inside == whole and length < longest:":
+            "has a group take a run of any length alone, which takes longer",
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length >= unroll in "
+        "if length >= unroll and length ^ length - unroll > length - unroll:":
+            "holds whenever the other one does, where unroll is a power of two",
+        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length ^ length - unroll > length - unroll in "
+        "if length >= unroll and length ^ length - unroll > length - unroll:":
             "recentres after every batch, which takes longer",
     },
     "segment/edges": {

@@ -44,6 +44,7 @@ from numba_baracuda.segment.policy import (
     CountFewIds,
     CountIds,
     FirstFault,
+    FoldAndBroadcast,
     FoldRanges,
     FoldShortRuns,
     FoldTiles,
@@ -73,11 +74,12 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
-    disordered: bool = False, cached: bool = True, short: bool = False, **options: Any,
+    disordered: bool = False, cached: bool = True, short: bool = False, at_once: int = 0, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
-    ``short``: whether runs of narrow rows are taken for short ones, or for long ones.
+    ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``at_once``: rows of a run that is too long for one launch, 0
+    for other launches only.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -91,7 +93,10 @@ def fold(
         )
         in_cache = contextlib.nullcontext() if cached else using(PermutedRows, cache_share=0.0)
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
-        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs:
+        one = (
+            using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, min_columns_apart=8, longest=at_once) if at_once else contextlib.nullcontext()
+        )
+        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, one:
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
                 given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
@@ -308,6 +313,20 @@ for columns, element in ((2, "f16"), (3, "f16"), (6, "f16"), (3, "f32"), (5, "f3
         for stem in ("max", "std"):
             fold(f"{stem} to tiles of {columns} columns of {name}", f"segment_{stem}_backward", "broadcast", sample, tile=512)
         fold(f"norm2 to tiles of {columns} columns of {name}", "unsorted_segment_norm2_backward", "broadcast", sample, tile=512)
+for columns, element, index in ((8, "f32", "i32"), (9, "f16", "i64"), (9, "f64", "i32"), (16, "bf16", "i32")):
+    for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
+        sample = Sample(f"at once {columns} {name}", 130, (columns,), 30, ids, element, index)
+        for stem in ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward", "var_backward", "std_backward"):
+            fold(f"{stem} at once, {columns} columns of {element}, {name}", f"segment_{stem}", "broadcast", sample, at_once=1000)
+    for stem in ("softmax", "var_backward"):
+        sample = Sample(f"not at once {columns}", 130, (columns,), 30, samples.around_a_long_one, element, index)
+        fold(f"{stem} of {columns} columns of {element}, too long for one launch", f"segment_{stem}", "broadcast", sample, at_once=20)
+for stem in ("softmax", "std_backward"):
+    fold(f"{stem} at once, one segment", f"segment_{stem}", "broadcast", Sample("at once, one", 130, (8,), 5, samples.all_are(3)), at_once=1000)
+fold("softmax at once, vectors in parts", "segment_softmax", "broadcast", Sample("at once, 302", 40, (302,), 12, samples.runs), at_once=1000)
+wide = Sample("at once, wide", 60, (301,), 12, samples.runs)
+fold("shares of ties at once, rows in parts", "segment_max_backward", "broadcast", wide, at_once=1000, ties="even")
+fold("softmax at once, ids not in order", "segment_softmax", "broadcast", wide, at_once=1000, disordered=True)
 fold("prod to tiles of 3 columns", "segment_prod_backward", "broadcast", Sample("flat of products", 367, (3,), 30, whole=True), tile=512)
 fold("softmax of tiles of halves", "segment_softmax", "broadcast", Sample("flat halves", 431, (5,), 30, samples.runs, "bf16"), tile=512)
 fold("softmax of tiles of doubles", "segment_softmax", "broadcast", Sample("flat doubles", 207, (3,), 30, samples.runs, "f64", "i64"), tile=512)

@@ -53,7 +53,7 @@ def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> A
 
 @jit.kernel
 def broadcast_flat(
-    *, gradient: str, value: str, index: str, paired: bool, vector: int, unit: int, span: int, items_per_thread: int,
+    *, gradient: str, value: str, index: str, paired: bool, guarded: bool, vector: int, unit: int, span: int, items_per_thread: int,
     threads_per_block: int = BroadcastFlat.threads_per_block, ids_per_thread: int = BroadcastFlat.ids_per_thread,
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y: lanes share pieces of ``vector`` elements of all rows.
@@ -128,10 +128,12 @@ def broadcast_flat(
     batch, piece, single = step_of(items_per_thread, vector, False), step_of(1, vector, True), step_of(1, 1, True)
 
     def broadcast_flat(
-        x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], folded: Ptr[wide], output: Ptr[value],
+        x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], folded: Ptr[wide], guard: Ptr[int32], output: Ptr[value],
         rows: int64, columns: int64, segments: int64, tile: int64, tile_rows: int64, reciprocal: int64,
     ) -> None:  # fmt: skip
         bases = cuda.shared.array(0, int32)
+        if guarded and guard[0] == 0:
+            return
         batch_ids = cuda.local.array(ids_per_thread, index_type)
         thread, pitch = int32(cuda.threadIdx.x), int32(columns)
         begin = int64(cuda.gridDim.x - cuda.blockIdx.x - 1) * tile

@@ -84,11 +84,8 @@ class RunStates:
                 put(states, v * width, 1, combine(get(other_states, v * width, 1), get(states, v * width, 1)))
 
         @jit.device
-        def store_result(output: Any, at: Any, left: Any, states: Any, count: Any, correction: Any) -> None:
-            """Stores the results of ``count`` rows at column ``at`` of a row that has ``left`` columns from there on. A corrected monoid's ``finish``
-            gets the count less the correction.
-            """
-            result = cuda.local.array(result_elements, result_type)
+        def finish_states(states: Any, count: Any, correction: Any, result: Any) -> None:
+            """The results of ``count`` rows, those of a column side by side. A corrected monoid's ``finish`` gets the count less the correction."""
             corrected_count = state_type(count)
             if corrected:
                 corrected_count = state_type(corrected_count - correction)
@@ -99,6 +96,12 @@ class RunStates:
                 else:
                     for w in range(results):
                         result[v * results + w] = narrow(finished[w])
+
+        @jit.device
+        def store_result(output: Any, at: Any, left: Any, states: Any, count: Any, correction: Any) -> None:
+            """Stores the results of ``count`` rows at column ``at`` of a row that has ``left`` columns from there on."""
+            result = cuda.local.array(result_elements, result_type)
+            finish_states(states, count, correction, result)
             store(output, at * results, result, 0, left)
 
         @jit.device
@@ -113,7 +116,7 @@ class RunStates:
                 counts[entry] = count
 
         self.reset, self.begin_run, self.add_row, self.combine_right = reset, begin_run, add_row, combine_right
-        self.combine_left, self.store_result, self.save_run = combine_left, store_result, save_run
+        self.combine_left, self.finish_states, self.store_result, self.save_run = combine_left, finish_states, store_result, save_run
         self.append_row: Any = append_row if uses_positions else add_row
 
 

@@ -19,6 +19,7 @@ from .common import Rows, check_slots, checks, elements, kernel_spec, only_check
 from .factors import factors_pay, products
 from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_plan
+from .fused import LONG, fold_and_broadcast, is_flat
 from .order import Order, as_given, order_of, order_to_gather
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
 def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """The fold that a gradient needs, over ids in order or by atomics; then a launch that broadcasts its results to the rows.
 
-    A caller may bring the results as the operand ``folded``.
+    A caller may bring the results as the operand ``folded``. Where segments are short in the mean, a launch that does both comes first, and the
+    others do nothing unless it finds a long one.
     """
     output, gradient, value = op.operands[-1].name, gradient_of(op, descriptor), BY_NAME[descriptor.element]
     if not descriptor.num_inputs * descriptor.embedding_dim:
@@ -63,7 +65,9 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     column_bytes = len(gradient.segments) * value.itemsize + gradient.gathered * BY_NAME[value.accumulator].itemsize
     last = order_to_gather(descriptor, layouts, target, order, column_bytes)
     steps: list[Step] = [*checks(op, descriptor, layouts)]
-    slots = [*check_slots(descriptor)]
+    slots, guard = [*check_slots(descriptor)], NULL
+    if folds and (first := fold_and_broadcast(op, descriptor, layouts, target, gradient, order, output)):
+        steps, slots, guard = [*steps, Clear(LONG.name), first], [*slots, LONG], LONG.name
     if by_atomics:
         more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
     elif by_factors:
@@ -71,14 +75,14 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
         made, needed = products(descriptor, layouts, target, GUARD.name, "folded")
         more, room = [*more, *made], [*room, *needed]
     elif folds:
-        more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output)
+        more, room, scatters = _fold(descriptor, layouts, target, gradient, order, last, output, guard)
     else:
         more, room = [*order.steps], [*order.slots]
     folded = "folded" if folds or brought else NULL
     if scatters:
         return Recipe((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
     pairs, pair_room = _pairs(descriptor, layouts, gradient, op, last)
-    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, bool(pairs))
+    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, bool(pairs), guard)
     return Recipe((*steps, *more, *pairs, final), (*slots, *room, *pair_room))
 
 
@@ -102,15 +106,16 @@ def _pairs(
 
 
 def _fold(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, last: Order, output: str
-) -> tuple[list[Step], list[Slot], bool]:
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, last: Order, output: str,
+    guard: str,
+) -> tuple[list[Step], list[Slot], bool]:  # fmt: skip
     """The fold over ids in order, its slots, and whether its results are positions at which gradients are stored; ``last``: the order of these.
 
     The steps that put ids in order are among its steps.
     """
     state, monoid = BY_NAME[descriptor.element].accumulator, monoid_of(gradient.fold)
     first, *others = gradient.over
-    state_layout, guard, steps, slots = replace(scratch(descriptor, layouts[first]), element=state), NULL, list[Step](), list[Slot]()
+    state_layout, steps, slots = replace(scratch(descriptor, layouts[first]), element=state), list[Step](), list[Slot]()
     if gradient.guarded:
         guard = GUARD.name
         steps, slots = _guard(descriptor, layouts)
@@ -162,7 +167,7 @@ def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[l
 
 def _broadcast(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str,
-    paired: bool,
+    paired: bool, guard: str,
 ) -> Launch:  # fmt: skip
     names = [*gradient.rows, *gradient.segments, output]
     if paired:
@@ -184,8 +189,8 @@ def _broadcast(
     }  # fmt: skip
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
-    if not order.row_index and order.step == 1 and contiguous and _is_flat(descriptor, gradient, {} if paired else layouts):
-        return _flat(descriptor, rows, arguments, common, target.multiprocessors)
+    if not order.row_index and order.step == 1 and contiguous and is_flat(descriptor, gradient, {} if paired else layouts):
+        return _flat(descriptor, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL}, target.multiprocessors)
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
         return elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)
@@ -198,15 +203,6 @@ def _broadcast(
         "broadcast_to_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
         row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, **common,
     )  # fmt: skip
-
-
-def _is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout]) -> bool:
-    """Whether lanes share the elements of all rows, which are contiguous: what segments have is, too, and its places are numbers of 32 bits."""
-    policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
-    places = descriptor.num_segments * columns * max(gradient.results, 2)
-    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31
-    given = [layouts[name] for name in gradient.segments if name in layouts]
-    return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
 
 
 def _flat(descriptor: SegmentDescriptor, rows: Rows, arguments: dict[str, Any], common: dict[str, Any], multiprocessors: int) -> Launch:

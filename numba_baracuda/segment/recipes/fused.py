@@ -1,0 +1,73 @@
+"""Gradients of folds, and softmax, of short segments of ids in order, by one launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...algebra import monoid_of
+from ...algebra.gradients import Gradient
+from ...core.axes import c_strides, ceil_div
+from ...core.dtypes import BY_NAME
+from ...core.op import NULL, Launch, Layout, Op, Slot, Target
+from ...core.policy import constants, tuned
+from ..policy import BroadcastFlat, FoldAndBroadcast
+from ..tiling import Tiling
+from .common import Rows, kernel_spec, taken
+from .order import Order
+
+if TYPE_CHECKING:
+    from ..descriptor import SegmentDescriptor
+
+
+LONG = Slot("long", "i32", 4)  #: whether there is a segment that one launch leaves out
+
+
+def is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout]) -> bool:
+    """Whether lanes share the elements of all rows, which are contiguous: what segments have is, too, and its places are numbers of 32 bits."""
+    policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
+    places = descriptor.num_segments * columns * max(gradient.results, 2)
+    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31
+    given = [layouts[name] for name in gradient.segments if name in layouts]
+    return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
+
+
+def _serves(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, order: Order, rows: Rows) -> bool:
+    """Whether ids are in order, the fold is of rows that the gradient reads anyway, and what is read and stored is contiguous."""
+    simple = not gradient.guarded and not gradient.uses_positions and set(gradient.over) <= set(gradient.rows)
+    given = simple and descriptor.in_order(op) and order.step == 1 and is_flat(descriptor, gradient, layouts)
+    return given and all(rows.is_contiguous(k) for k in range(len(rows.steps)))
+
+
+def fold_and_broadcast(
+    op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, output: str
+) -> Launch | None:  # fmt: skip
+    """The launch that folds and stores rows at once, and sets ``LONG`` where it leaves a segment out; None where it does not serve, or where rows are
+    few or segments long in the mean.
+    """
+    plan, n, segments, columns = tuned(FoldAndBroadcast()), descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
+    if columns < plan.min_columns or n > plan.max_segment_rows * segments or n * descriptor.row_size < plan.min_bytes:
+        return None
+    read = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, output]])
+    if not _serves(op, descriptor, layouts, gradient, order, read):
+        return None
+    rows = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, *gradient.segments, output]])
+    spread = rows.spread(range(plan.columns_apart, 1, -1))
+    rows, apart = spread or rows, spread is not None
+    if rows.vector == 1 or (apart and columns < plan.min_columns_apart):
+        return None
+    if not apart:
+        rows.vector = min(rows.vector, max(1, plan.vector_bytes // BY_NAME[descriptor.element].itemsize))
+    shape = Tiling(n, columns, rows.vector, plan.tile_rows, plan.threads_per_block, plan.max_group_threads)
+    blocks = max(1, plan.grid_blocks_per_multiprocessor * target.multiprocessors // shape.chunks)
+    tile = max(1, min(plan.tile_rows, ceil_div(n, blocks * shape.groups)))
+    operands = [*gradient.rows, *[NULL] * (2 - len(gradient.rows)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
+    arguments: dict[str, Any] = {
+        **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
+        "columns": columns, "segments": segments, "tile": tile, "chunks": shape.chunks, "longest": plan.longest, "ids_step": order.step,
+        "correction": taken(descriptor, monoid_of(gradient.fold)),
+    }  # fmt: skip
+    spec = kernel_spec(
+        "fold_and_broadcast_runs", plan.threads_per_block, gradient=gradient.name, value=descriptor.element, index=order.index, vector=rows.vector,
+        lanes=shape.lanes, apart=apart, **constants(plan),
+    )  # fmt: skip
+    return Launch(spec, (ceil_div(n, tile * shape.groups) * shape.chunks, plan.threads_per_block, 0), arguments)
