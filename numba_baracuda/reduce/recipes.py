@@ -55,7 +55,8 @@ def fold_steps(
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
-    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
+    two_terms = fold_monoid.pivot_terms is not None and fold_monoid.term_count == 2 and BY_NAME[value].itemsize < 8 and len(problem.shape) == 1
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms)
     special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
     guard = results if special else guard
     guarded = guard != NULL and not special
@@ -80,6 +81,7 @@ def fold_steps(
     }  # fmt: skip
     walks_singles = kernel == "fold_columns" and len(problem.shape) == 2 and problem.vector == 1 and BY_NAME[value].itemsize < 8
     resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if walks_singles and not fold_monoid.foreign else 0
+    resident = tuned(FoldColumns()).min_blocks_with_two_terms if two_terms and kernel == "fold_columns" else resident
     steps: list[Step] = [Launch(spec_of(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
@@ -231,7 +233,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         if fused:
             return Recipe((broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
-    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded, terms)
+    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded)
     if brought or not gradient.fold:
         return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value)

@@ -107,10 +107,13 @@ def column_steps(extent: int, depth: int, most: int, short_extent: int) -> int:
     return min(most, power_of_two(max(1, ceil_div(extent, depth))))
 
 
-def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: int, multiprocessors: int) -> tuple[int, int]:
-    """(splits of each row, elements of a split), a multiple of ``step``: enough for the policy's grid, as far as rows are long enough."""
+def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: int, multiprocessors: int, at_most: bool = False) -> tuple[int, int]:
+    """(splits of each row, elements of a split), a multiple of ``step``: enough for the policy's grid, as far as rows are long enough.
+
+    ``at_most``: of several splits, as many as the policy's grid has at most.
+    """
     wanted_blocks = multiprocessors * policy.grid_blocks_per_multiprocessor
-    wanted = ceil_div(wanted_blocks, max(blocks, 1))
+    wanted = max(1, wanted_blocks // max(blocks, 1)) if at_most else ceil_div(wanted_blocks, max(blocks, 1))
     most = max(1, extent // (policy.min_split_batches * step))
     chunk = ceil_div(ceil_div(extent, min(wanted, most)), step) * step
     return (ceil_div(extent, chunk), chunk) if 0 < chunk < extent else (1, extent)

@@ -24,7 +24,7 @@ APART = [
     ((37, 3, 5), (0, 2)), ((38, 7), 0), ((5, 3, 41), (0, 2)), ((3, 40, 3), 1), ((2, 36, 3, 5), (1, 3)), ((9, 4, 2, 3, 7), (0, 1, 3)),
     ((5, 41, 3), 1), ((3, 43, 2, 5), (1, 3)),
 ]  # fmt: skip
-WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16}
+WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16, "gradient_vectors_across": 16}
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
 )
 def test_columns_are_whole_vectors(shape: tuple[int, ...], axis: Any, element: str, wanted: dict[str, Any]) -> None:
     for name in ("reduce_sum", "reduce_mean_backward", "reduce_logsumexp_backward"):
-        with using(BroadcastDense, min_bytes=1 << 62):
+        with using(BroadcastDense, min_bytes=1 << 62), using(Passes, gradient_vectors_across=128):
             launch = launches(nb.OPS[name], shape, axis, element)[0]
         assert launch.spec.kernel == ("broadcast_columns" if name.endswith("backward") else "fold_columns")
         assert dict(launch.spec.constants) | wanted == dict(launch.spec.constants)
