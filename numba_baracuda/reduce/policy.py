@@ -97,6 +97,7 @@ class CombinePartials(Policy):
     items_per_thread: int = 4  #: partials that a thread combines before threads exchange states
     max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads of a warp that share the partials of a row
     max_group_splits: int = 512  #: the most partials of a row that they share; a block takes those of a row that has more
+    max_row_partials: int = 8192  #: the most that a block combines of all parts of a row; of more, a launch combines those of each part first
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ..algebra import monoid_of, state_of
 from ..algebra.gradients import GRADIENTS, Gradient
-from ..core.axes import ceil_div
+from ..core.axes import c_strides, ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..core.policy import tuned
@@ -18,7 +19,7 @@ from .geometry import Geometry
 from .held import Held, held_gradient_of, held_lines_of, held_of
 from .launches import extents, form_of, kept_strides, spec_of
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastColumns, BroadcastStagedRows, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastColumns, BroadcastStagedRows, CombinePartials, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -105,7 +106,10 @@ def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
 def _two_passes(
     descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str, reused: bool
 ) -> tuple[list[Step], list[Slot]]:
-    """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines."""
+    """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines.
+
+    Where the partials of those of a row lie together, it combines these at once.
+    """
     value, fold_monoid, rows = _BYTES.get(descriptor.element, descriptor.element), monoid_of(monoid), math.prod(first.kept_shape)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard, reused=reused)
@@ -115,6 +119,12 @@ def _two_passes(
         "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "scale": first.scale, "step": first.step,
         "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape, "y_kept_strides": first.y_kept,
     }  # fmt: skip
+    together = len(steps) > 1 and first.problem.kept_strides[0] == c_strides(first.problem.kept_shape) and not fold_monoid.uses_positions
+    if together and isinstance(steps[0], Launch) and isinstance(steps[1], Launch):
+        partials = first.states * steps[1].arguments["splits"]
+        if partials <= tuned(CombinePartials()).max_row_partials:
+            parts = replace(steps[0], arguments=steps[0].arguments | {"y": NULL})
+            return [parts, _combine(constants, arguments | {"partials": "partials", "splits": partials})], slots
     return [*steps, _combine(constants, arguments)], [Slot("states", state, rows * first.states * fold_monoid.width), *slots]
 
 

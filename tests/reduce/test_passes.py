@@ -19,10 +19,10 @@ from numba_baracuda.reduce.policy import BroadcastDense, FoldColumns, Passes
 
 CARD = Target((9, 0), 132)
 #: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before; walks that
-#: begin inside a vector
+#: begin inside a vector, and one in splits
 APART = [
     ((37, 3, 5), (0, 2)), ((38, 7), 0), ((5, 3, 41), (0, 2)), ((3, 40, 3), 1), ((2, 36, 3, 5), (1, 3)), ((9, 4, 2, 3, 7), (0, 1, 3)),
-    ((5, 41, 3), 1), ((3, 43, 2, 5), (1, 3)),
+    ((5, 41, 3), 1), ((3, 43, 2, 5), (1, 3)), ((512, 3, 16), (0, 2)),
 ]  # fmt: skip
 WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16, "gradient_vectors_across": 16}
 
