@@ -81,7 +81,7 @@ class Geometry:
         vectors, most, lanes = ceil_div(problem.extent, problem.vector), steps_of(value, problem.vector), own.lanes
         if lanes < THREADS and problem.rows * problem.extent * BY_NAME[value].itemsize >= policy.min_bytes:
             lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
-        return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=even_steps(vectors, lanes, most))
+        return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=most)
 
     @classmethod
     def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str, holds: bool, guarded: bool) -> Geometry | None:
@@ -114,9 +114,9 @@ class Geometry:
         ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all.
         """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
-        if problem.row_contiguous and lanes < THREADS and not problem.peeled:
+        if divides and problem.row_contiguous and lanes < THREADS and not problem.peeled:
             vectors = ceil_div(problem.extent, problem.vector)
-            lanes = busy_row_lanes(vectors, lanes, steps) if divides else lanes
+            lanes = busy_row_lanes(vectors, lanes, steps)
             steps = even_steps(vectors, lanes, steps)
             blocks, step = ceil_div(problem.rows, THREADS // lanes), lanes * steps * problem.vector
         policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())

@@ -77,10 +77,10 @@ def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
         return False
     narrow = problem.vector * size < wanted
     if len(problem.shape) == 1:
-        vectors = problem.adjacent_vectors
-        idle = vectors < 32 and (100 - policy.max_idle_percent) * power_of_two(vectors) > 100 * vectors
-        large = problem.rows * problem.extent * size >= policy.min_idle_bytes
-        return (narrow or (idle and large)) and not problem.row_contiguous
+        if problem.row_contiguous or narrow:
+            return not problem.row_contiguous
+        large, vectors = problem.rows * problem.extent * size >= policy.min_idle_bytes, problem.adjacent_vectors
+        return large and vectors < 32 and (100 - policy.max_idle_percent) * power_of_two(vectors) > 100 * vectors
     return narrow or len(problem.shape) > 2 or problem.line * size < policy.contiguous_bytes
 
 
