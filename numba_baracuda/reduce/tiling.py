@@ -5,7 +5,17 @@ from __future__ import annotations
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import Block, BroadcastColumns, CombinePartials, FoldAndBroadcastColumns, FoldColumns, FoldRows, FoldStagedRows, SinglePass
+from .policy import (
+    Block,
+    BroadcastColumns,
+    CombinePartials,
+    FoldAndBroadcastColumns,
+    FoldAndBroadcastRows,
+    FoldColumns,
+    FoldRows,
+    FoldStagedRows,
+    SinglePass,
+)
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = Block.threads_per_block
@@ -42,7 +52,8 @@ def even_steps(vectors: int, lanes: int, most: int) -> int:
 
 def busy_row_lanes(vectors: int, lanes: int, most: int) -> int:
     """Lanes, at most ``lanes``, that share a row so that the fewest vectors of a batch, of ``most`` a lane, are none of the row's."""
-    narrower = [lanes >> k for k in range(lanes.bit_length()) if (lanes >> k) * most >= vectors]
+    least = tuned(FoldAndBroadcastRows()).min_group_threads
+    narrower = [lanes >> k for k in range(lanes.bit_length()) if lanes >> k >= least and (lanes >> k) * most >= vectors]
     return min(narrower, key=lambda each: each * ceil_div(vectors, each), default=lanes)
 
 
