@@ -474,7 +474,7 @@ for op in ("sum", "var"):
     reduce(f"{op} of columns in splits", op, (3000, 3), 0, batches=1)
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of columns of which some are longer", op, (263, 3), 0, batches=1, walked=True)
-    reduce(f"{op} of columns whose walks begin inside a vector", op, (2, 2063, 3), 1, batches=1, walked=True)
+    reduce(f"{op} of columns whose walks begin inside a vector", op, (2, 4063, 3), 1, batches=1, walked=True)
     reduce(f"{op} of halves in such columns", op, (5, 123, 5), 1, "bf16", walked=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)
