@@ -12,7 +12,7 @@ from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
 from .passes import memory_order
-from .policy import Block, BroadcastDense
+from .policy import Block, BroadcastDense, Passes
 from .problem import Problem, Strides
 
 #: elements of an operand, so that 32 bits hold the position behind the last block
@@ -62,7 +62,9 @@ class Dense:
         if gradient.fold:
             return not self.kept_line and not (small and problem.vector > 1)
         if self.kept_line:
-            return not (gradient.divides or self.shape[-1] * size > policy.max_line_bytes or (whole and small and not gradient.rows))
+            nbytes = self.shape[-1] * size
+            short = nbytes < tuned(Block()).vector_bytes and problem.line * size >= tuned(Passes()).contiguous_bytes
+            return not (gradient.divides or nbytes > policy.max_line_bytes or (whole and (short or small) and not gradient.rows))
         rows = problem.row_contiguous and len(problem.shape) == 1 and problem.extent * size >= policy.max_row_bytes
         return not (whole and rows and small and gradient.rows)
 

@@ -33,14 +33,15 @@ class Geometry:
     held: bool = False  #: whether lanes hold all elements of their columns
 
     @classmethod
-    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True) -> Geometry:
+    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True, at_most: bool = False) -> Geometry:
         """For a fold: rows that belong to a warp stay whole, others are split if there are few.
 
-        Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it.
+        Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it. ``at_most``: columns are split to
+        no more blocks than the policy wants, which are resident in whole waves.
         """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))
         if not problem.row_contiguous:
-            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors), steps)
+            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors, at_most), steps)
         if lanes == THREADS:
             policy = tuned(FoldRows())
             if problem.rows == 1 and problem.extent * BY_NAME[value].itemsize <= policy.max_single_row_bytes:
@@ -80,7 +81,7 @@ class Geometry:
         vectors, most, lanes = ceil_div(problem.extent, problem.vector), steps_of(value, problem.vector), own.lanes
         if lanes < THREADS and problem.rows * problem.extent * BY_NAME[value].itemsize >= policy.min_bytes:
             lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
-        return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=even_steps(vectors, lanes, most))
+        return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=most)
 
     @classmethod
     def of_fused_columns(cls, problem: Problem, multiprocessors: int, value: str, holds: bool, guarded: bool) -> Geometry | None:
@@ -107,24 +108,19 @@ class Geometry:
         return 1 if problem.row_contiguous else self.lanes * problem.vector
 
     @classmethod
-    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False, terms: bool = False) -> Geometry:
+    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap.
 
-        ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all. ``terms``: those of a
-        column take long to find.
+        ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all.
         """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
-        if problem.row_contiguous and lanes < THREADS and not problem.peeled:
+        if divides and problem.row_contiguous and lanes < THREADS and not problem.peeled:
             vectors = ceil_div(problem.extent, problem.vector)
-            lanes = busy_row_lanes(vectors, lanes, steps) if divides else lanes
+            lanes = busy_row_lanes(vectors, lanes, steps)
             steps = even_steps(vectors, lanes, steps)
             blocks, step = ceil_div(problem.rows, THREADS // lanes), lanes * steps * problem.vector
-        rows, columns = tuned(BroadcastRows()), tuned(BroadcastColumns())
-        batches = rows.batches_per_thread if problem.row_contiguous else columns.batches_per_thread
-        if terms and not problem.row_contiguous:
-            wanted = ceil_div(blocks * ceil_div(problem.extent, step), columns.grid_blocks_per_multiprocessor * multiprocessors)
-            batches = max(batches, min(columns.max_batches_with_terms, wanted))
-        chunk = step * batches
+        policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
+        chunk = step * policy.batches_per_thread
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
 
     @property

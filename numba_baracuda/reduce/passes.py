@@ -14,13 +14,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.axes import c_strides, ceil_div, fitting, merge_axes, power_of_two
+from ..core.axes import c_strides, fitting, merge_axes, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
 from .policy import Block, Passes
 from .problem import Problem, Strides
-from .tiling import THREADS
 
 
 @dataclass(frozen=True)
@@ -78,27 +77,17 @@ def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
         return False
     narrow = problem.vector * size < wanted
     if len(problem.shape) == 1:
-        return narrow and not problem.row_contiguous
+        if problem.row_contiguous or narrow:
+            return not problem.row_contiguous
+        large, vectors = problem.rows * problem.extent * size >= policy.min_idle_bytes, problem.adjacent_vectors
+        return large and vectors < 32 and (100 - policy.max_idle_percent) * power_of_two(vectors) > 100 * vectors
     return narrow or len(problem.shape) > 2 or problem.line * size < policy.contiguous_bytes
 
 
-def _repeats(vectors: int, outer: int, most: int) -> int:
-    """How many times as many ``vectors``, of each of ``outer`` walks, blocks of ``THREADS`` would have across with few threads that have none."""
-    policy = tuned(Passes())
-    idle = {}
-    for times in range(1, max(1, min(most, policy.max_repeats)) + 1):
-        lanes = min(power_of_two(times * vectors), THREADS)
-        covered = ceil_div(outer * times * vectors, lanes) * lanes
-        idle[times] = (covered - outer * times * vectors) / covered
-        if 100 * idle[times] <= policy.max_idle_percent:
-            return times
-    return min(idle, key=lambda times: idle[times])
-
-
-def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int, turns: bool, even: bool = False) -> View | None:
+def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes: int, turns: bool, vectors: int) -> View | None:
     """The walk along the outermost reduced axes; None where it would have few positions.
 
-    ``turns``: it may begin inside an aligned vector. ``even``: blocks as wide as possible should have few threads without columns.
+    ``turns``: it may begin inside an aligned vector. ``vectors``: those that a position should have.
     """
     order, policy = memory_order(full), tuned(Passes())
     if order is None:
@@ -112,11 +101,9 @@ def _across(axes: Sequence[int], full: Sequence[Layout], size: int, column_bytes
     while wanted > 1 and any((layout.address - (first.address if turns else 0)) % (wanted * size) for layout in full):
         wanted //= 2
     lines = wanted // fitting(wanted, [line])
-    more = min(policy.vectors_across * wanted // (lines * line), extent // (lines * policy.many_positions))
+    more = min(vectors * wanted // (lines * line), extent // (lines * policy.many_positions))
     if more > 1:
         lines *= more
-    if even:
-        lines *= _repeats(lines * line // wanted, math.prod(shape[:begin]), extent // (lines * policy.many_positions))
     if begin and extent % lines and not turns:
         lines = 1
     longer = extent % lines * line
@@ -155,7 +142,7 @@ def first_pass(
             return False
         return (math.prod(view.shape) // view.positions) * state_bytes <= policy.max_state_bytes
 
-    across, along = _across(axes, [x], size, column_bytes, not ordered), None if origin else _along(axes, x)
+    across, along = _across(axes, [x], size, column_bytes, not ordered, policy.vectors_across), None if origin else _along(axes, x)
     across, along = across if pays(across) else None, along if pays(along) else None
     if across and along and across.positions < min(policy.many_positions, along.positions):
         across = None
@@ -186,7 +173,9 @@ def walk_of_gradient(
 ) -> Problem | None:  # fmt: skip
     """The walk along which a gradient's loads and stores are whole vectors; None where those of ``plain`` are as good. ``turns``: see above."""
     size = BY_NAME[element].itemsize
-    view = _across(axes, full, size, column_bytes, turns, even=True) if _is_slow(plain, size, column_bytes) else None
+    if not _is_slow(plain, size, column_bytes):
+        return None
+    view = _across(axes, full, size, column_bytes, turns, tuned(Passes()).gradient_vectors_across)
     if view is None:
         return None
     operands, origin = [view.full(layout) for layout in full], view.kept(full[1].strides)

@@ -1,8 +1,8 @@
 """The tuning policies of the reduce family.
 
 All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). They are the same on every architecture, since no other was measured;
-grids follow the number of multiprocessors. Only columns of single elements along two axes set resident blocks: elsewhere the compiler leaves
-registers for enough of them by itself.
+grids follow the number of multiprocessors. Only columns of single elements along two axes, and of sums of two terms, set resident blocks: elsewhere
+the compiler leaves registers for enough of them by itself.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ class FoldColumns(Policy):
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
+    min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of elements of up to 4 bytes. Computed, not timed
     min_split_batches: int = 4
 
 
@@ -96,6 +97,7 @@ class CombinePartials(Policy):
     items_per_thread: int = 4  #: partials that a thread combines before threads exchange states
     max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads of a warp that share the partials of a row
     max_group_splits: int = 512  #: the most partials of a row that they share; a block takes those of a row that has more
+    max_row_partials: int = 8192  #: the most that a block combines of all parts of a row; of more, a launch combines those of each part first
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class Passes(Policy):
     min_share: int = 4  #: bytes of the elements of a column to those of the state that they leave
     max_state_bytes: int = 16 << 20  #: of all states, which the L2 cache holds
     vectors_across: int = 128  #: vectors that a position should have
-    max_idle_percent: int = 12  #: of the threads that a gradient's blocks have across; a position has more lines where more had no column
+    gradient_vectors_across: int = 2048  #: the same of gradients, whose blocks are wide: of many, few have idle threads. Computed, not timed
+    max_idle_percent: int = 12  #: of the threads that a fold's blocks have across; positions have more lines where more had no column
+    min_idle_bytes: int = 128 << 20  #: of elements; folds of less have so many idle threads rather than a pass more
     max_repeats: int = 8  #: so many times as many at most
 
 
@@ -182,5 +186,3 @@ class BroadcastColumns(Policy):
     short_walk: int = 1  #: as of ``FoldColumns``
     batches_per_thread: int = 4  #: batches that a thread writes in all
     max_columns_with_terms: int = 4  #: neighbouring columns of a thread that have three terms or more, which take registers. Computed, not timed
-    max_batches_with_terms: int = 16  #: batches of such columns, whose terms take long to find, and of columns with the results of a fold
-    grid_blocks_per_multiprocessor: int = 6  #: of such columns; less than ``max_batches_with_terms`` where there would be fewer

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ..algebra import monoid_of, state_of
 from ..algebra.gradients import GRADIENTS, Gradient
-from ..core.axes import ceil_div
+from ..core.axes import c_strides, ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
 from ..core.policy import tuned
@@ -18,7 +19,7 @@ from .geometry import Geometry
 from .held import Held, held_gradient_of, held_lines_of, held_of
 from .launches import extents, form_of, kept_strides, spec_of
 from .passes import FirstPass, first_pass, walk_of_gradient
-from .policy import Block, BroadcastColumns, BroadcastStagedRows, FoldColumns, FoldStagedRows
+from .policy import Block, BroadcastColumns, BroadcastStagedRows, CombinePartials, FoldColumns, FoldStagedRows
 from .problem import Problem
 from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
 
@@ -55,7 +56,8 @@ def fold_steps(
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
-    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes)
+    two_terms = fold_monoid.pivot_terms is not None and fold_monoid.term_count == 2 and BY_NAME[value].itemsize < 8 and len(problem.shape) == 1
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms)
     special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
     guard = results if special else guard
     guarded = guard != NULL and not special
@@ -80,6 +82,7 @@ def fold_steps(
     }  # fmt: skip
     walks_singles = kernel == "fold_columns" and len(problem.shape) == 2 and problem.vector == 1 and BY_NAME[value].itemsize < 8
     resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if walks_singles and not fold_monoid.foreign else 0
+    resident = tuned(FoldColumns()).min_blocks_with_two_terms if two_terms and kernel == "fold_columns" else resident
     steps: list[Step] = [Launch(spec_of(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
@@ -103,7 +106,10 @@ def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
 def _two_passes(
     descriptor: ReduceDescriptor, first: FirstPass, target: Target, monoid: str, source: str, output: str, result: str, guard: str, reused: bool
 ) -> tuple[list[Step], list[Slot]]:
-    """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines."""
+    """The launches and slots of a fold whose first pass leaves the states of parts of rows in the workspace, which one more launch combines.
+
+    Where the partials of those of a row lie together, it combines these at once.
+    """
     value, fold_monoid, rows = _BYTES.get(descriptor.element, descriptor.element), monoid_of(monoid), math.prod(first.kept_shape)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     steps, slots = fold_steps(descriptor, first.problem, target, state_of(monoid), source, "states", state, guard, reused=reused)
@@ -113,6 +119,12 @@ def _two_passes(
         "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "scale": first.scale, "step": first.step,
         "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape, "y_kept_strides": first.y_kept,
     }  # fmt: skip
+    together = len(steps) > 1 and first.problem.kept_strides[0] == c_strides(first.problem.kept_shape) and not fold_monoid.uses_positions
+    if together and isinstance(steps[0], Launch) and isinstance(steps[1], Launch):
+        partials = first.states * steps[1].arguments["splits"]
+        if partials <= tuned(CombinePartials()).max_row_partials:
+            parts = replace(steps[0], arguments=steps[0].arguments | {"y": NULL})
+            return [parts, _combine(constants, arguments | {"partials": "partials", "splits": partials})], slots
     return [*steps, _combine(constants, arguments)], [Slot("states", state, rows * first.states * fold_monoid.width), *slots]
 
 
@@ -231,7 +243,7 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         if fused:
             return Recipe((broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
-    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded, terms)
+    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded)
     if brought or not gradient.fold:
         return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value)

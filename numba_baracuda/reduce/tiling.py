@@ -5,7 +5,17 @@ from __future__ import annotations
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
-from .policy import Block, BroadcastColumns, CombinePartials, FoldAndBroadcastColumns, FoldColumns, FoldRows, FoldStagedRows, SinglePass
+from .policy import (
+    Block,
+    BroadcastColumns,
+    CombinePartials,
+    FoldAndBroadcastColumns,
+    FoldAndBroadcastRows,
+    FoldColumns,
+    FoldRows,
+    FoldStagedRows,
+    SinglePass,
+)
 
 #: threads in a block whose groups are no wider than a warp, and in one that walks down columns
 THREADS = Block.threads_per_block
@@ -42,7 +52,8 @@ def even_steps(vectors: int, lanes: int, most: int) -> int:
 
 def busy_row_lanes(vectors: int, lanes: int, most: int) -> int:
     """Lanes, at most ``lanes``, that share a row so that the fewest vectors of a batch, of ``most`` a lane, are none of the row's."""
-    narrower = [lanes >> k for k in range(lanes.bit_length()) if (lanes >> k) * most >= vectors]
+    least = tuned(FoldAndBroadcastRows()).min_group_threads
+    narrower = [lanes >> k for k in range(lanes.bit_length()) if lanes >> k >= least and (lanes >> k) * most >= vectors]
     return min(narrower, key=lambda each: each * ceil_div(vectors, each), default=lanes)
 
 
@@ -107,10 +118,13 @@ def column_steps(extent: int, depth: int, most: int, short_extent: int) -> int:
     return min(most, power_of_two(max(1, ceil_div(extent, depth))))
 
 
-def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: int, multiprocessors: int) -> tuple[int, int]:
-    """(splits of each row, elements of a split), a multiple of ``step``: enough for the policy's grid, as far as rows are long enough."""
+def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: int, multiprocessors: int, at_most: bool = False) -> tuple[int, int]:
+    """(splits of each row, elements of a split), a multiple of ``step``: enough for the policy's grid, as far as rows are long enough.
+
+    ``at_most``: of several splits, as many as the policy's grid has at most.
+    """
     wanted_blocks = multiprocessors * policy.grid_blocks_per_multiprocessor
-    wanted = ceil_div(wanted_blocks, max(blocks, 1))
+    wanted = max(1, wanted_blocks // max(blocks, 1)) if at_most else ceil_div(wanted_blocks, max(blocks, 1))
     most = max(1, extent // (policy.min_split_batches * step))
     chunk = ceil_div(ceil_div(extent, min(wanted, most)), step) * step
     return (ceil_div(extent, chunk), chunk) if 0 < chunk < extent else (1, extent)

@@ -137,6 +137,14 @@ def test_lanes_of_rows_that_are_folded_and_stored() -> None:
         assert dict(launch.spec.constants)["lanes"] == 256
 
 
+def test_lanes_of_rows_that_are_divided() -> None:
+    """They have few vectors that are none of the row's."""
+    for extent, lanes, steps in ((72, 4, 3), (64, 8, 1), (40, 2, 3), (24, 4, 1), (136, 8, 3), (512, 32, 2), (1 << 12, 32, 4)):
+        (launch,) = launches("reduce_prod_backward", (1 << 20, extent), 1, "bf16")
+        constants = {"gradient": "rounded_prod", "lanes": lanes, "steps": steps}
+        assert launch.spec.kernel == "fold_and_broadcast_rows" and constants.items() <= dict(launch.spec.constants).items()
+
+
 @pytest.mark.parametrize(
     ("shape", "constants"),
     [

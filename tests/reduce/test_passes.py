@@ -19,12 +19,12 @@ from numba_baracuda.reduce.policy import BroadcastDense, FoldColumns, Passes
 
 CARD = Target((9, 0), 132)
 #: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before; walks that
-#: begin inside a vector
+#: begin inside a vector, and one in splits
 APART = [
     ((37, 3, 5), (0, 2)), ((38, 7), 0), ((5, 3, 41), (0, 2)), ((3, 40, 3), 1), ((2, 36, 3, 5), (1, 3)), ((9, 4, 2, 3, 7), (0, 1, 3)),
-    ((5, 41, 3), 1), ((3, 43, 2, 5), (1, 3)),
+    ((5, 41, 3), 1), ((3, 43, 2, 5), (1, 3)), ((512, 3, 16), (0, 2)),
 ]  # fmt: skip
-WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16}
+WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16, "gradient_vectors_across": 16}
 
 
 @contextlib.contextmanager
@@ -134,10 +134,43 @@ def test_the_same_bits_under_any_schedule(emulator: Kind, op: Op) -> None:
 )
 def test_columns_are_whole_vectors(shape: tuple[int, ...], axis: Any, element: str, wanted: dict[str, Any]) -> None:
     for name in ("reduce_sum", "reduce_mean_backward", "reduce_logsumexp_backward"):
-        with using(BroadcastDense, min_bytes=1 << 62):
+        with using(BroadcastDense, min_bytes=1 << 62), using(Passes, gradient_vectors_across=128):
             launch = launches(nb.OPS[name], shape, axis, element)[0]
         assert launch.spec.kernel == ("broadcast_columns" if name.endswith("backward") else "fold_columns")
         assert dict(launch.spec.constants) | wanted == dict(launch.spec.constants)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "element", "vectors"),
+    [((18, 31490, 214), 1, "bf16", (2, 4)), ((5, 3968259, 3), 1, "f32", (2, 4)), ((4, 70001, 3, 25), (1, 3), "f16", (2, 4))],
+)
+def test_walks_begin_inside_a_vector(shape: tuple[int, ...], axis: Any, element: str, vectors: tuple[int, int]) -> None:
+    """Those of sums about a pivot, and of gradients with many terms, have fewer columns a thread."""
+    *folds, spread = launches(nb.OPS["reduce_std_backward"], shape, axis, element)
+    for launch, vector in ((folds[0], vectors[0]), (spread, vectors[1])):
+        constants = dict(launch.spec.constants)
+        assert constants["vector"] == vector and (launch is not spread or (constants["ragged"] and constants["outer"] == 1))
+    (fold, *_) = launches(nb.OPS["reduce_sum"], shape, axis, element)
+    assert {"ragged": True, "outer": 1, "vector": 16 // (4 if element == "f32" else 2)}.items() <= dict(fold.spec.constants).items()
+    (fold, *_) = launches(nb.OPS["reduce_argmax"], shape[:3], 1, element)
+    assert not dict(fold.spec.constants)["ragged"]  # positions are counted
+
+
+def test_partials_of_all_parts_are_combined_at_once() -> None:
+    kernels = [(launch.spec.kernel, launch.arguments.get("splits")) for launch in launches(nb.OPS["reduce_var"], (231768, 26, 6), (0, 2), "bf16")]
+    (_, splits), (_, partials) = kernels
+    assert [kernel for kernel, _ in kernels] == ["fold_columns", "combine_partials"] and partials == 6 * splits
+    assert len(launches(nb.OPS["reduce_argmax"], (231768, 26, 6), (0, 2), "bf16")) == 3  # positions are those of a part
+
+
+def test_short_rows_of_a_first_pass_are_staged() -> None:
+    fold, combine = launches(nb.OPS["reduce_min"], (29, 23905, 78), (0, 2), "bf16")
+    assert [fold.spec.kernel, combine.spec.kernel] == ["fold_staged_rows", "combine_partials"] and dict(fold.spec.constants)["kept"] == 2
+
+
+def test_lines_of_few_bytes_go_by_columns_where_these_have_vectors() -> None:
+    for name, kernel in (("sum", "broadcast_columns"), ("max", "broadcast_dense")):
+        assert launches(nb.OPS[f"reduce_{name}_backward"], (150, 7526, 45, 2), (0, 2))[-1].spec.kernel == kernel
 
 
 def test_rows_are_walked_where_they_have_more_positions() -> None:

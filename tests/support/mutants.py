@@ -44,7 +44,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "segment/flat": ("* to tiles of *", "softmax of tiles of *", "* too long for one launch"),
     "segment/fused": ("* at once, *", "* too long for one launch"),
-    "reduce/loads": ("sum of rows of a warp", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart"),
+    "reduce/loads": (
+        "sum of rows of a warp", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart", "*halves in such columns",
+    ),
     "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns", "test_passes.py::test_far_from_zero"),
     "reduce/results": (
         "sum of columns in splits", "var of rows of a block in splits", "sum of staged rows", "* in a single pass",
@@ -54,7 +56,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/short": ("sum of *short rows", "var of *short rows", "* that lie otherwise", "var of nothing"),
     "reduce/staged": ("* of staged rows*", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
     "reduce/ordered": ("*rows of a * in order",),
-    "reduce/broadcast": ("* back to *rows", "* back to rows in splits", "* back to columns", "test_passes.py::test_far_from_zero"),
+    "reduce/broadcast": (
+        "* back to *rows", "* back to rows in splits", "* back to columns", "* back to columns whose walks*", "test_passes.py::test_far_from_zero",
+    ),
     "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
     "reduce/held": ("* of held *", "* back to columns of a thread", "sum of columns that wrap*", "test_held.py::test_variance_far_from_zero"),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
@@ -291,6 +295,9 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves a division by 1",
     },
     "reduce/columns": {
+        "fold_columns.fold_columns: guard: others > 0 in starts, ends = (row_lane == 0 and others > 0 and (split == 0), "
+        "row_lane == 0 and split == splits - 1)":
+            "loads the elements of a whole vector one by one",
         "columns_fold.fold: guard: high - low < vector in if peeled and high - low < vector: (1)":
             "single elements are the same; vectors are faster",
         "columns_fold.fold: guard: high - low < vector in if peeled and high - low < vector: (2)":
@@ -318,6 +325,9 @@ KNOWN: dict[str, dict[str, str]] = {
             "no row is left over, so the block would fold the last one again, and store nothing",
     },
     "reduce/broadcast": {
+        "broadcast_columns.broadcast_columns: guard: others > 0 in starts, ends = (row_lane == 0 and others > 0 and (split == 0), "
+        "row_lane == 0 and split == splits - 1)":
+            "stores the elements of a whole vector one by one",
         "fold_and_broadcast_rows.fold_and_broadcast_rows: guard: row < rows in "
         "row_p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)":
             "a group without a row would fold the last one once more, and write nothing",

@@ -437,7 +437,7 @@ _add("indices and checks", indices_and_checks)
 # ---------------------------------------------------------------- along axes
 
 #: of ``Passes``
-WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16}
+WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 1, "vectors_across": 16, "gradient_vectors_across": 16}
 
 
 def reduce(
@@ -500,7 +500,7 @@ for op in ("sum", "var"):
     reduce(f"{op} of columns in splits", op, (3000, 3), 0, batches=1)
     reduce(f"{op} of peeled columns", op, (40, 302), 0, late=True)
     reduce(f"{op} of columns of which some are longer", op, (263, 3), 0, batches=1, walked=True)
-    reduce(f"{op} of columns whose walks begin inside a vector", op, (3, 263, 3), 1, batches=1, walked=True)
+    reduce(f"{op} of columns whose walks begin inside a vector", op, (2, 4063, 3), 1, batches=1, walked=True)
     reduce(f"{op} of halves in such columns", op, (5, 123, 5), 1, "bf16", walked=True)
     reduce(f"{op} of very short rows", op, (300, 8), 1)
     reduce(f"{op} of staged rows for two lanes", op, (130, 49), 1)

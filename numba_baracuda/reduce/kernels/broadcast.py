@@ -169,17 +169,16 @@ def broadcast_columns(
             position, end = split * chunk + row_lane, min((split + 1) * chunk, int64(extent))
             behind = depth - 1 - row_lane
             if ragged:
-                starts, ends = row_lane == 0 and others > 0 and split == 0, row_lane == 0 and left > 0 and split == splits - 1
+                starts, ends = row_lane == 0 and others > 0 and split == 0, row_lane == 0 and split == splits - 1
                 end += more if split == splits - 1 else int64(0)
                 position += depth if starts else 0
-            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
-            if ragged:
                 for v in range(vector):
                     if starts and v >= others:
                         store_one(x, dx, x_offset + v, inverse_extent, terms_at(row_terms, ROW_TERMS * v))
                     if ends and v < left:
                         last = x_offset + v + (extent + more) * dx_strides[0]
                         store_one(x, dx, last, inverse_extent, terms_at(row_terms, ROW_TERMS * v))
+            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return broadcast_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)
 

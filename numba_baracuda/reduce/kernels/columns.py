@@ -175,9 +175,8 @@ def fold_columns(
         end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
         position = begin
         if ragged:
-            ends = row_lane == 0 and column < columns
-            starts, ends = ends and others > 0 and split == 0, ends and left > 0 and split == splits - 1
-            end += more if column < columns and split == splits - 1 else int64(0)
+            starts, ends = row_lane == 0 and others > 0 and split == 0, row_lane == 0 and split == splits - 1
+            end += more if split == splits - 1 else int64(0)
             position += depth if starts else 0
         count = fold_lane(x, base, position, end, row_lane, low, high, shape, x_strides, accumulators)
         if subtracts_origin:
