@@ -59,7 +59,8 @@ class ScanOperator:
     0, but a winner gets what is emitted where the next one takes over; ``extreme`` is the monoid of its winners' numbers. Where q and r are
     ``costly`` to compute, p is a and all three are distinct, kernels compute them once and keep them. Where several elements cost less together than
     one by one, ``together`` names the functions for that, of an operator whose p is a and is all that it uses: see
-    :func:`.kernels.exponentials.together_after`.
+    :func:`.kernels.exponentials.together_after`; ``inputs_together`` names them of one that uses a, b and c and the c that follows: see
+    :func:`.kernels.exponentials.shares_together`.
     """
 
     monoid: KernelMonoid
@@ -75,6 +76,7 @@ class ScanOperator:
     extreme: KernelMonoid | None = None
     costly: bool = False
     together: ByType | None = None
+    inputs_together: ByType | None = None
 
 
 # ---------------------------------------------------------------- exponentials
@@ -245,4 +247,7 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
         factors, neighbour_offset = (_factor_and_product, 0) if exclusive else (_factor_and_next_product, 1)
         return ScanOperator(_AFFINE, lift, _identity_map, emit, factors, ("dy", "x", "y"), 3, neighbour_offset, "aa", costly=neighbour_offset != 0)
     shares = _exponentials("shares_exclusive" if exclusive else "shares_inclusive")
-    return ScanOperator(_SHARES, lift, _identity_map, emit, shares, ("dy", "x", "y"), 3, -1 if exclusive else 1, "aa", costly=True)
+    inputs, neighbour_offset, inputs_together = ("dy", "x", "y"), -1 if exclusive else 1, None if exclusive else _exponentials("shares_together")
+    return ScanOperator(
+        _SHARES, lift, _identity_map, emit, shares, inputs, 3, neighbour_offset, "aa", costly=True, inputs_together=inputs_together
+    )  # fmt: skip

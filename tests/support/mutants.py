@@ -70,7 +70,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/columns": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/levels": ("cumsum of *columns*", "cummax_backward of *columns*"),
     "scan/dense_tile": ("* of *dense columns*",),
-    "scan/exponentials": ("logcumsumexp of short rows", "logcumsumexp_backward of short rows", "exponentials of rows*", *_ALONG_ROWS),
+    "scan/exponentials": (
+        "logcumsumexp of short rows", "logcumsumexp_backward of short rows", "logcumsumexp_backward of * halves*", "exponentials of rows*",
+        *_ALONG_ROWS,
+    ),
     "scan/extremes": ("* and places of columns", "cummax of short rows"),
     "scan/operator_functions": ("* places of columns", "places of columns *", "* of short rows"),
     "scan/load_transform": (
@@ -80,7 +83,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/gathered_store": ("cummax_backward of *rows*",),
     "scan/warp_tile": (
         "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
-        "what comes before in rows", "exponentials of rows*",
+        "what comes before in rows", "exponentials of rows*", "logcumsumexp_backward of * halves*",
         *_ALONG_ROWS,
     ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
@@ -207,9 +210,10 @@ KNOWN: dict[str, dict[str, str]] = {
         "scattered_store_of.store: guard: k < bounds[1] in won = (after[1] == lifted[1]) & (k < bounds[1]) & in_row(s, k, bounds)":
             "behind the end lie elements of the row again, none of which wins against the greatest of all",
         **{
-            f"scattered_store_of.store: guard: {link} in if (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):":
+            f"scattered_store_of.store: guard: {link} in if (combine(before_all, (extreme, position_type(0), total, total))[1] == 0) | "
+            "(bounds[0] > index) | (bounds[1] <= int32(index + vector)):":
                 "a vector that could be left out would be searched element by element, and none of them wins"
-            for link in ("bounds[0] > index", "bounds[1] <= index + vector")
+            for link in ("bounds[0] > index", "bounds[1] <= int32(index + vector)")
         },
     },
     "scan/rows": {

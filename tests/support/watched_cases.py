@@ -634,7 +634,8 @@ def narrow(threads: int = 64, most: int = 1) -> Iterator[None]:
 
 
 def scan(
-    name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, slices: bool = False, **options: Any
+    name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, slices: bool = False, element: str = "f32",
+    **options: Any,
 ) -> None:  # fmt: skip
     """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block where blocks share rows or columns.
 
@@ -643,7 +644,7 @@ def scan(
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         stem = op.removesuffix("_backward")
-        x = scan_cases.values(stem, shape)
+        x = scan_cases.values(stem, shape, element)
         with narrow(threads, 64 if slices else 1), kind.schedule(SEED):
             (scan_cases.check if stem == op else scan_cases.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
@@ -748,6 +749,20 @@ for op in ("cumprod_backward", "logcumsumexp_backward"):
     scan(f"what comes before in slices, {op}", op, (70, 5, 3), 1, slices=True, exclusive=True)
 scan("what comes before in rows", "logcumsumexp_backward", (3, 1105), 1, exclusive=True)
 scan("exponentials of rows that begin within a vector", "logcumsumexp", (3, 1105), 1)
+for said, shape in (("rows", (3, 1104)), ("aligned rows", (3, 176)), ("long rows", (1, 2101))):
+    scan(f"logcumsumexp_backward of {said} of halves", "logcumsumexp_backward", shape, 1, element="bf16")
+
+
+def halves_far_apart(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that begin with negative infinities and leap in the midst of a vector."""
+    x = scan_cases.values("logcumsumexp", (3, 1104), "bf16")
+    x[:2, :43] = -np.inf
+    x[1:, 300:303] = 400
+    with narrow(), kind.schedule(SEED):
+        scan_cases.check_backward(kind, "logcumsumexp", x, 1)
+
+
+_add("logcumsumexp_backward of rows of halves far apart", halves_far_apart)
 scan("what comes before in columns", "logcumsumexp_backward", (151, 10), 0, exclusive=True)
 scan("what comes before in odd rows", "cumprod_backward", (9, 38), 1, exclusive=True)
 for op in ("cummax", "cummin"):

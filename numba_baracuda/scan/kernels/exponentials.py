@@ -11,7 +11,7 @@ from typing import Any
 
 from numba.cuda.types import float32
 
-from ...device.numbers import exp2_approx, log2_approx, maximum
+from ...device.numbers import exp2_approx, log2_approx, maximum, minimum
 from ...runtime import jit
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
@@ -19,6 +19,8 @@ _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 _UNDERFLOW = {"float32": 200.0, "float64": 2000.0}
 #: how far elements may lie above the greatest before them where sums are scaled by that
 _ABOVE = 1.0
+#: how far sums of exponentials, as logarithms, may lie from the last of several that are scaled by that
+_SPREAD = 8.0
 
 
 @functools.cache
@@ -164,6 +166,47 @@ def shares_inclusive(kind: Any) -> Any:
     """
     share, weight = _share(kind), _weight(kind)
     return jit.device(lambda a, b, c, neighbour, one: (a, share(neighbour, c, one), weight(b, c, one)))
+
+
+@functools.cache
+def shares_together(kind: Any) -> Any:
+    """``make(count)``: (fold, fits, scan) of ``count`` elements of an inclusive scan's gradient: numbers are arrays of a, b and c.
+
+    Factors of maps that follow one another make one exponential: exp(c₁ − c₀) · exp(c₂ − c₁) = exp(c₂ − c₀). All terms are relative to the last c,
+    the least of all, from which the first, the greatest, is not far where numbers ``fit``: all are finite then. ``following`` is the c after that.
+    ``fold(state, numbers, following)`` is the map with these elements more; ``scan`` puts results in the place of a, and returns the map, of whose
+    scalars only the second is used.
+    """
+    power, _ = _exp_and_log(kind)
+    share, one, spread = _share(kind), kind(1), kind(_SPREAD)
+
+    def make(count: int) -> Any:
+        last = count - 1
+
+        @jit.device
+        def fits(numbers: Any) -> Any:
+            return abs(numbers[2][0] - numbers[2][last]) <= spread
+
+        @jit.device
+        def fold(state: Any, numbers: Any, following: Any) -> Any:
+            reference, total = numbers[2][last], numbers[0][last]
+            for k in range(last):
+                total += numbers[0][k] * power(reference - numbers[2][k])
+            factor = share(following, numbers[2][0], one)
+            return state[0] * factor, share(following, reference, one) * total + factor * state[1]
+
+        @jit.device
+        def scan(state: Any, numbers: Any, following: Any) -> Any:
+            reference = numbers[2][last]
+            total = share(reference, numbers[2][0], one) * state[1]
+            for k in range(count):
+                total += numbers[0][k] * power(reference - numbers[2][k])
+                numbers[0][k] = power(minimum(numbers[1][k], numbers[2][k]) - reference) * total
+            return state[0], share(following, reference, one) * total
+
+        return fold, fits, scan
+
+    return make
 
 
 @functools.cache

@@ -26,15 +26,19 @@ class LoadTransform:
     element. ``begins_row(bounds, s, v)`` and ``ends_row(bounds, s, v)`` tell whether element v of the lane's vector s is the first or the last of a
     row, or lies outside of them; ``first_position(bounds, lane_start)`` is the position of the lane's first element in its row.
 
-    ``reapply`` does the same for a second pass. Where the transform is costly, and its numbers are as wide as elements, ``apply`` leaves q and r in
-    the shared memory of b and c (``caches``), and ``reapply`` reads them there.
+    ``read(shared, lane, s, bounds, initial, neighbour_ref, numbers)`` fills arrays with the inputs themselves instead, and returns the third input's
+    element that follows the vector.
+
+    ``reapply`` does the same as ``apply`` for a second pass. Where the transform is costly, and its numbers are as wide as elements, ``apply``
+    leaves q and r in the shared memory of b and c (``caches``), and ``reapply`` reads them there.
     """
 
     def __init__(
         self, functions: OperatorFunctions, vector: int, steps: int, reverse: bool, segmented: bool, tiles: Sequence[SharedTile]
     ) -> None:  # fmt: skip
         self.sizes = [vector if k < functions.operator.distinct else 1 for k in range(3)]
-        self.caches = functions.operator.costly and functions.element == functions.wide
+        together, _ = functions.together_of(vector, not segmented, True)
+        self.caches = functions.operator.costly and functions.element == functions.wide and not together
         self._functions, self._vector, self._steps, self._reverse, self._tiles = functions, vector, steps, reverse, tiles
         if segmented:
             self.lane_bounds = self._segment_bounds()
@@ -46,7 +50,7 @@ class LoadTransform:
             self.begins_row = jit.device(lambda bounds, s, v: int32(s * vector + v) <= bounds[0])
             self.ends_row = jit.device(lambda bounds, s, v: int32(s * vector + v + 1) >= bounds[1])
             self.first_position = jit.device(lambda bounds, lane_start: lane_start)
-        self.apply = self._apply()
+        self.apply, self.read = self._apply(), self._read()
         self.reapply = self._reapply() if self.caches else self.apply
 
     def _lane_bounds(self) -> Any:
@@ -126,6 +130,29 @@ class LoadTransform:
                 write_c(shared, lane, s, raw_c)
 
         return apply
+
+    def _read(self) -> Any:
+        functions, vector, steps, reverse = self._functions, self._vector, self._steps, self._reverse
+        element, widen, wide, read_first = functions.element, functions.widen, functions.wide, self._tiles[2].read_first
+        read_a, read_b, read_c = [each.read_vector for each in self._tiles]
+
+        @jit.device
+        def read(shared: Any, lane: Any, s: Any, bounds: Any, initial: Any, neighbour_ref: Any, numbers: Any) -> Any:
+            raw_a = cuda.local.array(vector, element)
+            raw_b = cuda.local.array(vector, element)
+            raw_c = cuda.local.array(vector, element)
+            read_a(shared, lane, s, raw_a)
+            read_b(shared, lane, s, raw_b)
+            read_c(shared, lane, s, raw_c)
+            for v in range(vector):
+                k = vector - 1 - v if reverse else v
+                numbers[0][v], numbers[1][v], numbers[2][v] = widen(raw_a[k]), widen(raw_b[k]), widen(raw_c[k])
+            following = widen(read_first(shared, lane, min(s + 1, steps - 1)))
+            if s == steps - 1:
+                following = neighbour_ref[0]
+            return wide(initial) if int32((s + 1) * vector) >= bounds[1] else following
+
+        return read
 
     def _reapply(self) -> Any:
         element, vector, reverse = self._functions.element, self._vector, self._reverse

@@ -16,6 +16,8 @@ from ..operators import operator_of
 
 #: elements from which on the sum of several together costs less than one by one; timed in float32 alone
 MIN_TOGETHER = 4
+#: the same of those that use all inputs; counted in instructions, not timed
+MIN_INPUTS_TOGETHER = 8
 
 
 class OperatorFunctions:
@@ -68,13 +70,15 @@ class OperatorFunctions:
         self.initial_state = jit.device(lambda initial, position: cast(initial_state(wide(initial), position_type(position), wide(1))))
         self.emit = jit.device(lambda before, after, p, r, position: emit(before, after, p, r, position_type(position), wide(1)))
         self.get, self.put = reach_of(self.width)
-        self._together = scan_operator.together and wide == float32 and of_type(scan_operator.together, wide)
+        together = scan_operator.together, scan_operator.inputs_together
+        self._together, self._inputs_together = (each and wide == float32 and of_type(each, wide) for each in together)
 
-    def together_of(self, count: int, wanted: bool) -> tuple[bool, tuple[Any, Any, Any]]:
-        """(whether they are wanted and of use, (fold, fits, scan)) of ``count`` elements together."""
-        if not wanted or not self._together or count < MIN_TOGETHER:
+    def together_of(self, count: int, wanted: bool, inputs: bool = False) -> tuple[bool, tuple[Any, Any, Any]]:
+        """(whether they are wanted and of use, (fold, fits, scan)) of ``count`` elements together, of all ``inputs`` or of p."""
+        together, least = (self._inputs_together, MIN_INPUTS_TOGETHER) if inputs else (self._together, MIN_TOGETHER)
+        if not wanted or not together or count < least:
             return False, (None, None, None)
-        return True, self._together(count)
+        return True, together(count)
 
     def winner_index_of(self, reverse: bool, index: Any) -> Any:
         """``f(before, after, extent)``: the winner's position in memory as an index, −1 for none, of the states around an element."""

@@ -9,9 +9,25 @@ from numba.cuda.types import int32, int64
 
 from ...device.vector import STORE_STREAM
 from ...runtime import jit
+from ..operators import INITIAL, NOTHING
 from .load_transform import LoadTransform
 from .operator_functions import OperatorFunctions
 from .shared_tile import SharedTile
+
+
+def run_with_next_of(functions: OperatorFunctions) -> Any:
+    """``f(run, transformed, v, position)``: the state of a run, of one element at least, with the element v more.
+
+    While they are combined, the position tells only the element, at 0, from all before it: whether a state has any element is not asked again.
+    """
+    combine, lift, position_type = functions.states.combine, functions.lift, functions.kinds[1]
+
+    @jit.device
+    def run_with_next(run: Any, transformed: Any, v: Any, position: Any) -> Any:
+        after = combine((run[0], position_type(INITIAL), run[2], run[3]), lift(transformed, v, int32(0)))
+        return after[0], position_type(position) if after[1] == 0 else run[1], after[2], after[3]
+
+    return run_with_next
 
 
 def scattered_store_of(
@@ -26,6 +42,7 @@ def scattered_store_of(
     size, tile_bounds, memory_offset, memory_step = steps * vector, tile.tile_bounds, tile.memory_offset, tile.memory_step
     apply, lane_bounds, (size_p, size_q, size_r) = transform.apply, transform.lane_bounds, transform.sizes
     ends_row, combine, lift, emit, narrow = transform.ends_row, functions.states.combine, functions.lift, functions.emit, functions.narrow
+    farther, position_type = functions.extremes.combine, functions.kinds[1]
     element, wide, store_vector, stripe, mask_type = (
         functions.element, functions.wide, STORE_STREAM[vector], lanes * vector, int32 if size <= 32 else int64,
     )  # fmt: skip
@@ -43,12 +60,15 @@ def scattered_store_of(
             zeros[v] = narrow(wide(0))
         lane_start, winner_mask = warp_start + lane * size, mask_type(0)
         bounds = lane_bounds(lane_start, extent, row[0])
-        for s in range(steps):
+        s = int32(0)
+        while s < steps:
             apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
-            index, after = int32(s * vector), state
+            index, extreme, total = int32(s * vector), state[0], state[2]
             for v in range(vector):
-                after = combine(after, lift(transformed, v, lane_start + index + v))
-            if (after[1] != state[1]) | (bounds[0] > index) | (bounds[1] <= index + vector):
+                extreme, total = farther(extreme, transformed[1][v]), total + transformed[0][v]
+            before_all = state[0], position_type(NOTHING if state[1] == NOTHING else INITIAL), total, total
+            after = state[0], state[1], total, state[3]
+            if (combine(before_all, (extreme, position_type(0), total, total))[1] == 0) | (bounds[0] > index) | (bounds[1] <= int32(index + vector)):
                 after = state
                 for v in range(vector):
                     k = int32(index + v)
@@ -68,6 +88,7 @@ def scattered_store_of(
                     if not in_row(s, k, bounds):
                         after = before
             state = after
+            s = int32(s + 1)
         cuda.syncwarp()
         low, high, whole = tile_bounds(warp_start, extent)
         if cuda.ballot_sync(-1, (winner_mask != 0) | (not (whole and active))) == 0:

@@ -14,7 +14,7 @@ from ..tiling import LINE_BYTES
 from .gathered_store import extreme_of, gathered_store_of
 from .load_transform import LoadTransform
 from .operator_functions import OperatorFunctions
-from .scattered_store import scattered_store_of
+from .scattered_store import run_with_next_of, scattered_store_of
 from .shared_tile import shared_tile_of
 
 
@@ -202,17 +202,28 @@ class WarpTile:
         wide, lift, identity, combine = functions.wide, functions.lift, functions.states.identity, functions.states.combine
         in_row, begins_row, first_position = self._in_row(masked_steps), self._transform.begins_row, self._transform.first_position
         segmented, scatters = self._segmented, functions.operator.scatters
+        runs = scatters and not masked_steps
+        run_with_next: Any = run_with_next_of(functions) if runs else None
         together, (fold_together, _, _) = self._together(masked_steps)
+        inputs_together, (fold_inputs, inputs_fit, _) = functions.together_of(vector, not segmented, True)
+        read, size_raw = self._transform.read, vector if inputs_together else 1
 
         @jit.device
         def fold_own(shared: Any, warp_start: Any, lane: Any, extent: Any, row: Any, initial: Any, neighbour: Any) -> Any:
             transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+            numbers = (cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide))
             neighbour_ref = cuda.local.array(1, wide)
             lane_start, aggregate, neighbour_ref[0] = warp_start + lane * size, identity(), neighbour
             bounds = lane_bounds(lane_start, extent, row[0])
             origin = lane_start if scatters else first_position(bounds, lane_start)
             s = int32(0)
             while s < steps:
+                if inputs_together and int32(s * vector) >= bounds[0]:
+                    following = read(shared, lane, s, bounds, initial, neighbour_ref, numbers)
+                    if inputs_fit(numbers):
+                        aggregate = fold_inputs(aggregate, numbers, following)
+                        s = int32(s + 1)
+                        continue
                 apply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 if together and s >= masked_steps:
                     aggregate = fold_together(aggregate, transformed[0])
@@ -229,6 +240,8 @@ class WarpTile:
                         aggregate = lift(transformed, v, position)
                         if not in_row(s, k, bounds):
                             aggregate = identity()
+                    elif runs:
+                        aggregate = run_with_next(aggregate, transformed, v, position)
                     elif in_row(s, k, bounds):
                         aggregate = combine(aggregate, lift(transformed, v, position))
                 s = int32(s + 1)
@@ -279,6 +292,8 @@ class WarpTile:
         winner_index, size_indices, in_row = functions.winner_index_of(reverse, index_type), vector if indexed else 1, self._in_row(masked_steps)
         segmented, begins_row, first_position = self._segmented, self._transform.begins_row, self._transform.first_position
         together, (_, fits_together, scan_together) = self._together(masked_steps)
+        inputs_together, (_, inputs_fit, scan_inputs) = functions.together_of(vector, not segmented, True)
+        read, size_raw = self._transform.read, vector if inputs_together else 1
 
         @jit.device
         def store_own(
@@ -286,6 +301,7 @@ class WarpTile:
             shared_indices: Any,
         ) -> None:  # fmt: skip
             transformed = (cuda.local.array(size_p, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide))
+            numbers = (cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide))
             values, winner_indices = cuda.local.array(vector, result), cuda.local.array(size_indices, index_type)
             neighbour_ref = cuda.local.array(1, wide)
             lane_start, neighbour_ref[0] = warp_start + lane * size, neighbour
@@ -293,6 +309,15 @@ class WarpTile:
             origin = first_position(bounds, lane_start)
             s = int32(0)
             while s < steps:
+                if inputs_together and int32(s * vector) >= bounds[0]:
+                    following = read(shared, lane, s, bounds, initial, neighbour_ref, numbers)
+                    if inputs_fit(numbers):
+                        state = scan_inputs(state, numbers, following)
+                        for v in range(vector):
+                            values[vector - 1 - v if reverse else v] = narrow(numbers[0][v])
+                        write_results(staging(shared, shared_results), lane, s, values)
+                        s = int32(s + 1)
+                        continue
                 reapply(shared, lane, s, bounds, initial, neighbour_ref, transformed)
                 if together and s >= masked_steps and fits_together(state, transformed[0]):
                     state = scan_together(state, transformed[0])
