@@ -88,16 +88,11 @@ def slices_bytes(inputs: int, tile: int, size: int, padded: bool, own: int) -> i
 def slices_padded(width: int, elements: int, size: int) -> bool:
     """Whether room after each line of shared memory spreads ``width`` columns of each of the slices of so many ``elements`` over more banks.
 
-    A warp's lanes access elements of one row of adjacent columns. Two accesses to a bank are as good as none.
+    A warp's lanes access elements of one row of adjacent columns, of a slice for every ``width`` lanes. Slices of a multiple of a power of two begin
+    in as few banks as this leaves of a line; that two of them share some is as good as none. One shape in twenty has other conflicts.
     """
-
-    def conflicts(room: int) -> int:
-        offsets = [(lane // width * elements + lane % width) * size for lane in range(WARP)]
-        words = {(offset + offset // LINE_BYTES * room) // 4 for offset in offsets}
-        banks = [word % (LINE_BYTES // 4) for word in words]
-        return max(map(banks.count, banks))
-
-    return conflicts(0) > max(2, conflicts(MAX_VECTOR_BYTES))
+    nbytes = elements * size
+    return ceil_div(WARP, width) * min(nbytes & -nbytes, LINE_BYTES) > 2 * LINE_BYTES
 
 
 def dense_pitch(lanes: int, steps: int, size: int) -> int:
