@@ -110,6 +110,25 @@ class FoldShortRuns(FoldNarrow):
 
 
 @dataclass(frozen=True)
+class FoldStaged(Policy):
+    """``fold_staged``: a warp walks a tile of contiguous rows by way of shared memory.
+
+    What a lane does once for each run of a stage takes long where a stage has few rows, so wide rows are not for it. Stages and their number are
+    computed, not timed.
+    """
+
+    threads_per_block: int = compiled(128, THREADS)
+    items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
+    columns_per_thread: int = chosen(4, 1, 2, 4)  #: most columns of a thread
+    max_columns: int = 16  #: columns of a row at most
+    max_vectors: int = 80  #: vectors of a row at most with sums about a pivot, or states of more than two scalars
+    stage_bytes: int = 8192  #: bytes of rows that a warp has in shared memory at a time, with their ids and the numbers of heads, about
+    max_tile_steps: int = 16  #: stages of a tile at most
+    grid_blocks_per_multiprocessor: int = 16  #: blocks that there are before tiles have more than one stage
+    min_blocks_per_multiprocessor: int = 6
+
+
+@dataclass(frozen=True)
 class FoldGaps(Policy):
     """Empty segments between two rows, in every fold over sorted ids."""
 

@@ -8,7 +8,7 @@ from ..algebra import KernelMonoid
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
-from .policy import BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldTiles, ScatterRows
+from .policy import BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldStaged, FoldTiles, ScatterRows
 from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_HEAVY
 
 
@@ -118,6 +118,14 @@ def fold_tiles(
     else:
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
     return tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
+
+
+def fold_staged(value: str, vector: int, monoid: KernelMonoid) -> FoldStaged:
+    """The policy: fewer blocks are resident with wide states, fewest of those with sums about pivots, and with many scalars in a thread."""
+    plan, wide = FoldStaged(), BY_NAME[value].accumulator in ("f64", "i64")
+    scalars, pivots = min(vector, plan.columns_per_thread) * monoid.width, monoid.pivot_terms != ""
+    blocks = (3 if pivots else 4) if wide else 5 if scalars > 8 else plan.min_blocks_per_multiprocessor
+    return tuned(replace(plan, min_blocks_per_multiprocessor=blocks))
 
 
 def fold_carries(heavy: bool) -> FoldCarries:

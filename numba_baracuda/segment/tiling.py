@@ -20,6 +20,7 @@ from .policy import (
     FoldGaps,
     FoldNarrow,
     FoldRanges,
+    FoldStaged,
     FoldTiles,
     GatherFlat,
     PerId,
@@ -81,6 +82,13 @@ class Tiling:
         return cls(rows, 32, 1, min(policy.max_tile_steps, steps) * step, policy.threads_per_block)
 
     @classmethod
+    def of_staged(cls, policy: FoldStaged, rows: int, stage: int, multiprocessors: int) -> Tiling:
+        """For the fold of staged rows: a warp is a group, and walks ``stage`` rows at a time. It leaves no more carries than ``fold_tiles`` may."""
+        block_rows, most = policy.threads_per_block // 32 * stage, max(1, cls.most_entries(tuned(FoldTiles()), rows, multiprocessors) // 2)
+        steps = min(policy.max_tile_steps, max(1, rows // (policy.grid_blocks_per_multiprocessor * multiprocessors * block_rows)))
+        return cls(rows, 32, 1, max(steps, ceil_div(rows, most * block_rows)) * stage, policy.threads_per_block)
+
+    @classmethod
     def of_carries(cls, policy: FoldCarries, entries: int, columns: int, vector: int) -> Tiling:
         """A group for every carry."""
         return cls(entries, columns, vector, 1, policy.threads_per_block, policy.max_group_threads)
@@ -133,6 +141,17 @@ class Tiling:
         return blocks + gap_blocks(segments, threads), threads, shared
 
 
+def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int) -> int:
+    """Rows of a stage of the staged fold, 1024 at most: such that rows and ids are multiples of 16 bytes; 0 where they are too wide."""
+    unit = 16 // min(itemsize, id_bytes)
+    return min(policy.stage_bytes // (row_bytes + id_bytes + 2) // unit * unit, 1024)
+
+
+def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, states_bytes: int) -> int:
+    """Bytes of shared memory of the staged fold: of each warp a stage, the states of two edges, and the numbers of heads, of 16 bits."""
+    return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + 2 * states_bytes + 2 * stage + 4)
+
+
 @functools.cache
 def lanes_for(needed: int, threads: int, widest: int) -> int:
     """The widest group that cuts ``needed`` lanes' work evenly and leaves at most a tenth more of a block idle than the best cut does."""
@@ -180,6 +199,11 @@ def flat_lanes(columns: int, vector: int) -> tuple[int, int]:
 def reciprocal_of(columns: int) -> int:
     """The factor by which a product and a shift by 32 bits divide small numbers by ``columns``."""
     return (1 << 32) // columns + 1
+
+
+def half_reciprocal_of(columns: int) -> int:
+    """The factor of 32 bits by which a product and a shift by 31 bits divide small numbers by ``columns``."""
+    return (1 << 31) // columns + 1
 
 
 def broadcast_tile(policy: BroadcastFlat, elements: int, vector: int, multiprocessors: int) -> int:

@@ -153,6 +153,7 @@ def test_kernels_to_compile() -> None:
         "fold_carries",
         "fold_narrow",
         "fold_short_runs",
+        "fold_staged",
         "gather_elements",
         "gather_flat",
         "gather_rows",

@@ -19,7 +19,17 @@ from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import Tiling, broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile, lanes_for
+from numba_baracuda.segment.tiling import (
+    Tiling,
+    broadcast_tile,
+    flat_height,
+    flat_ids,
+    flat_lanes,
+    flat_tile,
+    half_reciprocal_of,
+    lanes_for,
+    staged_rows,
+)
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]
@@ -44,6 +54,23 @@ def test_rows_are_covered_once() -> None:
         assert (narrow.row_blocks - 1) * narrow.groups * narrow.tile < rows <= narrow.row_blocks * narrow.groups * narrow.tile
         shape = Tiling.of(policy.FoldTiles(), rows, 37, 1, 132)
         assert (shape.row_blocks - 1) * shape.groups * shape.tile < rows <= shape.row_blocks * shape.groups * shape.tile
+
+
+@pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
+def test_stages_are_multiples_of_pieces(itemsize: int) -> None:
+    """Rows and ids of a stage are multiples of 16 bytes, tiles cover the rows once, and a product and a shift find the run and column of an item."""
+    plan = policy.FoldStaged()
+    for columns, id_bytes in itertools.product((1, 2, 3, 5, 11, 49, 141, 265, 512), (4, 8)):
+        stage = staged_rows(plan, columns * itemsize, id_bytes, itemsize)
+        assert stage <= 1024 and stage * columns * itemsize % 16 == 0 and stage * id_bytes % 16 == 0
+        if stage:
+            for rows in (1, 255, 256, 257, 10_000, 1 << 31):
+                shape = Tiling.of_staged(plan, rows, stage, 132)
+                assert shape.groups == plan.threads_per_block // 32 and shape.tile % stage == 0
+                assert (shape.row_blocks - 1) * shape.groups * shape.tile < rows <= shape.row_blocks * shape.groups * shape.tile
+                assert shape.entries <= Tiling.most_entries(policy.FoldTiles(), rows, 132)
+            items = np.arange((stage + 1) * columns, dtype=np.uint64)
+            np.testing.assert_array_equal(items * np.uint64(half_reciprocal_of(columns)) >> np.uint64(31), items // np.uint64(columns))
 
 
 def test_blocks_take_turns_where_multiprocessors_stay_busy() -> None:
@@ -123,7 +150,19 @@ def _launches(
         ("segment_logsumexp", 4, {"segments": 1 << 17}, "fold_short_runs"),
         ("segment_sum", 3, {"address": 4}, "fold_tiles"),
         ("segment_sum", 3, {"step": 5}, "fold_tiles"),
-        ("segment_sum", 5, {}, "fold_tiles"),
+        ("segment_sum", 5, {}, "fold_staged"),
+        ("segment_sum", 5, {"address": 4}, "fold_tiles"),
+        ("segment_sum", 5, {"step": 6}, "fold_tiles"),
+        ("segment_sum", 8, {}, "fold_tiles"),
+        ("segment_norm2", 8, {}, "fold_staged"),
+        ("segment_norm2", 2, {}, "fold_narrow"),
+        ("segment_var", 3, {}, "fold_staged"),
+        ("segment_var", 2, {"segments": 1 << 17}, "fold_short_runs"),
+        ("segment_sum", 17, {}, "fold_tiles"),
+        ("segment_argmax", 8, {}, "fold_staged"),
+        ("segment_argmax", 341, {}, "fold_tiles"),
+        ("segment_var", 67, {}, "fold_staged"),
+        ("segment_norm2", 265, {}, "fold_tiles"),
         ("segment_softmax_backward", 2, {}, "fold_narrow"),
         ("segment_softmax_backward", 2, {"address": 4}, "fold_tiles"),
         ("segment_softmax_backward", 2, {"step": 3}, "fold_tiles"),

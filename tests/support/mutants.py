@@ -28,9 +28,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
+    "segment/staged": ("staged, *",),
     "segment/states": ("narrow, *", "short runs, *"),
     "segment/sums": (
-        "narrow, *", "short runs, *", "tiles, *",
+        "narrow, *", "short runs, *", "tiles, *", "staged, *",
         *(f"test_forward.py::test_variances_of_few_rows[numpy-{columns}]" for columns in (3, 16)),
     ),
     "segment/seams": (
@@ -169,6 +170,9 @@ KNOWN: dict[str, dict[str, str]] = {
         "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length ^ length - unroll > length - unroll in "
         "if length >= unroll and length ^ length - unroll > length - unroll:":
             "recentres after every batch, which takes longer",
+    },
+    "segment/staged": {
+        "begin_copies: guard: left > 0 in if left > 0:": "saves to look at each element that a lane has not",
     },
     "segment/edges": {
         "tile_end_of.end: guard: length > 0 in if length > 0 and first + length == rows:":

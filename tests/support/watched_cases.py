@@ -47,6 +47,7 @@ from numba_baracuda.segment.policy import (
     FoldAndBroadcast,
     FoldRanges,
     FoldShortRuns,
+    FoldStaged,
     FoldTiles,
     PermutedRows,
 )
@@ -74,12 +75,12 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
-    disordered: bool = False, cached: bool = True, short: bool = False, at_once: int = 0, **options: Any,
+    disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
-    ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``at_once``: rows of a run that is too long for one launch, 0
-    for other launches only.
+    ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
+    time, or 0 where no rows are staged. ``at_once``: rows of a run that is too long for one launch, 0 for other launches only.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -93,10 +94,13 @@ def fold(
         )
         in_cache = contextlib.nullcontext() if cached else using(PermutedRows, cache_share=0.0)
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
-        one = (
-            using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, min_columns_apart=8, longest=at_once) if at_once else contextlib.nullcontext()
-        )
-        with using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, one:
+        stages = using(FoldStaged, threads_per_block=64, stage_bytes=staged, grid_blocks_per_multiprocessor=1)
+        stages = stages if staged else using(FoldStaged, stage_bytes=1)
+        once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, min_columns_apart=8, longest=at_once or 1)
+        with (
+            using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
+            once if at_once else contextlib.nullcontext(),
+        ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
                 given["segment_ids"] = np.random.default_rng(7).permutation(given["segment_ids"])
@@ -170,6 +174,21 @@ for element in ("f32", "bf16", "f64"):
     fold(f"lifted pairs of {element}", "unsorted_segment_softmax_backward", "broadcast", pairs, cached=False)
 narrow("pairs", "segment_softmax_backward", "broadcast", Sample("A6", 700, (2,), 40, samples.outside), MANY)
 narrow("first rows and gaps", "segment_argmax", "ragged_sorted", Sample("A5", 8, (2,), 460, gaps, "f64"), MANY, result="i32")
+for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
+    fold(f"staged, {blocks}", "segment_var", "ragged_sorted", Sample("S", 700, (2,), 40, samples.outside), multiprocessors, staged=512)
+    fold(f"staged, {blocks} of wide rows", "segment_norm2", "ragged_sorted", of_runs("S2", 37, 5, 12, 0, 3, 70, 9), multiprocessors, staged=1024)
+    fold(f"staged, {blocks} of ids in disorder", "segment_var", "ragged_sorted", Sample("S3", 700, (3,), 40, samples.outside), multiprocessors,
+        staged=256, disordered=True)  # fmt: skip
+fold("staged, gaps", "segment_max", "ragged_sorted", Sample("S4", 8, (5,), 460, gaps), MANY, staged=64)
+fold("staged, gaps of wide rows", "segment_max", "ragged_sorted", Sample("S5", 8, (11,), 460, gaps), MANY, staged=64)
+fold("staged, ids outside", "segment_logsumexp", "ragged_sorted", Sample("S6", 300, (3,), 9, samples.far_outside, "f32", "i64"), MANY, staged=256)
+fold("staged, all of one segment", "segment_var", "ragged_sorted", Sample("S7", 1100, (1,), 3, samples.all_are(1)), 1, staged=4096)
+fold("staged, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("S8", 300, (3,), 300, samples.every()), MANY, staged=256)
+# rows end where the last warp's tile begins
+fold("staged, a warp without rows", "segment_var", "ragged_sorted", Sample("S12", 60, (3,), 9, samples.runs), MANY, staged=256)
+fold("staged, first rows", "segment_argmax", "ragged_sorted", of_runs("S9", 3, 5, 12, 0, 3, 11, 170, 9), 1, staged=512)
+fold("staged, first rows of wide rows", "segment_argmin", "ragged_sorted", of_runs("S10", 7, 5, 12, 0, 3, 11, 70, 9), MANY, staged=256)
+fold("staged, halves", "segment_max", "ragged_sorted", Sample("S11", 161, (9,), 9, samples.runs, "bf16"), 1, staged=256)
 fold("bins, first rows", "unsorted_segment_argmax", "bins", Sample("A6", 150, (6,), 5, samples.outside), 2)
 fold("bins", "unsorted_segment_mean", "bins", Sample("n", 150, (6,), 5, samples.outside), 2)
 fold("bins, chunks", "unsorted_segment_logsumexp", "bins", Sample("o", 60, (141,), 2), 2)

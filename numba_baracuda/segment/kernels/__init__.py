@@ -6,6 +6,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | kernel | what it does |
 |---|---|
 | :func:`fold_tiles`, :func:`fold_narrow`, :func:`fold_short_runs` | fold the runs of ids in order; lanes share columns, rows, or rows and runs |
+| :func:`fold_staged` | does so by way of shared memory, where lanes share columns, runs and rows |
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
@@ -77,6 +78,7 @@ from .rows import fill_rows, finish_rows
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
 from .short_runs import fold_short_runs
+from .staged import fold_staged
 
 __all__ = [
     "bound_ranges",
@@ -101,6 +103,7 @@ __all__ = [
     "fold_narrow",
     "fold_ranges",
     "fold_short_runs",
+    "fold_staged",
     "fold_tiles",
     "gather_elements",
     "gather_flat",

@@ -26,7 +26,7 @@ def columns_loader(load: Any, width: int, vector: int, apart: int, results: int 
     @jit.device
     def load_columns(array: Any, at: Any, batch: Any, first: Any, left: Any) -> None:
         for v in range(pieces):
-            column = min(int32(v * apart), left - int32(1)) if apart else int32(0)
+            column = min(int32(v * apart), int32(left - 1)) if apart else int32(0)
             for k in range(0, together, width):
                 load(array, at + column * results + k, batch, first + v * together + k)
 

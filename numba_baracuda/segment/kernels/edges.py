@@ -15,30 +15,33 @@ from .states import run_states_of
 
 
 @functools.cache
-def edge_functions_of(
-    monoid: str, value: str, vector: int, result: str, lanes: int, store_vector: int = 0, apart: int = 0
-) -> tuple[Any, Any, Any]:  # fmt: skip
+def edge_functions_of(monoid: str, value: str, vector: int, result: str, store_vector: int = 0, apart: int = 0) -> tuple[Any, Any, Any]:
     """``save_edge``, ``save_last_edge`` and ``combine_edges`` for groups of ``lanes`` lanes with ``vector`` columns each.
 
-    The edges of group g are entries 2 · g and 2 · g + 1. Columns of a lane are neighbours, or ``apart`` columns apart where that is not 0.
+    The edges of group g are entries 2 · g and 2 · g + 1. Their states are in shared memory from index ``base`` on: scalar k of lane l of edge e has
+    number (e · scalars + k) · ``lanes`` + l. Columns of a lane are neighbours, or ``apart`` columns apart where that is not 0.
     """
     fold = run_states_of(monoid, value, vector, result, store_vector, apart)
     reset, combine_right, store_result, save_run, scalars = fold.reset, fold.combine_right, fold.store_result, fold.save_run, fold.scalars
-    edge_size, width, distance = lanes * scalars, scalars // vector, apart or 1
+    width, distance = scalars // vector, apart or 1
 
     @jit.device
-    def save_edge(ids: Any, counts: Any, saved_states: Any, edge: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
-        save_run(ids, counts, saved_states, edge, edge * edge_size + lane, lanes, lane == 0, segment, count, states)
+    def save_edge(
+        ids: Any, counts: Any, saved_states: Any, edge: Any, base: Any, lanes: Any, lane: Any, segment: Any, count: Any, states: Any
+    ) -> None:  # fmt: skip
+        save_run(ids, counts, saved_states, edge, base + edge * (lanes * scalars) + lane, lanes, lane == 0, segment, count, states)
 
     @jit.device
-    def save_last_edge(ids: Any, counts: Any, saved_states: Any, edge: Any, leading: Any, lane: Any, segment: Any, count: Any, states: Any) -> None:
+    def save_last_edge(
+        ids: Any, counts: Any, saved_states: Any, edge: Any, leading: Any, base: Any, lanes: Any, lane: Any, segment: Any, count: Any, states: Any
+    ) -> None:  # fmt: skip
         """Saves the tile's last run. Where that is the first, the ``leading`` edge, an edge of no rows follows it, so that ids of edges stay in
         order.
         """
-        save_edge(ids, counts, saved_states, edge, lane, segment, count, states)
+        save_edge(ids, counts, saved_states, edge, base, lanes, lane, segment, count, states)
         if edge == leading:
             reset(states)
-            save_edge(ids, counts, saved_states, edge + 1, lane, segment, 0, states)
+            save_edge(ids, counts, saved_states, edge + 1, base, lanes, lane, segment, 0, states)
 
     @jit.device
     def save_carry(ids: Any, counts: Any, saved_states: Any, carry: Any, column: Any, columns: Any, segment: Any, count: Any, states: Any) -> None:
@@ -53,7 +56,7 @@ def edge_functions_of(
     @jit.device
     def combine_edges(
         edge_ids: Any, edge_counts: Any, edge_states: Any, carry_ids: Any, carry_counts: Any, carry_states: Any, states: Any,
-        edges: Any, lane: Any, column: Any, columns: Any, segments: Any, row_block: Any, row_blocks: Any,
+        edges: Any, base: Any, lanes: Any, lane: Any, column: Any, columns: Any, segments: Any, row_block: Any, row_blocks: Any,
         output: Any, output_row: Any, output_offset: Any, correction: Any,
     ) -> None:  # fmt: skip
         """One group combines the block's edges in order: it stores runs inside the block; the block's first and last run become carries.
@@ -73,7 +76,7 @@ def edge_functions_of(
                 current, count = edge_ids[edge], int64(0)
                 reset(states)
             count += edge_counts[edge]
-            combine_right(states, edge_states, edge * edge_size + lane, lanes)
+            combine_right(states, edge_states, base + edge * (lanes * scalars) + lane, lanes)
         if row_blocks > 1:
             save_carry(carry_ids, carry_counts, carry_states, carry, column, columns, current, count, states)
             if carry == 2 * row_block:
@@ -93,7 +96,7 @@ def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector
     The run of id ``current`` from row ``begun`` of the tile on, whose states are ``open_states``, becomes edge ``edge``. Behind the last row of all a
     gap is filled. Then the block combines its edges. All threads of the block call it.
     """
-    _, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    _, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, store_vector)
     fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
 
     @jit.device
@@ -106,12 +109,12 @@ def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector
             leading, segment = int32(cuda.threadIdx.x >> 5 << 1), clamp(current, segments)
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, 0, columns, empty)
-            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, segment, length - begun, open_states)
+            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, 1, 0, segment, length - begun, open_states)
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
             combine_edges(
                 edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, open_states,
-                cuda.blockDim.x >> 4, 0, 0, columns, segments, block, row_blocks, output, output_row, 0, correction,
+                cuda.blockDim.x >> 4, 0, 1, 0, 0, columns, segments, block, row_blocks, output, output_row, 0, correction,
             )  # fmt: skip
 
     return end

@@ -53,7 +53,7 @@ def fold_tiles(
     open_run = open_run_of(monoid, value, vector, result, apart=distance)
     begin_run, recentre, close_run, run_scalars = open_run.begin, open_run.recentre, open_run.close, open_run.scalars
     groups = threads_per_block // lanes
-    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, lanes, apart=distance)
+    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=distance)
     fill_short_gap = short_gap_filler(result, vector, fold.store_vector, distance, fills)
     fill_long_gaps = gap_filler(result, width, dims, threads_per_block, fold.store_vector)
     offset_of = strided_offset_of(dims)
@@ -140,10 +140,13 @@ def fold_tiles(
                         load(input, source * input_row + input_offset, batch, u * vector, left)
                         if paired:
                             load(other, source * other_row + other_offset, others, u * vector, left)
-                heads = int32(batch_ids[0] != current)
-                for u in range(1, unroll):
-                    if batch_ids[u] != batch_ids[u - 1]:
-                        heads = int32(heads | 1 << u)
+                heads = int32(0)
+                # ids ascend
+                if batch_ids[unroll - 1] != current:
+                    heads = int32(batch_ids[0] != current)
+                    for u in range(1, unroll):
+                        if batch_ids[u] != batch_ids[u - 1]:
+                            heads = int32(heads | 1 << u)
                 valid = int32(min(unroll, length - tile_row))
                 folded = int32(tile_row - begun)
                 if folded >= unroll and folded ^ (folded - unroll) > folded - unroll:
@@ -167,7 +170,7 @@ def fold_tiles(
                             count = int32(tile_row + begin - begun)
                             close_run(run, count, states)
                             if edge == leading:
-                                save_edge(edge_ids, edge_counts, edge_states, edge, lane, clamp(current, segments), count, states)
+                                save_edge(edge_ids, edge_counts, edge_states, edge, 0, lanes, lane, clamp(current, segments), count, states)
                                 edge = int32(edge + 1)
                             elif 0 <= current <= last:
                                 store_result(output, int64(current) * output_row + output_offset, left, states, count, correction)
@@ -186,12 +189,12 @@ def fold_tiles(
             if length > 0 and first + length == rows:
                 fill_short_gap(output, segment, segments, output_row, output_offset, left, empty)
             close_run(run, length - begun, states)
-            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, lane, segment, length - begun, states)
+            save_last_edge(edge_ids, edge_counts, edge_states, edge, leading, 0, lanes, lane, segment, length - begun, states)
         cuda.syncthreads()
         if group == 0 and column < columns:
             combine_edges(
                 edge_ids, edge_counts, edge_states, carry_ids, carry_counts, carry_states, states,
-                int32(uint32(cuda.blockDim.x) // uint32(lanes)) << 1, lane, column, columns, segments, row_block, row_blocks,
+                int32(uint32(cuda.blockDim.x) // uint32(lanes)) << 1, 0, lanes, lane, column, columns, segments, row_block, row_blocks,
                 output, output_row, output_offset, correction,
             )  # fmt: skip
 

@@ -49,7 +49,7 @@ def fold_narrow(
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     resume, join = open_run.resume, open_run.join
-    save_edge, _, _ = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
     fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
@@ -165,7 +165,7 @@ def fold_narrow(
                     row = first + mine + head
                     ended, following, count = ids[row - 1], ids[row], int32(mine + head - opened)
                     if leads:
-                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(ended, segments), count, ended_states)
+                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, 1, 0, clamp(ended, segments), count, ended_states)
                     elif 0 <= ended <= last:
                         store_result(output, int64(ended) * output_row, columns, ended_states, count, correction)
                     if not adjoin(ended, following):

@@ -53,7 +53,7 @@ def fold_short_runs(
     scan = lane_scan(fold)
     open_run = open_run_of(monoid, value, columns, result, store_vector=store_vector)
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
-    save_edge, _, _ = edge_functions_of(monoid, value, columns, result, 1, store_vector)
+    save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
     fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
@@ -203,7 +203,7 @@ def fold_short_runs(
                     for k in range(scalars):
                         ended[k] = ended_states[k * ended_size + slot]
                     if leads and edge == leading:
-                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, clamp(identifier, segments), its_rows, ended)
+                        save_edge(edge_ids, edge_counts, edge_states, edge, 0, 1, 0, clamp(identifier, segments), its_rows, ended)
                     elif 0 <= identifier <= last:
                         store_result(output, int64(identifier) * output_row, columns, ended, its_rows, correction)
                     if not adjoin(identifier, following):

@@ -9,6 +9,7 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...algebra import KernelMonoid
+from ...device.build import opaque
 from ...kernels.batch import state_accessors, typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of
 from ...runtime import jit
@@ -23,13 +24,15 @@ class OpenRun:
     * ``append_batch(rows, indexed)``: see there
     * ``recentre(run, count)``: after ``count`` rows, 1 at least; best called each time that their number has doubled
     * ``close(run, count, states)``: the states of ``count`` rows
+    * ``close_shared(run, share, shares, own, count, states)``: the states of ``count`` rows that ``shares`` neighbouring lanes have a part of each,
+      this lane part number ``share`` of ``own`` rows; only part 0 gets them. All lanes of a warp call it with the same ``shares``, a power of two
     * ``resume(run, earlier)`` and, after ``close``, ``join(states, earlier)``: the two together continue a run of which ``earlier`` are the states
 
     Here a run is the states themselves, which ``resume`` copies.
     """
 
     def __init__(self, states: RunStates, monoid: str, value: str, vector: int) -> None:
-        scalars, append_row = states.scalars, states.append_row
+        scalars, append_row, combine_right, kind = states.scalars, states.append_row, states.combine_right, states.state_type
         self.vector, self._append_row = vector, append_row
 
         @jit.device
@@ -46,6 +49,17 @@ class OpenRun:
                 states[k] = run[k]
 
         @jit.device
+        def close_shared(run: Any, share: Any, shares: Any, own: Any, count: Any, states: Any) -> None:
+            following = cuda.local.array(scalars, kind)
+            close(run, own, states)
+            distance = int32(1)
+            while distance < shares:
+                for k in range(scalars):
+                    following[k] = cuda.shfl_down_sync(-1, states[k], distance)
+                combine_right(states, following, 0, 1)
+                distance = int32(opaque(distance + distance))
+
+        @jit.device
         def resume(run: Any, earlier: Any) -> None:
             for k in range(scalars):
                 run[k] = earlier[k]
@@ -55,7 +69,7 @@ class OpenRun:
             pass
 
         self.scalars, self.begin = scalars, states.begin_run
-        self.append, self.recentre, self.close = append, recentre, close
+        self.append, self.recentre, self.close, self.close_shared = append, recentre, close, close_shared
         self.resume, self.join = resume, join
 
     def append_batch(self, rows: int, indexed: bool) -> Any:
@@ -154,11 +168,30 @@ class PivotedRun(OpenRun):
                     put_state(states, v * width, 1, pivot_state(pivot, first, second, kind(count), kind(1)))
 
         @jit.device
+        def close_shared(run: Any, share: Any, shares: Any, own: Any, count: Any, states: Any) -> None:
+            if shares > 1:
+                for v in range(vector):
+                    old, first, second = get(run, 3 * v, 1)
+                    pivot = cuda.shfl_sync(-1, old, int32(cuda.laneid) - share)
+                    if own > 0:
+                        first, second = rebase(first, second, kind(own), old, pivot, kind(1))
+                    put(run, 3 * v, 1, (pivot, first, second))
+            distance = int32(1)
+            while distance < shares:
+                for v in range(vector):
+                    pivot, first, second = get(run, 3 * v, 1)
+                    first += cuda.shfl_down_sync(-1, first, distance)
+                    second += cuda.shfl_down_sync(-1, second, distance)
+                    put(run, 3 * v, 1, (pivot, first, second))
+                distance = int32(opaque(distance + distance))
+            close(run, count, states)
+
+        @jit.device
         def resume(run: Any, earlier: Any) -> None:
             pass
 
         self.scalars, self.begin = scalars, begin
-        self.append, self.recentre, self.close = append, recentre, close
+        self.append, self.recentre, self.close, self.close_shared = append, recentre, close, close_shared
         self.resume, self.join = resume, states.combine_left
         self._kind, self._widen, self._terms, self._rebase = kind, widen, terms, rebase
 

@@ -10,8 +10,9 @@ from ...algebra import KernelMonoid
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
+from ...core.sizes import plain
 from .. import policy, policy_of
-from ..tiling import Tiling, vector_for
+from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_rows, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
 
@@ -80,7 +81,11 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
     """The launches of a fold over ids in order, and the slots of the carries between them."""
     plan, scalars = narrow_plan(descriptor, fold), descriptor.embedding_dim * fold.monoid.width
     rows = Rows(descriptor, *fold.all_layouts)
-    launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
+    staged = None if isinstance(plan, policy.FoldShortRuns) else _staged(descriptor, target, rows, plan is not None, fold)
+    if staged:
+        launch, tiling = staged
+    else:
+        launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
     most = tiling.entries if exact else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
@@ -189,6 +194,42 @@ def _narrow(
         "row_blocks": tiling.row_blocks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], **more,
     }  # fmt: skip
     return Launch(spec, _launch(tiling, descriptor, fold), arguments), tiling
+
+
+def _staged(
+    descriptor: SegmentDescriptor, target: Target, rows: Rows, narrow: bool, fold: SegmentFold
+) -> tuple[Launch, Tiling] | None:  # fmt: skip
+    """The launch of rows by way of shared memory, and its tiling; None where rows are not for it.
+
+    Contiguous rows of few columns are, with heavy states or where they are no vectors of 16 bytes; narrow ones in long runs only with sums about a
+    pivot, and wider ones with those and with states of several scalars.
+    """
+    value, monoid, order = BY_NAME[descriptor.element], fold.monoid, fold.order
+    plan = policy_of.fold_staged(value.name, rows.vector, monoid)
+    direct = order.packed and not (order.row_index or fold.other or fold.guarded or monoid.foreign) and fold.cleared == NULL
+    if not (direct and rows.is_contiguous(0) and rows.strides[1] == (1,)):
+        return None
+    if monoid.pivot_terms == "" if narrow else not monoid.heavy and rows.vector == value.vector:
+        return None
+    vector, row_bytes, id_bytes = min(rows.vector, plan.columns_per_thread), plain(descriptor.row_size), BY_NAME[order.index].itemsize
+    width, stage = rows.columns // vector, staged_rows(plan, row_bytes, id_bytes, value.itemsize)
+    fits = width <= plan.max_vectors if monoid.any_pivot or monoid.width > 2 else rows.columns <= plan.max_columns
+    if not (fits and stage):
+        return None
+    tiling = Tiling.of_staged(plan, descriptor.num_inputs, stage, target.multiprocessors)
+    spec = kernel_spec(
+        "fold_staged", tiling.threads, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=descriptor.element, result=fold.result,
+        index=order.index, vector=vector, fills=fold.fills, **constants(plan),
+    )  # fmt: skip
+    arguments = {
+        "input": fold.source, "ids": order.ids, "output": fold.output, **carry_arguments(tiling.row_blocks > 1),
+        "rows": descriptor.num_inputs, "columns": rows.columns, "segments": descriptor.num_segments, "tile": tiling.tile, "stage": stage,
+        "row_blocks": tiling.row_blocks, "width": width, "reciprocal": half_reciprocal_of(width), "empty": fold.empty,
+        "correction": taken(descriptor, monoid), "output_row": rows.steps[1],
+    }  # fmt: skip
+    blocks, threads, _ = _launch(tiling, descriptor, fold)
+    states = rows.columns * monoid.width * BY_NAME[monoid.kind or value.accumulator].itemsize
+    return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling
 
 
 def ragged(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

@@ -1,0 +1,245 @@
+"""The ragged fold of rows that warps copy to shared memory, tile by tile, wherever a row begins."""
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64, uint16, uint32, uint64
+
+from ...algebra import monoid_of
+from ...core.dtypes import BY_NAME
+from ...device.build import opaque
+from ...device.stage import await_copies, commit_copies, copy_async
+from ...device.vector import LOAD_SHARED
+from ...kernels.elements import accumulator_type
+from ...runtime import jit
+from ...runtime.parameters import Ptr, Scalar
+from ..policy import FoldStaged
+from ..tiling import Tiling
+from .common import clamp, ids_of, rotate_blocks
+from .edges import edge_functions_of
+from .gaps import gap_filler, short_gap_filler
+from .states import run_states_of
+from .sums import open_run_of
+
+#: bytes that ``copy_async`` copies
+_PIECE = 16
+
+
+@jit.device
+def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at: Any) -> None:
+    """A warp begins to copy ``count`` elements of ``size`` bytes from ``array[first]`` to ``shared[at]``, both at multiples of 16 bytes."""
+    each = _PIECE // size
+    turn = 32 * each
+    source, target, left = int64(first + cuda.laneid * each), int32(at + cuda.laneid * each), int32(count - cuda.laneid * each)
+    while left >= 3 * turn + each:
+        for k in range(4):
+            copy_async(array, source + k * turn, shared, target + k * turn)
+        source, target, left = source + 4 * turn, int32(target + 4 * turn), int32(left - 4 * turn)
+    while left >= each:
+        copy_async(array, source, shared, target)
+        source, target, left = source + turn, int32(target + turn), int32(left - turn)
+    # the lane whose turn it is has what is left, less than a piece
+    if left > 0:
+        for k in range(each - 1):
+            if k < left:
+                shared[uint32(target + k)] = array[source + k]
+
+
+@jit.kernel
+def fold_staged(
+    *, monoid: str, value: str, result: str, index: str, vector: int, fills: bool,
+    threads_per_block: int = FoldStaged.threads_per_block, items_per_thread: int = FoldStaged.items_per_thread,
+) -> Any:  # fmt: skip
+    """Folds runs of ids in order, as :func:`fold_tiles` does, where rows are contiguous.
+
+    A warp walks its ``tile`` rows, ``stage`` rows at a time, which it copies to shared memory by 16 bytes while other warps fold. It lists the heads
+    among them, rows whose id differs from the one before. Then each lane takes ``vector`` columns of a run, or of every 2ⁿ-th row of it where runs
+    are few, and such lanes combine their states in a tree. The run that is open between stages has its states in shared memory. Gaps, edges and
+    carries are those of :func:`fold_tiles`. Shapes, tile, stage and ids fix the order of every fold. Dynamic shared memory: see
+    :func:`~..tiling.staged_bytes`. Bytes: rows · (columns · value + index) read, segments · columns · result written.
+
+    Constants and parameters as :mod:`.` lists them, where columns of input and output are contiguous, and rows of the input, too; and
+
+    * ``items_per_thread``: rows that a lane loads from shared memory before it uses the first
+    * ``fills``: whether empty segments get ``empty``
+    * ``stage``: rows of a multiple of 16 bytes together, as are their ids
+    * ``width``: columns / ``vector``; ``reciprocal``: :func:`~..tiling.half_reciprocal_of` it
+    """
+    element, index_type = jit.SCALARS[value], jit.SCALARS[index]
+    size, id_size = BY_NAME[value].itemsize, BY_NAME[index].itemsize
+    fold, uses_positions = run_states_of(monoid, value, vector, result), monoid_of(monoid).uses_positions
+    reset, combine_left, store_result = fold.reset, fold.combine_left, fold.store_result
+    scalars, state_type = fold.scalars, fold.state_type
+    open_run = open_run_of(monoid, value, vector, result)
+    begin_run, recentre, close_shared, run_scalars = open_run.begin, open_run.recentre, open_run.close_shared, open_run.scalars
+    unroll = items_per_thread
+    append_row, append_rows, whole, batch_size = open_run.append, open_run.append_batch(unroll, uses_positions), (1 << unroll) - 1, unroll * vector
+    save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
+    fill_short_gap = short_gap_filler(result, vector, fold.store_vector, fills=fills)
+    fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
+    load, await_stage = LOAD_SHARED[vector], await_copies(0)
+    last_id, adjoin = ids_of(index)
+    warps, state_size = threads_per_block // 32, state_type.bitwidth // 8
+    edges = 2 * warps
+
+    def fold_staged(
+        input: Ptr[value], ids: Ptr[index], output: Ptr[result],
+        carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type],
+        rows: int64, columns: int64, segments: int64, tile: int64, stage: int64, row_blocks: int64, width: int64, reciprocal: int64,
+        empty: Scalar[accumulator_type(result)], correction: Scalar[state_type], output_row: int64,
+    ) -> None:  # fmt: skip
+        staged = cuda.shared.array(0, element)
+        staged_ids = cuda.shared.array(0, index_type)
+        shared_states = cuda.shared.array(0, state_type)
+        begins = cuda.shared.array(0, uint16)
+        edge_ids = cuda.shared.array(edges, int64)
+        edge_counts = cuda.shared.array(edges, int64)
+        run = cuda.local.array(run_scalars, state_type)
+        states = cuda.local.array(scalars, state_type)
+        scratch = cuda.local.array(scalars, state_type)
+        batch = cuda.local.array(batch_size, element)
+        positions = cuda.local.array(unroll, int64)
+        block = int64(cuda.blockIdx.x)
+        if fills and block >= row_blocks:
+            fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
+            return
+        block = rotate_blocks(block, row_blocks)
+        warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
+        row_size, step, wide = int32(columns), int32(stage), int32(width)
+        # what each warp has of dynamic shared memory: rows of a stage, their ids; behind those of all warps states of edges, then heads
+        stage_size, states_at = int32(step * row_size), int32(warps * step * (row_size * size + id_size))
+        own_rows, own_ids = int32(warp * stage_size), int32(warps * stage_size * size // id_size + warp * step)
+        own_begins = int32((states_at + edges * wide * scalars * state_size) // 2 + warp * (step + 2))
+        first_state = int32(states_at // state_size)
+        leading, last, below = int32(2 * warp), last_id(segments), int32((1 << lane) - 1)
+        opened = int32(first_state + (leading + 1) * wide * scalars)
+        first = (block * warps + warp) * tile
+        length = int32(max(min(tile, rows - first), 0))
+        # the run that is open between steps, the same in all lanes: id and first row
+        current, begun, edge = index_type(-1), int32(0), leading
+        if length > 0:
+            current = ids[first]
+        position = int32(0)
+        while position < length or position == 0:
+            count = int32(min(step, length - position))
+            begin_copies(input, (first + position) * columns, int32(count * row_size), size, staged, own_rows)
+            begin_copies(ids, first + position, count, id_size, staged_ids, own_ids)
+            commit_copies()
+            if position == 0:
+                before = clamp(ids[first - 1], segments) if first > 0 and length > 0 else int64(-1)
+                reset(states)
+                column = lane
+                while column < wide:
+                    fill_short_gap(output, before, clamp(current, segments), output_row, int64(column * vector), vector, empty)
+                    for k in range(scalars):
+                        shared_states[uint32(opened + column + k * wide)] = states[k]
+                    column = int32(opaque(column + 32))
+            await_stage()
+            cuda.syncwarp()
+            heads = int32(0)
+            if count > 0 and staged_ids[uint32(own_ids + count - 1)] != current:
+                # a lane looks whether there are heads among 32 rows; ids ascend
+                row, met = int32(32 * lane), False
+                if row < count:
+                    past = current if row == 0 else staged_ids[uint32(own_ids + row - 1)]
+                    met = past != staged_ids[uint32(own_ids + min(row + 31, count - 1))]
+                those = cuda.ballot_sync(-1, met)
+                while those != 0:
+                    row, met = int32(32 * (cuda.ffs(those) - 1) + lane), False
+                    those = int32(those & (those - 1))
+                    if row < count:
+                        past = current if row == 0 else staged_ids[uint32(own_ids + row - 1)]
+                        met = past != staged_ids[uint32(own_ids + row)]
+                    found = cuda.ballot_sync(-1, met)
+                    if met:
+                        begins[uint32(own_begins + 1 + heads + cuda.popc(int32(found & below)))] = uint16(row)
+                    heads = int32(heads + cuda.popc(found))
+            if lane == 0:
+                begins[uint32(own_begins)] = uint16(0)
+                begins[uint32(own_begins + heads + 1)] = uint16(count)
+            cuda.syncwarp()
+            # as many lanes share a run as make up a warp
+            runs = int32((heads + 1) * wide)
+            level = int32(min(max(cuda.clz(runs) - 26, 0), 5))
+            shares = int32(1 << level)
+            item, items = lane, int32(runs << level)
+            while item - lane < items:
+                share, taken = int32(item & (shares - 1)), int32(item >> level)
+                number = int32(uint64(uint32(taken)) * uint64(uint32(reciprocal)) >> uint64(31))
+                column, active = int32(taken - number * wide), item < items
+                number = int32(min(number, heads))
+                begin, end = int32(begins[uint32(own_begins + number)]), int32(begins[uint32(own_begins + number + 1)])
+                left, folded = int32(int32(end - begin - share + shares - 1) >> level), int32(0)
+                left = left if active else int32(0)
+                at, row_step = int32(own_rows + (begin + share) * row_size + column * vector), int32(row_size << level)
+                here = first + position + begin + share
+                begin_run(run, here)
+                while left >= unroll:
+                    for u in range(unroll):
+                        load(staged, at + u * row_step, batch, u * vector)
+                        if uses_positions:
+                            positions[u] = here + (folded + u << level)
+                    if folded >= 8 * unroll and folded & (folded - 1) == 0:
+                        recentre(run, folded)
+                    append_rows(run, batch, batch, positions, here, whole, folded)
+                    folded, left, at = int32(folded + unroll), int32(left - unroll), int32(at + unroll * row_step)
+                while left > 0:
+                    load(staged, at, batch, 0)
+                    append_row(run, batch, batch, 0, here + (folded << level), folded)
+                    folded, left, at = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step))
+                close_shared(run, share, shares, folded, int32(end - begin), states)
+                owner = active and share == 0
+                its_rows, identifier = int32(end - begin), current
+                if owner:
+                    if number == 0:
+                        for k in range(scalars):
+                            scratch[k] = shared_states[uint32(opened + column + k * wide)]
+                        combine_left(states, scratch)
+                        its_rows = int32(its_rows + position - begun)
+                    else:
+                        identifier = staged_ids[uint32(own_ids + begin)]
+                        past = staged_ids[uint32(own_ids + begin - 1)] if begin > 0 else current
+                        if not adjoin(past, identifier):
+                            fill_short_gap(
+                                output, clamp(past, segments), clamp(identifier, segments), output_row, int64(column * vector), vector, empty
+                            )  # fmt: skip
+                cuda.syncwarp()
+                if owner:
+                    if number == heads:
+                        for k in range(scalars):
+                            shared_states[uint32(opened + column + k * wide)] = states[k]
+                    elif number == 0 and edge == leading:
+                        save_edge(edge_ids, edge_counts, shared_states, edge, first_state, wide, column, clamp(current, segments), its_rows, states)
+                    elif 0 <= identifier <= last:
+                        store_result(output, int64(identifier) * output_row + column * vector, vector, states, its_rows, correction)
+                item = int32(opaque(item + 32))
+            if heads > 0:
+                edge, begun = int32(leading + 1), int32(position + begins[uint32(own_begins + heads)])
+                current = staged_ids[uint32(own_ids + count - 1)]
+            cuda.syncwarp()
+            position = int32(position + step)
+        segment = clamp(current, segments)
+        column = lane
+        while column < wide:
+            if length > 0 and first + length == rows:
+                fill_short_gap(output, segment, segments, output_row, int64(column * vector), vector, empty)
+            for k in range(scalars):
+                states[k] = shared_states[uint32(opened + column + k * wide)]
+            save_last_edge(
+                edge_ids, edge_counts, shared_states, edge, leading, first_state, wide, column, segment, length - begun, states
+            )  # fmt: skip
+            column = int32(opaque(column + 32))
+        cuda.syncthreads()
+        column = int32(cuda.threadIdx.x)
+        while column < wide:
+            combine_edges(
+                edge_ids, edge_counts, shared_states, carry_ids, carry_counts, carry_states, states,
+                cuda.blockDim.x >> 4, first_state, wide, column, column * vector, columns, segments, block, row_blocks,
+                output, output_row, int64(column * vector), correction,
+            )  # fmt: skip
+            column = int32(opaque(column + threads_per_block))
+
+    def launch_config(rows: int, segments: int, tile: int) -> tuple[int, int, int]:
+        return Tiling(rows, 32, 1, tile, threads_per_block).fold_launch(segments)
+
+    return fold_staged, launch_config
