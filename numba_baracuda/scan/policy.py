@@ -17,6 +17,8 @@ from ..core.policy import THREADS, Policy, chosen, fixed, tuned
 
 #: threads of a block that scans a tile of a long row or of long columns in the emulator, so that small problems have several tiles
 EMULATED_THREADS = 64
+#: bytes of a slab there
+EMULATED_SLAB = 6 << 10
 #: bytes of a vectorized load or store that a kernel may be compiled for
 VECTOR_BYTES = (2, 4, 8, 16)
 
@@ -86,7 +88,6 @@ class ScanLongColumns(Policy):
     contiguous_bytes: int = 128
     narrow_bytes: int = 128  #: contiguous bytes where loads and stores are narrow and begin anywhere in a sector; computed, not timed
     max_narrow_items: int = 32  #: the most narrow elements of a batch for each thread
-    dense_tile_bytes: int = 40 << 10  #: bytes of a tile of dense columns, all inputs together, at least; computed, not timed
     narrow_tile_bytes: int = 0  #: the same where loads and stores are narrow
     few_strips: int = 4  #: of so many blocks side by side; of more, a tile has the smaller part of these bytes
     narrow_tiles_per_multiprocessor: int = 4  #: fewer bytes if there would not be so many tiles; computed, not timed
@@ -99,6 +100,21 @@ class ScanLongColumns(Policy):
     concurrent_tiles: int = 64  #: tiles of all strips that run while one group of tiles waits for the prefix of the group before it
     min_group_tiles: int = 8  #: tiles of a strip whose aggregates are combined at once, in fixed order
     max_group_tiles: int = 64
+
+
+@dataclass(frozen=True)
+class ScanSlabs(Policy):
+    """``scan_slabs``: blocks bring slabs of rows to shared memory, and get their prefixes by look-back. Computed, not timed."""
+
+    threads_per_block: int = chosen(256, *THREADS)
+    tile_bytes: int = 48 << 10  #: bytes of a slab at most, all inputs together
+    whole_columns: int = 76  #: columns of a slice at most for a block to have whole rows
+    strip_columns: int = 64  #: columns of a block at most otherwise
+    min_blocks_per_multiprocessor: int = 4
+    tiles_per_multiprocessor: int = 4  #: slabs are smaller if there would not be so many for each multiprocessor
+    bytes_per_status_byte: int = 40  #: least bytes of a slab for each byte of its status, twice as many of those that are smaller
+    min_tiles: int = 2  #: blocks share columns of more slabs than this
+    min_level_rows: int = 12  #: rows of a level at least
 
 
 @dataclass(frozen=True)
@@ -165,6 +181,8 @@ _SLICES = {
     "runs": ScanSlices(whole_columns=False, max_peeled_extent=128),
     "affine": ScanSlices(max_extent=32, max_peeled_extent=32, whole_columns=False, peeled_rows=False),
 }
+#: of three inputs
+_SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, min_blocks_per_multiprocessor=3))
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 #: threads of a block where loads and stores are narrow: few rows of a tile would make the statuses many, and a tile of many batches leaves the
 #: caches before it is read again; computed, not timed
@@ -237,6 +255,14 @@ def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, tar
     row_bytes = min(row_bytes, _HALF_ROW_BYTES) if size == 2 else row_bytes
     made = replace(policy, threads_per_block=threads, min_blocks_per_multiprocessor=blocks, max_row_bytes_per_multiprocessor=row_bytes)
     return tuned(replace(made, cached=policy.cached or narrow))
+
+
+def scan_slabs(states: str, size: int, target: Target) -> ScanSlabs:
+    """The policy for a class of scans of elements of ``size`` bytes; slabs are small in the emulator, so that small problems have several."""
+    policy = _SLABS.get(states, ScanSlabs())
+    if target.emulated:
+        policy = replace(policy, threads_per_block=EMULATED_THREADS, tile_bytes=EMULATED_SLAB, bytes_per_status_byte=1, min_level_rows=1)
+    return tuned(policy if size < 8 and not states.startswith("foreign_") else replace(policy, min_blocks_per_multiprocessor=0))
 
 
 def dense_blocks(states: str, size: int, threads: int) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
-from ..core.axes import ceil_div, power_of_two
+from ..core.axes import ceil_div, fitting, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..core.policy import tuned
@@ -137,21 +136,53 @@ class _Scan:
         given |= {"slices": slices, "width": width, "width_inverse": ((1 << 32) - 1) // width, "block_slices": block_slices}
         return Recipe((Launch(spec, config, given),))
 
+    def slabs(self, ordered: bool) -> Recipe | None:
+        """The launch that brings slabs of rows to shared memory; None unless columns are long, few, and lie densely in all operands.
+
+        Operators that scatter or tell indices are not served.
+        """
+        problem, operator, size, constants = self.problem, self.operator, self.size, self._constants
+        width, vector, target = problem.shape[-1], tiling.MAX_VECTOR_BYTES // size, self.target
+        alike = all(step >= 0 and (step - other) % vector == 0 for each in problem.kept for step, other in zip(each, problem.kept[0], strict=True))
+        if operator.scatters or constants["index"] or problem.dense < vector or not alike:
+            return None
+        plan, slices = policy.scan_slabs(self.states, size, target), problem.rows // width
+        grain = fitting(vector, [width, *problem.kept[0][:-1]])
+        slab = tiling.slab_of(plan, self.bits, len(operator.inputs), size, width, grain, slices, problem.extent, target.multiprocessors)
+        shared, columns = policy.scan_long_columns(self.states, size, 0, False, target), policy.scan_columns(self.states, size)
+        alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)
+        wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors
+        # the vectors of scan_columns are enough for many columns and whole lines; in strips of halves, which have many ends, slabs are slower, too
+        others = slab is not None and slab.pitch and (size == 2 or (wide and not tiling.is_narrow(problem.vector, size)))
+        if slab is None or alone or others or width * size % tiling.LINE_BYTES == 0:
+            return None
+        strips, tiles, threads = slices * ceil_div(width, slab.strip_width), ceil_div(problem.extent, slab.height), plan.threads_per_block
+        kept: dict[str, Any] = {name: each for name, each in constants.items() if name not in ("result", "index", "vector")}
+        group = tiling.group_of(shared, strips) if ordered else 0
+        kept |= {"lanes": slab.lanes, "room": slab.room, "pitch": slab.pitch, "grain": grain, "threads": threads, "group_tiles": group}
+        spec = KernelSpec("numba_baracuda.scan.kernels:scan_slabs", tuple(sorted(kept.items())), threads, plan.min_blocks_per_multiprocessor)
+        tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
+        strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output"), problem.kept, strict=False)}
+        given = {name: each for name, each in self._arguments.items() if name not in ("indices", "axis_strides")}
+        more: dict[str, Any] = {
+            "columns": problem.rows, "tile_status": tile_status.name, "tiles": tiles, "strips": strips, "width": width,
+            "strip_width": slab.strip_width, "height": slab.height, "level_rows": slab.level_rows,
+        }  # fmt: skip
+        config = strips * tiles, threads, len(operator.inputs) * slab.room * size
+        return Recipe((Clear(tile_status.name), Launch(spec, config, {**given, **strides, **more})), (tile_status,))
+
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
         problem, narrow = self.problem, tiling.is_narrow(self.problem.vector, self.size)
-        policy_of = functools.partial(policy.scan_long_columns, self.states, self.size, self.index_size, target=self.target)
-        plan = policy_of(narrow=False)
-        dense = self.dense(tiling.element_steps(plan.bytes_per_thread, self.size))
-        plan, vector = policy_of(narrow=narrow and not dense), 1 if dense else problem.vector
+        plan, vector = policy.scan_long_columns(self.states, self.size, self.index_size, narrow, self.target), problem.vector
         nbytes, vectors = vector * self.size, ceil_div(problem.shape[-1], vector)
         lanes, steps = tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes), tiling.steps_of(plan.bytes_per_thread, vector, self.size)
-        if dense or narrow:
-            lanes = power_of_two(vectors) if dense else tiling.narrow_lanes(plan, vectors, nbytes, self.size)
-            steps = max(1, tiling.element_steps(plan.bytes_per_thread, self.size, 0 if dense else plan.max_narrow_items) // vector)
+        if narrow:
+            lanes = tiling.narrow_lanes(plan, vectors, nbytes, self.size)
+            steps = max(1, tiling.element_steps(plan.bytes_per_thread, self.size, plan.max_narrow_items) // vector)
         threads, columns, read_bytes = plan.threads_per_block, min(problem.shape[-1], lanes * vector), len(self.operator.inputs) * self.size
-        strips, least = ceil_div(problem.rows, vectors if dense else lanes * vector), plan.dense_tile_bytes if dense else 0
-        if narrow and not dense:
+        strips, least = ceil_div(problem.rows, lanes * vector), 0
+        if narrow:
             least = tiling.narrow_tile_bytes(plan, strips, problem.rows * problem.extent * read_bytes, self.target.multiprocessors)
         batches, high = tiling.tall_tile(plan, self.bits, threads // lanes * steps, read_bytes, columns, least)
         tiles = ceil_div(problem.extent, high)
@@ -159,13 +190,12 @@ class _Scan:
         if wide or problem.extent <= plan.min_tiles * high:
             return None
         config: dict[str, Any] = {
-            "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "batches": batches, "dense": dense,
-            "group_tiles": tiling.group_of(plan, strips) if ordered else 0, "l1_cached": plan.cached or dense > 0,
+            "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "batches": batches,
+            "group_tiles": tiling.group_of(plan, strips) if ordered else 0, "l1_cached": plan.cached,
         }  # fmt: skip
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         more = {"tile_status": tile_status.name, "tiles": tiles, "strips": strips}
-        resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
-        launch = self.launch("scan_long", strips * tiles, more, resident, **config)
+        launch = self.launch("scan_long", strips * tiles, more, plan.min_blocks_per_multiprocessor, **config)
         return Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def rows(self) -> Recipe:
@@ -203,7 +233,7 @@ def _recipe(op: Op, descriptor: ScanDescriptor, layouts: dict[str, Layout], targ
     made = _Scan(op, descriptor, layouts, target, initials)
     if made.problem.along:
         return made.slices() or made.long_rows(ordered) or made.rows()
-    return made.slices() or made.long_columns(ordered) or made.columns()
+    return made.slices() or made.slabs(ordered) or made.long_columns(ordered) or made.columns()
 
 
 def named(recipe: Callable[..., Recipe], variant: str) -> Callable[[Op, ScanDescriptor, Target], str]:

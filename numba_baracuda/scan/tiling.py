@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.policy import tuned
-from .policy import Elements, ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
+from .policy import Elements, ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlabs, ScanSlices
 
 #: bytes of a cache line; tiles begin at a multiple of them
 LINE_BYTES = Elements.line_bytes
@@ -93,6 +94,43 @@ def slices_padded(width: int, elements: int, size: int) -> bool:
     """
     nbytes = elements * size
     return ceil_div(WARP, width) * min(nbytes & -nbytes, LINE_BYTES) > 2 * LINE_BYTES
+
+
+class Slab(NamedTuple):
+    """How the blocks of ``scan_slabs`` share rows and columns, as the kernel's constants and parameters of these names say."""
+
+    lanes: int
+    room: int
+    pitch: int
+    strip_width: int
+    height: int
+    level_rows: int
+
+
+def slab_of(
+    policy: ScanSlabs, bits: Sequence[int], inputs: int, size: int, width: int, grain: int, slices: int, extent: int, multiprocessors: int
+) -> Slab | None:  # fmt: skip
+    """The slabs of ``slices`` [extent, width] of elements of ``size`` bytes, whose rows begin at multiples of ``grain``, of each of the ``inputs``.
+
+    Rows are whole if they are short enough for their statuses to be small compared to the slab's elements; otherwise strips are whole vectors
+    wide. None where statuses would be large even so, or levels low, or a slice has few slabs. A level of whole rows has an odd number of them, since
+    levels then lie in different banks for most widths; a multiple of 8 rows, or one more, makes whole batches.
+    """
+    vector, threads = MAX_VECTOR_BYTES // size, policy.threads_per_block
+    room = policy.tile_bytes // (inputs * size) // vector * vector
+    least = ceil_div(policy.bytes_per_status_byte * 16 * (pieces_of(bits)[-1][0] + 1), inputs * size)
+    whole = (room - vector) // width >= least and width <= min(policy.whole_columns, threads)
+    strip_width = width if whole else ceil_div(ceil_div(width, ceil_div(width, policy.strip_columns)), vector) * vector
+    pitch = 0 if whole else ceil_div(strip_width + vector - grain, vector) * vector
+    lanes, most = power_of_two(strip_width), (room - vector) // width if whole else room // pitch
+    share = ceil_div(slices * extent * ceil_div(width, strip_width), policy.tiles_per_multiprocessor * multiprocessors)
+    levels = threads // lanes
+    each = min(most, max(2 * least, share)) // levels
+    unit = 8 if each > 32 else 2 if whole else 1
+    each = (each - 1) // unit * unit + 1 if whole else each // unit * unit
+    if extent <= policy.min_tiles * most or most < least or each < policy.min_level_rows:
+        return None
+    return Slab(lanes, room, pitch, strip_width, levels * each, each)
 
 
 def dense_pitch(lanes: int, steps: int, size: int) -> int:

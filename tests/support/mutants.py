@@ -89,6 +89,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/slices": ("* slices*",),
+    "scan/slabs": ("* slabs*",),
+    "scan/slab_tile": ("cumsum of slabs*",),
+    "scan/slab_walk": ("*_backward of slabs*", "what comes before in slabs*"),
     "scan/column_tile": (
         "cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "* places of columns", "what * in columns",
     ),
@@ -200,6 +203,13 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/order": {
         "_first_of_half: guard: low < high in less = cuda.ballot_sync(-1, low < high and int64(sorted_numbers[probe * step]) & mask < least_number)":
             "a half that is done looks at what it has found again; that past the end is found last",
+    },
+    "scan/slab_tile": {
+        "SlabTile._pieces.begin_copy: guard: at < int32(begin + own) in if at < int32(begin + own):": "copies a vector more, which nobody reads",
+    },
+    "scan/slab_walk": {
+        "SlabWalk._walks.fold: guard: rest > 0 in if rest > 0:": "no element is left, which is found out one by one",
+        "SlabWalk._walks.scan: guard: rest > 0 in if rest > 0:": "no element is left, which is found out one by one",
     },
     "scan/column_tile": {
         "ColumnTile._load_positions.load: guard: s < steps - 1 in "

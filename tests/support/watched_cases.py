@@ -37,7 +37,7 @@ from numba_baracuda.reduce.policy import (
     Passes,
     SinglePass,
 )
-from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlices
+from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanRows, ScanSlabs, ScanSlices
 from numba_baracuda.segment.kernels import scatter_rows, split_ranges
 from numba_baracuda.segment.policy import (
     BroadcastFlat,
@@ -634,10 +634,11 @@ places("argmax of rows", (9, 700), 1)
 
 
 @contextlib.contextmanager
-def narrow(threads: int = 64, most: int = 1) -> Iterator[None]:
+def narrow(threads: int = 64, most: int = 1, slabs: int = 0) -> Iterator[None]:
     """Makes tiles and groups of tiles small, and few rows count as many, so that small problems have several tiles.
 
     ``threads`` are those of a block where blocks share rows or columns. Columns and rows of ``most`` elements at most are slices of a block.
+    Blocks that share columns hold ``slabs`` of so many bytes, if that is not 0.
     """
     with (
         using(
@@ -647,24 +648,25 @@ def narrow(threads: int = 64, most: int = 1) -> Iterator[None]:
         using(ScanRows, bytes_per_thread=32, threads_per_block=64),
         using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2, min_alone_elements=1),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
-        using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2, dense_tile_bytes=3 << 10),
+        using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2),
+        using(ScanSlabs, threads_per_block=threads, tile_bytes=slabs or 1, whole_columns=9, strip_columns=16, min_tiles=2 if slabs else 1 << 30),
     ):  # fmt: skip
         yield
 
 
 def scan(
-    name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, slices: bool = False, element: str = "f32",
-    **options: Any,
+    name: str, op: str, shape: tuple[int, ...], axis: int, threads: int = 64, rising: bool = False, slices: bool = False, slabs: int = 0,
+    element: str = "f32", **options: Any,
 ) -> None:  # fmt: skip
     """Of ``rising`` elements each is the greatest so far; ``threads`` are those of a block where blocks share rows or columns.
 
-    A block has whole ``slices`` of short columns, or lanes share them.
+    A block has whole ``slices`` of short columns, or lanes share them; it has ``slabs`` of so many bytes of long ones, or threads load their own.
     """
 
     def case(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         stem = op.removesuffix("_backward")
         x = scan_cases.values(stem, shape, element)
-        with narrow(threads, 64 if slices else 1), kind.schedule(SEED):
+        with narrow(threads, 64 if slices else 1, slabs), kind.schedule(SEED):
             (scan_cases.check if stem == op else scan_cases.check_backward)(kind, stem, np.sort(x, axis) if rising else x, axis, **options)
 
     _add(name, case)
@@ -750,6 +752,18 @@ for op in ("cumsum", "logcumsumexp"):
     scan(f"{op} of dense columns", op, (3, 300, 6), 1)
     scan(f"{op} of dense columns backwards", op, (2, 144, 5), 1, reverse=True)
     scan(f"{op} of long dense columns", op, (1100, 7), 0)
+SLAB = 5 << 10  #: bytes of a slab that has several levels of several rows
+for op in ("cumsum", "logcumsumexp", "cumprod_backward", "logcumsumexp_backward"):
+    scan(f"{op} of slabs", op, (701, 7), 0, slabs=SLAB)
+    scan(f"{op} of slabs backwards", op, (2, 601, 5), 1, slabs=SLAB, reverse=True)
+    scan(f"{op} of slabs of strips", op, (2, 301, 21), 1, slabs=SLAB)
+scan("cumsum of slabs of even strips", "cumsum", (201, 38), 0, slabs=SLAB, reverse=True, deterministic=False)
+scan("cumsum of slabs of aligned strips", "cumsum", (201, 36), 0, slabs=SLAB)
+scan("cumsum of slabs, the last less than a vector", "cumsum", (2, 433, 3), 1, slabs=1 << 10, element="bf16")
+scan("cumsum of slabs, idle threads", "cumsum", (1301, 2), 0, slabs=SLAB, threads=128)
+scan("cumsum of slabs of strips, the last of one column", "cumsum", (241, 49), 0, slabs=SLAB)
+scan("what comes before in slabs", "logcumsumexp_backward", (601, 7), 0, slabs=SLAB, exclusive=True, initial=0.5)
+scan("what comes before in slabs of strips", "cumprod_backward", (201, 21), 0, slabs=SLAB, exclusive=True, reverse=True)
 scan("cumsum of two dense columns", "cumsum", (3, 300, 2), 1)
 scan("cumsum_backward of dense columns that begin anywhere", "cumsum_backward", (3, 141, 5), 1)
 scan("cumsum_backward of long dense columns", "cumsum_backward", (1101, 3), 0, reverse=True)

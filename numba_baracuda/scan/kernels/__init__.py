@@ -9,6 +9,7 @@ Kernels that scan across memory call the rows columns.
 | :func:`scan_long_rows` | has the smallest stride | all blocks, a tile each |
 | :func:`scan_columns` | has a larger stride than a kept axis | one lane of each level of a block, or a thread |
 | :func:`scan_long_columns` | has a larger stride than a kept axis | all blocks, a tile each |
+| :func:`scan_slabs` | has a larger stride than a kept axis | a thread of each level of a block; all blocks, a slab in shared memory each |
 | :func:`scan_slices` | has a larger stride than a kept axis | a thread; a block has whole slices in shared memory |
 
 Strides and extents count elements. Constants of all kernels:
@@ -34,7 +35,7 @@ Parameters of all kernels:
 * ``a_strides``, ``b_strides``, ``c_strides``, ``output_strides``, ``indices_strides`` [kept]: strides of the kept axes in each operand
 * ``axis_strides`` [5]: strides of the scanned axis in ``a``, ``b``, ``c``, ``output`` and ``indices``; 1 if rows are contiguous and ``vector`` > 1
 
-Both long kernels also have:
+Both long kernels, and :func:`scan_slabs`, also have:
 
 * ``group_tiles``: tiles whose aggregates are combined in one fixed order; 0 combines tiles in the order in which they are done
 * ``tile_status`` [words]: 64-bit words of workspace, zero before the launch. The first counts the tiles that blocks have taken. The statuses of
@@ -45,6 +46,7 @@ Both long kernels also have:
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .columns import scan_columns, scan_long_columns
 from .rows import scan_long_rows, scan_rows
+from .slabs import scan_slabs
 from .slices import scan_slices
 
-__all__ = ["scan_columns", "scan_long_columns", "scan_long_rows", "scan_rows", "scan_slices"]
+__all__ = ["scan_columns", "scan_long_columns", "scan_long_rows", "scan_rows", "scan_slabs", "scan_slices"]

@@ -26,12 +26,12 @@ class ColumnTile:
 
     Where loads and stores are narrow, so that there are many, positions that all lie in the column take a path without conditions. If ``dense`` is
     not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level together; the levels of a
-    warp are ``level_extent`` positions apart. The operator then has one input and results of its type, and neither scatters nor tells indices.
+    warp follow one another. The operator then has one input and results of its type, and neither scatters nor tells indices.
     """
 
     def __init__(
-        self, functions: OperatorFunctions, vector: int, lanes: int, steps: int, level_extent: int, reverse: bool, index_type: str, l1_cached: bool,
-        dense: int, alone: bool,
+        self, functions: OperatorFunctions, vector: int, lanes: int, steps: int, reverse: bool, index_type: str, l1_cached: bool, dense: int,
+        alone: bool,
     ) -> None:  # fmt: skip
         self.size, self._alone = steps * vector, alone
         self._functions, self._vector, self._steps, self._reverse, self._index = functions, vector, steps, reverse, index_type
@@ -45,7 +45,7 @@ class ColumnTile:
         def is_whole(start: Any, extent: Any) -> Any:
             """Whether all positions lie in the column; where the lanes of a warp work together, those of all its levels."""
             below = last_level - (int32(cuda.laneid) // lanes if dense else 0)
-            return start + (below * level_extent + steps) <= extent
+            return start + (below + 1) * steps <= extent
 
         self._is_whole = is_whole
         self.load, self.fold, self.store = self._load(), self._fold(), self._store()
@@ -268,7 +268,6 @@ def column_tile_of(
     vector: int,
     lanes: int,
     steps: int,
-    level_extent: int,
     reverse: bool,
     index_type: str,
     l1_cached: bool,
@@ -276,4 +275,4 @@ def column_tile_of(
     alone: bool,
 ) -> ColumnTile:
     """The one :class:`ColumnTile` for these."""
-    return ColumnTile(functions, vector, lanes, steps, level_extent, reverse, index_type, l1_cached, dense, alone)
+    return ColumnTile(functions, vector, lanes, steps, reverse, index_type, l1_cached, dense, alone)

@@ -36,7 +36,7 @@ def scan_columns(
     """
     functions, alone = functions_of(operator, value, result, exclusive, position), lanes == threads
     l1_cached = alone and vector * functions.element.bitwidth < 8 * MAX_VECTOR_BYTES
-    column_tile = column_tile_of(functions, vector, lanes, steps, steps, reverse, index, l1_cached, dense, alone)
+    column_tile = column_tile_of(functions, vector, lanes, steps, reverse, index, l1_cached, dense, alone)
     states, wide, load, fold, store = functions.states, functions.wide, column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, get, put = functions.initial_state, states.combine, functions.get, functions.put
     levels, block_columns, (coordinates, offset), size = threads // lanes, lanes * vector, coordinates_of(kept), column_tile.size
@@ -108,7 +108,7 @@ def scan_columns(
 @jit.kernel
 def scan_long_columns(
     *, operator: str, value: str, result: str, index: str, vector: int, lanes: int, steps: int, threads: int, reverse: bool, exclusive: bool,
-    dense: int, position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool, carried: bool = False,
+    position: str, kept: int, group_tiles: int, batches: int, l1_cached: bool, carried: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`scan_columns` where columns are few and long: each block scans one tile, and gets the prefixes before it by decoupled look-back.
 
@@ -120,11 +120,10 @@ def scan_long_columns(
 
     Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two up to 32. ``steps``: consecutive
     positions of a batch. ``batches``: batches that a lane has of a tile. ``l1_cached``: whether loads leave the inputs in L1 for the second reading.
-    ``dense``: as there; a strip is then the columns of a slice. ``columns``: the number of columns. ``strips``: the number of strips, else
-    ⌈columns / (lanes · vector)⌉.
+    ``columns``: the number of columns. ``strips``: the number of strips, ⌈columns / (lanes · vector)⌉.
     """
     functions = functions_of(operator, value, result, exclusive, position)
-    column_tile = column_tile_of(functions, vector, lanes, steps, batches * steps, reverse, index, l1_cached, dense, False)
+    column_tile = column_tile_of(functions, vector, lanes, steps, reverse, index, l1_cached, 0, False)
     states, wide, load, fold, store = functions.states, functions.wide, column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     levels, block_columns, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), column_tile.size
@@ -161,11 +160,11 @@ def scan_long_columns(
         if thread == 0:
             number = fetch_add(tile_status, 0, int64(1))
             ticket[0] = number // strips
-            ticket[1] = (number - ticket[0] * strips) * (axis_strides[0] if dense else int64(block_columns))
+            ticket[1] = (number - ticket[0] * strips) * block_columns
         cuda.syncthreads()
         tile, first_column = ticket[0], ticket[1]
         level, lane = int32(uint32(thread) // uint32(lanes)), int32(uint32(thread) % uint32(lanes))
-        column, end_column = first_column + lane * vector, first_column + axis_strides[0] if dense else int64(columns)
+        column, end_column = first_column + lane * vector, int64(columns)
         active = column < end_column
         column = min(column, int64(end_column - vector))
         bases = column_of(column, kept_shape, a_strides), column_of(column, kept_shape, b_strides), column_of(column, kept_shape, c_strides)

@@ -23,6 +23,8 @@ from ..tiling import HEAD, pieces_of
 
 #: flags of a status: it holds the fold of its tile, or that of all tiles up to it
 AGGREGATE, INCLUSIVE_PREFIX = 1, 2
+#: pieces of statuses that a lane reads before it waits for the first
+READ_AHEAD = 2
 
 
 def _bit_casts(kind: Any) -> tuple[Any, Any]:
@@ -38,7 +40,7 @@ def _bit_casts(kind: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
-    """(64-bit pieces of a state, ``pack(state, piece)``, ``unpack(status)``); a status is [piece, flag, piece, flag, …] as int64."""
+    """(64-bit pieces of a state, ``pack(state, piece)``, ``unpack(statuses, at)``); a status is [piece, flag, piece, flag, …], int64, from ``at``."""
     width, layout = len(kinds), pieces_of([kind.bitwidth for kind in kinds])
     (piece_0, shift_0), (piece_1, shift_1), (piece_2, shift_2), (piece_3, shift_3) = (*layout, *[(-1, 0)] * 3)[:4]
     (to_0, from_0), (to_1, from_1), (to_2, from_2), (to_3, from_3) = (_bit_casts(kind) for kind in (*kinds, *[kinds[0]] * 3)[:4])
@@ -59,17 +61,17 @@ def packing_of(kinds: tuple[Any, ...]) -> tuple[int, Any, Any]:
         return bits
 
     @jit.device
-    def unpack(status: Any) -> Any:
-        first = from_0(status[2 * piece_0] >> shift_0)
+    def unpack(statuses: Any, at: Any) -> Any:
+        first = from_0(statuses[at + 2 * piece_0] >> shift_0)
         if width == 1:
             return first
-        second = from_1(status[2 * piece_1] >> shift_1)
+        second = from_1(statuses[at + 2 * piece_1] >> shift_1)
         if width == 2:
             return first, second
-        third = from_2(status[2 * piece_2] >> shift_2)
+        third = from_2(statuses[at + 2 * piece_2] >> shift_2)
         if width == 3:
             return first, second, third
-        return first, second, third, from_3(status[2 * piece_3] >> shift_3)
+        return first, second, third, from_3(statuses[at + 2 * piece_3] >> shift_3)
 
     return layout[-1][0] + 1, pack, unpack
 
@@ -99,15 +101,19 @@ class Lookback:
                 store_relaxed_2(tile_status, HEAD + (int64(index) * pieces + piece) * 2, word, 0)
 
         @jit.device
-        def poll(tile_status: Any, index: Any, status: Any) -> Any:
-            """Reads a status; returns its flag, 0 while pieces are missing or differ in their flags."""
-            flag = int64(0)
+        def read(tile_status: Any, index: Any, statuses: Any, at: Any) -> None:
             for piece in range(pieces):
-                load_relaxed_2(tile_status, HEAD + (int64(index) * pieces + piece) * 2, status, 2 * piece)
-                flag = status[2 * piece + 1] if piece == 0 or flag == status[2 * piece + 1] else int64(0)
+                load_relaxed_2(tile_status, HEAD + (int64(index) * pieces + piece) * 2, statuses, at + 2 * piece)
+
+        @jit.device
+        def flag_of(statuses: Any, at: Any) -> Any:
+            """The flag of a status that was read, 0 while pieces are missing or differ in their flags."""
+            flag = statuses[at + 1]
+            for piece in range(1, pieces):
+                flag = flag if flag == statuses[at + 2 * piece + 1] else int64(0)
             return flag
 
-        self._publish, self._poll = publish, poll
+        self._publish, self._read, self._flag_of = publish, read, flag_of
         self.look_back = self._fixed_order() if group_tiles else self._arrival_order()
 
     def _fixed_order(self) -> Any:
@@ -116,31 +122,49 @@ class Lookback:
         A tile folds the aggregates of the tiles before it in its group, and gets what comes before the group from the last tile of the group before.
         Groups wait for each other in turn; so the last tile of a group folds all others first, and combines the group's prefix last.
         """
-        states, publish, poll, unpack, put, lanes = self._states, self._publish, self._poll, self._unpack, self._put, self.lanes
+        states, publish, read, flag_of, unpack, put, lanes = (
+            self._states, self._publish, self._read, self._flag_of, self._unpack, self._put, self.lanes,
+        )  # fmt: skip
         identity, combine, fold = states.identity, states.combine, fold_of(states, lanes)
         status_words, lookback_threads = 2 * self._pieces, self._rows * lanes
         group_tiles, tiles_a_lane, lane_bits = self._group_tiles, -(-self._group_tiles // lanes), lanes.bit_length() - 1
+        ahead = min(max(1, READ_AHEAD // self._pieces), tiles_a_lane)
+        words_ahead = ahead * status_words
+
+        @jit.device
+        def await_read(tile_status: Any, index: Any, statuses: Any, at: Any) -> Any:
+            """The state of a status that was read, which is read again until it is there."""
+            while flag_of(statuses, at) == 0:
+                read(tile_status, index, statuses, at)
+            return unpack(statuses, at)
 
         @jit.device
         def wait_for(tile_status: Any, index: Any) -> Any:
             status = cuda.local.array(status_words, int64)
-            while poll(tile_status, index, status) == 0:
-                pass
-            return unpack(status)
+            read(tile_status, index, status, 0)
+            return await_read(tile_status, index, status, 0)
 
         @jit.device
         def look_back(
             tile_status: Any, own_index: Any, index_stride: Any, tile: Any, tiles: Any, active: Any, initial: Any, aggregate: Any, tile_prefixes: Any
         ) -> None:
+            statuses = cuda.local.array(words_ahead, int64)
             thread, rank, awaited = int32(cuda.threadIdx.x), int32(tile % group_tiles), active and tile < tiles - 1
             if thread < lookback_threads:
                 lane, state = thread & (lanes - 1), identity()
                 if lane == 0 and awaited and rank < group_tiles - 1:
                     publish(tile_status, own_index, aggregate, AGGREGATE)
-                for k in range(tiles_a_lane):
-                    earlier = lane * tiles_a_lane + k
-                    if active and earlier < rank:
-                        state = combine(state, wait_for(tile_status, own_index + (earlier - rank) * index_stride))
+                # how many of the tiles before this one in its group are for the lane, and the status of the first
+                mine = min(rank - lane * tiles_a_lane, tiles_a_lane) if active else 0
+                first_index = own_index + (lane * tiles_a_lane - rank) * index_stride
+                for start in range(0, tiles_a_lane, ahead):
+                    for k in range(ahead):
+                        if start + k < mine:
+                            read(tile_status, first_index + (start + k) * index_stride, statuses, k * status_words)
+                    for k in range(ahead):
+                        if start + k < mine:
+                            index = first_index + (start + k) * index_stride
+                            state = combine(state, await_read(tile_status, index, statuses, k * status_words))
                 state = fold(state)
                 if lane == 0:
                     waits = active and tile >= group_tiles
@@ -158,7 +182,9 @@ class Lookback:
 
     def _arrival_order(self) -> Any:
         """Look-back over windows of ``lanes`` tiles, until one of them has its inclusive prefix: the folds depend on which tiles are done."""
-        states, publish, poll, unpack, put, lanes = self._states, self._publish, self._poll, self._unpack, self._put, self.lanes
+        states, publish, read, flag_of, unpack, put, lanes = (
+            self._states, self._publish, self._read, self._flag_of, self._unpack, self._put, self.lanes,
+        )  # fmt: skip
         identity, combine, fold = states.identity, states.combine, fold_of(states, lanes)
         status_words, lookback_threads = 2 * self._pieces, self._rows * lanes
         lane_mask, lane_bits = (1 << lanes) - 1, lanes.bit_length() - 1
@@ -185,10 +211,11 @@ class Lookback:
                     candidate, flag, last_prefix, last_missing, state = window_end - lanes + lane, int64(0), int32(-1), int32(0), identity()
                     while cuda.ballot_sync(-1, looking and last_missing > last_prefix) != 0:
                         if looking:
-                            flag = poll(tile_status, own_index - (tile - max(candidate, int64(0))) * index_stride, status)
+                            read(tile_status, own_index - (tile - max(candidate, int64(0))) * index_stride, status, 0)
+                            flag = flag_of(status, 0)
                         last_prefix, last_missing = last_of(cuda.ballot_sync(-1, flag == INCLUSIVE_PREFIX)), last_of(cuda.ballot_sync(-1, flag == 0))
                     if looking and lane >= last_prefix and candidate >= 0:
-                        state = unpack(status)
+                        state = unpack(status, 0)
                     prefix = combine(fold(state), prefix)
                     looking = looking and last_prefix < 0
                     window_end -= lanes

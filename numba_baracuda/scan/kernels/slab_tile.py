@@ -1,0 +1,170 @@
+"""A block's part of a slab of rows in shared memory: where its rows lie there, and copies to and from it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, uint32
+
+from ...device.stage import await_copies, commit_copies, copy_async
+from ...device.vector import LOAD, STORE_STREAM
+from ...runtime import jit
+from ..tiling import MAX_VECTOR_BYTES
+
+#: vectors that a thread copies one after the other without a condition
+COPIES = 4
+
+
+class SlabTile:
+    """``rows`` rows of ``own`` adjacent columns of each input, in the block's dynamic shared memory, with ``room`` elements for each input.
+
+    In memory a row begins ``width`` elements after the one before. The first begins at element ``first``, ``shift`` elements from a multiple of a
+    vector. If ``pitch`` is 0, rows are whole and a contiguous range, there and in shared memory. Otherwise they are ``pitch`` elements apart there,
+    each as far from a multiple of a vector as in memory: ``row_begin(row, width, shift)`` says where, and ``even`` whether they are evenly apart.
+
+    ``begin_copy(array, first, shift, rows, width, own, limit, number)`` starts the copy of input ``number``; it may read up to ``limit`` elements
+    from the first on, and those of a vector before it. ``end_copy`` waits for the thread's own copies. ``write`` stores what is in the place of input
+    0. Vectors that belong to the part as a whole are moved as such; at both ends of a range, ``grain`` elements at a time, which divides whatever
+    rows and columns begin at. All threads of the block call these.
+    """
+
+    def __init__(self, element: Any, room: int, threads: int, pitch: int, grain: int) -> None:
+        self.vector, self.room, self.element, self._threads = MAX_VECTOR_BYTES * 8 // element.bitwidth, room, element, threads
+        self.end_copy, self.even = await_copies(0), pitch == 0
+        if pitch:
+            self._pieces(pitch, grain)
+        else:
+            self._range()
+
+    def _range(self) -> None:
+        element, room, vector, threads = self.element, self.room, self.vector, self._threads
+        load_shared, store_global, round_size, words_size = LOAD[vector], STORE_STREAM[vector], threads * vector, COPIES * vector
+        self.row_begin = jit.device(lambda row, width, shift: int32(shift + row * int32(width)))
+
+        @jit.device
+        def vectors_of(shift: Any, count: Any) -> Any:
+            """(the thread's first whole vector, the last)."""
+            return int32((vector if shift > 0 else 0) + int32(cuda.threadIdx.x) * vector), int32(shift + count - vector)
+
+        @jit.device
+        def ends_of(shift: Any, count: Any) -> Any:
+            """The thread's element before the first whole vector, and that after the last; −1 for none."""
+            thread, end = int32(cuda.threadIdx.x), int32(shift + count)
+            head, tail = int32(shift + thread), int32((end & -vector) + thread)
+            return (
+                head if shift > 0 and head < min(int32(vector), end) else int32(-1),
+                tail if tail >= (vector if shift > 0 else 0) and tail < end else int32(-1),
+            )
+
+        @jit.device
+        def begin_copy(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any, limit: Any, number: Any) -> None:
+            shared = cuda.shared.array(0, element, 16)
+            begin, place, count = first - shift, int32(number * room), int32(rows * int32(width))
+            (index, last), (head, tail) = vectors_of(shift, count), ends_of(shift, count)
+            while index + (COPIES - 1) * round_size <= last:
+                for k in range(COPIES):
+                    copy_async(array, begin + index + k * round_size, shared, int32(place + index + k * round_size))
+                index = int32(index + COPIES * round_size)
+            while index <= last:
+                copy_async(array, begin + index, shared, int32(place + index))
+                index = int32(index + round_size)
+            commit_copies()
+            if head >= 0:
+                shared[uint32(place + head)] = array[begin + head]
+            if tail >= 0:
+                shared[uint32(place + tail)] = array[begin + tail]
+
+        @jit.device
+        def write(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any) -> None:
+            shared, words = cuda.shared.array(0, element, 16), cuda.local.array(words_size, element)
+            begin, count = first - shift, int32(rows * int32(width))
+            (index, last), (head, tail) = vectors_of(shift, count), ends_of(shift, count)
+            while index + (COPIES - 1) * round_size <= last:
+                for k in range(COPIES):
+                    load_shared(shared, uint32(index + k * round_size), words, k * vector)
+                for k in range(COPIES):
+                    store_global(array, begin + index + k * round_size, words, k * vector)
+                index = int32(index + COPIES * round_size)
+            while index <= last:
+                load_shared(shared, uint32(index), words, 0)
+                store_global(array, begin + index, words, 0)
+                index = int32(index + round_size)
+            if head >= 0:
+                array[begin + head] = shared[uint32(head)]
+            if tail >= 0:
+                array[begin + tail] = shared[uint32(tail)]
+
+        self.begin_copy, self.write = begin_copy, write
+
+    def _pieces(self, pitch: int, grain: int) -> None:
+        element, room, vector, threads = self.element, self.room, self.vector, self._threads
+        load_shared, store_global, load_grain, store_grain = LOAD[vector], STORE_STREAM[vector], LOAD[grain], STORE_STREAM[grain]
+        row_vectors, end_grains, first_vector = pitch // vector, vector // grain, 0 if grain == vector else vector
+        grain_bits, end_bits = grain.bit_length() - 1, (vector // grain).bit_length() - 1
+
+        @jit.device
+        def shift_of(row: Any, width: Any, shift: Any) -> Any:
+            return int32(int32(shift + int32(row * width)) & (vector - grain))
+
+        self.row_begin = jit.device(lambda row, width, shift: int32(row * pitch + shift_of(row, int32(width), shift)))
+
+        @jit.device
+        def vector_of(number: Any, width: Any, shift: Any) -> Any:
+            """Of a vector of the part: (where it begins in its row's place, where the row does, the offset in memory)."""
+            row = int32(uint32(number) // uint32(row_vectors))
+            at, begin = int32(int32(number - int32(row * row_vectors)) * vector), shift_of(row, width, shift)
+            return at, begin, int32(int32(row * width) + int32(at - begin))
+
+        @jit.device
+        def begin_copy(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any, limit: Any, number: Any) -> None:
+            shared = cuda.shared.array(0, element, 16)
+            k, place, row_size, count = int32(cuda.threadIdx.x), int32(number * room), int32(width), int32(rows * row_vectors)
+            # a vector may end behind the last row
+            inside = (rows - 1) * row_size + own + vector <= limit
+            while k < count:
+                at, begin, offset = vector_of(k, row_size, shift)
+                if at < int32(begin + own):
+                    if inside or int32(offset + vector) <= limit:
+                        copy_async(array, first + offset, shared, int32(place + int32(k * vector)))
+                    else:
+                        for v in range(vector):
+                            if at + v < begin + own:
+                                shared[uint32(place + k * vector + v)] = array[first + offset + v]
+                k = int32(k + threads)
+            commit_copies()
+
+        @jit.device
+        def write(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any) -> None:
+            shared, words = cuda.shared.array(0, element, 16), cuda.local.array(vector, element)
+            k, row_size, count = int32(cuda.threadIdx.x), int32(width), int32(rows * row_vectors)
+            while k < count:
+                at, begin, offset = vector_of(k, row_size, shift)
+                if at >= first_vector and int32(at + vector) <= int32(begin + own):
+                    load_shared(shared, uint32(k * vector), words, 0)
+                    store_global(array, first + offset, words, 0)
+                k = int32(k + threads)
+            if first_vector > 0:
+                # a row's first vector and what is left behind its last; of whole vectors, together as many elements as one has
+                apart = int32(0 if own & (vector - 1) == 0 else 1)
+                k, bits, count = int32(cuda.threadIdx.x), int32(end_bits + apart), int32(int32(rows * end_grains) << apart)
+                while k < count:
+                    row = int32(k >> bits)
+                    begin, at = shift_of(row, row_size, shift), int32(int32(k & (end_grains - 1)) << grain_bits)
+                    end, behind = int32(begin + own), int32(k >> end_bits & 1 if apart > 0 else at < begin) != 0
+                    last = int32(end & -vector)
+                    present = last > 0 if behind else at >= begin
+                    at = int32(at + (last if behind else int32(0)))
+                    if present and at < end:
+                        load_grain(shared, uint32(int32(row * pitch) + at), words, 0)
+                        store_grain(array, first + int32(int32(row * row_size) + int32(at - begin)), words, 0)
+                    k = int32(k + threads)
+
+        self.begin_copy, self.write = begin_copy, write
+
+
+@functools.cache
+def slab_tile_of(element: Any, room: int, threads: int, pitch: int, grain: int) -> SlabTile:
+    """The one :class:`SlabTile` for these."""
+    return SlabTile(element, room, threads, pitch, grain)

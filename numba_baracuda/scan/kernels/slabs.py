@@ -1,0 +1,115 @@
+"""Scans across memory of long columns: a block brings a slab of rows to shared memory once, and gets its prefix by look-back."""
+
+from typing import Any
+
+from numba import cuda
+from numba.cuda.types import int32, int64
+
+from ...device.order import fetch_add
+from ...kernels.elements import strided_offset_of
+from ...runtime import jit
+from ...runtime.parameters import Extents, Ptr, Scalar
+from .levels import levels_of
+from .lookback import lookback_of
+from .operator_functions import functions_of
+from .slab_tile import slab_tile_of
+from .slab_walk import BATCH, slab_walk_of
+
+
+@jit.kernel
+def scan_slabs(
+    *, operator: str, value: str, lanes: int, room: int, pitch: int, grain: int, threads: int, reverse: bool, exclusive: bool, position: str,
+    kept: int, group_tiles: int, carried: bool = False,
+) -> Any:  # fmt: skip
+    """:func:`scan_long_columns` of slices whose columns are one contiguous range of memory; a block has a *slab* of adjacent rows of a strip.
+
+    A slab goes to shared memory in vectors of 16 bytes, past the registers. There the threads / ``lanes`` *levels* of the block, each a thread a
+    column, fold ``level_rows`` consecutive rows each, and after the look-back scan them; results take the place of the first input, and are stored in
+    vectors. Order: fixed by the constants, ``height`` and ``level_rows``; ``group_tiles`` 0 combines slabs in the order in which they are done.
+    Bytes: every operand once, and 16 for each 64-bit piece of a column's state in a slab, written once and polled.
+
+    Constants and parameters as :mod:`.` lists them; results are of the inputs' type. ``lanes``: a power of two, at least the columns of a strip;
+    ``room``: elements of shared memory for each input, a multiple of a vector; ``pitch`` and ``grain`` as :class:`~.slab_tile.SlabTile` says.
+    ``columns``: the number of columns; ``width``: those of a slice; ``strip_width``: those of a strip, of which a slice may leave the last unfilled;
+    ``strips``: of all slices; ``height``: rows of a slab; ``level_rows``: height / levels. The slices of all operands begin equally far from a
+    multiple of a vector.
+    """
+    functions = functions_of(operator, value, value, exclusive, position)
+    slab = slab_tile_of(functions.element, room, threads, pitch, grain)
+    walk = slab_walk_of(functions, slab, reverse)
+    states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
+    initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
+    levels, column_of, slots = threads // lanes, strided_offset_of(kept), lanes + 1
+    lookback = lookback_of(states, group_tiles, lanes, threads)
+    look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
+    scan_levels, begin_copy, end_copy, write = levels_of(functions, levels, lanes, threads, slots).scan, slab.begin_copy, slab.end_copy, slab.write
+    places, neighbour_of, fold, scan = walk.places, walk.neighbour_of, walk.fold, walk.scan
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * slots), functions.kinds
+    prefixes_0, prefixes_1, prefixes_2, prefixes_3 = functions.sizes(lanes)
+
+    def scan_slabs(
+        a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[value], initials: Ptr[wide], tile_status: Ptr[int64],
+        columns: int64, extent: int64, initial: Scalar[wide], initial_position: int64, tiles: int64, strips: int64,
+        width: int64, strip_width: int64, height: int64, level_rows: int64,
+        kept_shape: Extents[kept], a_strides: Extents[kept], b_strides: Extents[kept], c_strides: Extents[kept], output_strides: Extents[kept],
+    ) -> None:  # fmt: skip
+        shared_states = (
+            cuda.shared.array(size_0, kind_0), cuda.shared.array(size_1, kind_1), cuda.shared.array(size_2, kind_2),
+            cuda.shared.array(size_3, kind_3),
+        )  # fmt: skip
+        tile_prefixes = (
+            cuda.shared.array(prefixes_0, kind_0), cuda.shared.array(prefixes_1, kind_1), cuda.shared.array(prefixes_2, kind_2),
+            cuda.shared.array(prefixes_3, kind_3),
+        )  # fmt: skip
+        ticket, offsets = cuda.shared.array(3, int64), cuda.local.array(BATCH, int32)
+        thread = int32(cuda.threadIdx.x)
+        if thread == 0:
+            number = fetch_add(tile_status, 0, int64(1))
+            ticket[0] = number // strips
+            strip, slice_strips = number - ticket[0] * strips, (width + strip_width - 1) // strip_width
+            slice_number = strip // slice_strips
+            ticket[1] = (strip - slice_number * slice_strips) * strip_width
+            ticket[2] = slice_number * width + ticket[1]
+        cuda.syncthreads()
+        tile, first_column, own = ticket[0], ticket[2], int32(min(strip_width, width - ticket[1]))
+        start = tile * height
+        rows = int32(min(height, extent - start))
+        # the slab's first row in memory, and the elements from there to the end of the slice
+        first_row = extent - start - rows if reverse else start
+        above, limit = first_row * width, int32(min((extent - first_row) * width - ticket[1], int64(1 << 30)))
+        first = column_of(first_column, kept_shape, a_strides) + above
+        first_c = column_of(first_column, kept_shape, c_strides) + above
+        shift = int32(first & (vector - 1))
+        begin_copy(a, first, shift, rows, width, own, limit, 0)
+        if inputs > 1:
+            begin_copy(b, column_of(first_column, kept_shape, b_strides) + above, shift, rows, width, own, limit, 1)
+        if inputs > 2:
+            begin_copy(c, first_c, shift, rows, width, own, limit, 2)
+        # also for the columns that the strip does not have
+        put(shared_states, int32(thread // lanes * slots + thread % lanes), identity())
+        level = int32(thread // int32(strip_width))
+        column, top = int32(thread - level * int32(strip_width)), int32(level * int32(level_rows))
+        active, own_rows = level < levels and column < own, int32(max(min(rows - top, int32(level_rows)), 0))
+        slot = int32(level * slots + column)
+        at, advance = places(column, top, rows, width, shift, offsets)
+        end_copy()
+        cuda.syncthreads()
+        neighbour = wide(0)
+        if active:
+            neighbour = neighbour_of(c, first_c + column, column, top, own_rows, rows, width, shift, start, extent, initial)
+            put(shared_states, slot, fold(at, advance, offsets, own_rows, start + top, neighbour))
+        cuda.syncthreads()
+        aggregate, number = identity(), int32(0)
+        if thread < lookback_threads:
+            number = int32(thread // lookback_lanes)
+            aggregate = scan_levels(shared_states, number, identity())
+        own_column = first_column + number
+        initial_prefix = initial_state(initials[min(own_column, int64(columns - 1))] if carried else initial, initial_position)
+        look_back(tile_status, tile * columns + own_column, columns, tile, tiles, number < own, initial_prefix, aggregate, tile_prefixes)
+        if active:
+            scan(at, advance, offsets, own_rows, start + top, neighbour, combine(get(tile_prefixes, column), get(shared_states, slot)))
+        cuda.syncthreads()
+        write(output, column_of(first_column, kept_shape, output_strides) + above, shift, rows, width, own)
+
+    shared_bytes = inputs * room * functions.element.bitwidth // 8
+    return scan_slabs, lambda strips, tiles: (strips * tiles, threads, shared_bytes)
