@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core.axes import c_strides, fitting, merge_axes, power_of_two
+from ..core.axes import c_strides, fitting, merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -77,10 +77,7 @@ def _is_slow(problem: Problem, size: int, column_bytes: int) -> bool:
         return False
     narrow = problem.vector * size < wanted
     if len(problem.shape) == 1:
-        if problem.row_contiguous or narrow:
-            return not problem.row_contiguous
-        large, vectors = problem.rows * problem.extent * size >= policy.min_idle_bytes, problem.adjacent_vectors
-        return large and vectors < 32 and (100 - policy.max_idle_percent) * power_of_two(vectors) > 100 * vectors
+        return narrow and not problem.row_contiguous
     return narrow or len(problem.shape) > 2 or problem.line * size < policy.contiguous_bytes
 
 
@@ -142,7 +139,8 @@ def first_pass(
             return False
         return (math.prod(view.shape) // view.positions) * state_bytes <= policy.max_state_bytes
 
-    across, along = _across(axes, [x], size, column_bytes, not ordered, policy.vectors_across), None if origin else _along(axes, x)
+    turns = not ordered and (size < 4 or plain.line * size < policy.direct_line_bytes)
+    across, along = _across(axes, [x], size, column_bytes, turns, policy.vectors_across), None if origin else _along(axes, x)
     across, along = across if pays(across) else None, along if pays(along) else None
     if across and along and across.positions < min(policy.many_positions, along.positions):
         across = None

@@ -86,7 +86,7 @@ class FoldColumns(Policy):
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
-    min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of elements of up to 4 bytes. Computed, not timed
+    min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of halves
     min_split_batches: int = 4
 
 
@@ -112,10 +112,9 @@ class Passes(Policy):
     max_lines: int = 512  #: few of such lines
     min_share: int = 4  #: bytes of the elements of a column to those of the state that they leave
     max_state_bytes: int = 16 << 20  #: of all states, which the L2 cache holds
+    direct_line_bytes: int = 128  #: of a line of elements of 4 bytes or more, of which single loads are as good as vectors that begin before it
     vectors_across: int = 128  #: vectors that a position should have
     gradient_vectors_across: int = 2048  #: the same of gradients, whose blocks are wide: of many, few have idle threads. Computed, not timed
-    max_idle_percent: int = 12  #: of the threads that a fold's blocks have across; positions have more lines where more had no column
-    min_idle_bytes: int = 128 << 20  #: of elements; folds of less have so many idle threads rather than a pass more
     max_repeats: int = 8  #: so many times as many at most
 
 

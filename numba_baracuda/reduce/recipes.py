@@ -56,7 +56,7 @@ def fold_steps(
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
-    two_terms = fold_monoid.pivot_terms is not None and fold_monoid.term_count == 2 and BY_NAME[value].itemsize < 8 and len(problem.shape) == 1
+    two_terms = bool(fold_monoid.pivot_terms) and fold_monoid.term_count == 2 and BY_NAME[value].itemsize == 2 and len(problem.shape) == 1
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms)
     special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
     guard = results if special else guard

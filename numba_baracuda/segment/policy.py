@@ -267,7 +267,7 @@ class FoldAndBroadcast(Policy):
     threads_per_block: int = compiled(128, THREADS)
     items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
     max_segment_rows: float = 24.0  #: with more rows for each segment in the mean, a fold and a broadcast are faster
-    longest: int = 512  #: rows of a segment that a group does not take; other launches do the work again where there is one
+    long_rows: int = 256  #: with an id of so many neighbouring rows, or twice as many, a group would take too long, and other launches do the work
     tile_rows: int = 128  #: rows of a group's tile at most
     grid_blocks_per_multiprocessor: int = 16  #: blocks that there are at least before groups have so many
     max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row

@@ -163,10 +163,6 @@ KNOWN: dict[str, dict[str, str]] = {
             "recentres after every batch, which takes longer",
     },
     "segment/fused": {
-        "fold_and_broadcast_runs.same_rows: guard: u <= ahead in if ids[at] == identifier and u <= ahead:":
-            "takes a run that ends with the rows for one that never ends, and leaves it to other launches",
-        "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length < longest in while inside == whole and length < longest:":
-            "has a group take a run of any length alone, which takes longer",
         "fold_and_broadcast_runs.fold_and_broadcast_runs: guard: length >= unroll in "
         "if length >= unroll and length ^ length - unroll > length - unroll:":
             "holds whenever the other one does, where unroll is a power of two",

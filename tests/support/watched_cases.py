@@ -80,7 +80,7 @@ def fold(
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
     ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
-    time, or 0 where no rows are staged. ``at_once``: rows of a run that is too long for one launch, 0 for other launches only.
+    time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -96,7 +96,7 @@ def fold(
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
         stages = using(FoldStaged, threads_per_block=64, stage_bytes=staged, grid_blocks_per_multiprocessor=1)
         stages = stages if staged else using(FoldStaged, stage_bytes=1)
-        once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, min_columns_apart=8, longest=at_once or 1)
+        once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, min_columns_apart=8, long_rows=at_once or 1)
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
             once if at_once else contextlib.nullcontext(),

@@ -14,7 +14,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
-| :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch |
+| :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch; :func:`find_long_run` prepares it |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`lift_pairs` | makes the states of a monoid of pairs |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row |
@@ -67,7 +67,7 @@ from .carries import fold_carries
 from .counts import count_few_ids, count_ids
 from .flat import broadcast_flat
 from .fold import fold_tiles
-from .fused import fold_and_broadcast_runs
+from .fused import find_long_run, fold_and_broadcast_runs
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .lift import lift_pairs
 from .narrow import fold_narrow
@@ -91,6 +91,7 @@ __all__ = [
     "count_ids",
     "expand_offsets",
     "fill_rows",
+    "find_long_run",
     "find_special",
     "finish_factors",
     "finish_positions",

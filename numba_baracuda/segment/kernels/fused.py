@@ -6,13 +6,16 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...algebra.gradients import GRADIENTS
+from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
+from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import LOAD_ONCE, STORE_STREAM
 from ...kernels.elements import accumulator_type
 from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldAndBroadcast
+from ..tiling import THREADS, Tiling
 from .columns import FAR, columns_loader, columns_storer
 from .states import run_states_of
 from .sums import open_run_of
@@ -28,9 +31,9 @@ def fold_and_broadcast_runs(
 
     A group of ``lanes`` lanes takes the runs that begin among the ``tile`` rows of its tile, each lane its own ``vector`` columns. It loads
     ``items_per_thread`` rows from the first row of a run on, folds the runs that end among them, and stores their results from registers. The rows
-    behind them are loaded again, from L1. A run that is longer is read twice, the second time from the caches. ``guard[0]`` becomes 1 where a run
-    has ``longest`` rows or more, for which a group alone would take too long: its rows are not stored. Bytes: rows · (columns · value of each operand
-    + index) read, and rows · columns · value written.
+    behind them are loaded again, from L1. A run that is longer is read twice, the second time from the caches. Does nothing where ``guard[0]`` is not
+    0: :func:`find_long_run` has found a run for which a group alone would take too long. Bytes: rows · (columns · value of each operand + index)
+    read, and rows · columns · value written.
 
     Constants and parameters as :mod:`.` lists them, and ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`, all contiguous; ``apart`` as
     in :func:`fold_tiles`.
@@ -121,11 +124,13 @@ def fold_and_broadcast_runs(
 
     def fold_and_broadcast_runs(
         x: Ptr[value], w: Ptr[value], ids: Ptr[index], g: Ptr[value], y: Ptr[value], guard: Ptr[int32], output: Ptr[value],
-        rows: int64, columns: int64, segments: int64, tile: int64, chunks: int64, longest: int64, correction: Scalar[wide], ids_step: int64,
+        rows: int64, columns: int64, segments: int64, tile: int64, chunks: int64, correction: Scalar[wide], ids_step: int64,
     ) -> None:  # fmt: skip
         batch_x, batch_w, batch_ids = cuda.local.array(batch_size, element), cuda.local.array(w_size, element), cuda.local.array(unroll, index_type)
         batch_g, batch_y, folded = cuda.local.array(vector, element), cuda.local.array(vector, element), cuda.local.array(results_size, wide)
         run = cuda.local.array(run_scalars, wide)
+        if guard[0] != 0:
+            return
         row_block = int64(uint32(cuda.blockIdx.x) // uint32(chunks))
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
         lane = int32(cuda.threadIdx.x - group * lanes)
@@ -154,7 +159,7 @@ def fold_and_broadcast_runs(
             if begin == 0:
                 length, inside, identifier = int32(0), int32(whole), batch_ids[0]
                 begin_run(run, row)
-                while inside == whole and length < longest:
+                while inside == whole:
                     inside = same_rows(ids, ids_step, row + length, last, identifier)
                     load_rows(x, w, row + length, last, columns, column, left, batch_x, batch_w)
                     if length >= unroll and length ^ (length - unroll) > length - unroll:
@@ -162,16 +167,33 @@ def fold_and_broadcast_runs(
                     if inside != 0:
                         append(run, batch_x, batch_w, row + length, inside, length)
                     length = int32(opaque(length + cuda.popc(inside)))
-                if inside != whole:
-                    known = results_of(run, length, identifier, segments, columns, column, left, correction, g, y, folded, batch_g, batch_y)
-                    while begin < length:
-                        load_rows(x, w, row + begin, last, columns, column, left, batch_x, batch_w)
-                        inside = same_rows(ids, ids_step, row + begin, last, identifier)
-                        store_rows(batch_x, batch_w, batch_g, batch_y, folded, output, known, inside, row + begin, columns, column, left)
-                        begin = int32(opaque(begin + unroll))
-                elif lane == 0:
-                    guard[0] = 1
+                known = results_of(run, length, identifier, segments, columns, column, left, correction, g, y, folded, batch_g, batch_y)
+                while begin < length:
+                    load_rows(x, w, row + begin, last, columns, column, left, batch_x, batch_w)
+                    inside = same_rows(ids, ids_step, row + begin, last, identifier)
+                    store_rows(batch_x, batch_w, batch_g, batch_y, folded, output, known, inside, row + begin, columns, column, left)
+                    begin = int32(opaque(begin + unroll))
                 begin = length
             row = opaque(row + begin)
 
     return fold_and_broadcast_runs
+
+
+@jit.kernel
+def find_long_run(*, index: str) -> Any:
+    """``guard[0] = 1`` if an id of ids in order is that of ``span`` rows from a multiple of ``span`` on, so that its run has so many rows or more.
+
+    Runs of 2 · ``span`` rows are always found. Bytes: two sectors for each ``span`` rows read.
+
+    Constants and parameters as :mod:`.` lists them; a thread for every ``span`` rows.
+    """
+
+    def find_long_run(
+        ids: Ptr[index], guard: Ptr[int32],
+        rows: int64, span: int64, ids_step: int64,
+    ) -> None:  # fmt: skip
+        first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * span
+        if first + span <= rows and ids[first * ids_step] == ids[(first + span - 1) * ids_step]:
+            red_max(guard, 0, int32(1))
+
+    return find_long_run, lambda rows, span: Tiling.of_ids(ceil_div(rows, span)).launch

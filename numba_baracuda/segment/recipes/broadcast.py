@@ -49,8 +49,8 @@ def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:
 def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:
     """The fold that a gradient needs, over ids in order or by atomics; then a launch that broadcasts its results to the rows.
 
-    A caller may bring the results as the operand ``folded``. Where segments are short in the mean, a launch that does both comes first, and the
-    others do nothing unless it finds a long one.
+    A caller may bring the results as the operand ``folded``. Where segments are short in the mean, a launch that does both comes first, which leaves
+    nothing to the others unless there is a long one.
     """
     output, gradient, value = op.operands[-1].name, gradient_of(op, descriptor), BY_NAME[descriptor.element]
     if not descriptor.num_inputs * descriptor.embedding_dim:
@@ -66,8 +66,8 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     last = order_to_gather(descriptor, layouts, target, order, column_bytes)
     steps: list[Step] = [*checks(op, descriptor, layouts)]
     slots, guard = [*check_slots(descriptor)], NULL
-    if folds and (first := fold_and_broadcast(op, descriptor, layouts, target, gradient, order, output)):
-        steps, slots, guard = [*steps, Clear(LONG.name), first], [*slots, LONG], LONG.name
+    if folds and (at_once := fold_and_broadcast(op, descriptor, layouts, target, gradient, order, output)):
+        steps, slots, guard = [*steps, *at_once], [*slots, LONG], LONG.name
     if by_atomics:
         more, room = positions(descriptor, layouts, target, gradient.fold, "folded", value.accumulator)
     elif by_factors:

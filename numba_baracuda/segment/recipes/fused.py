@@ -8,7 +8,7 @@ from ...algebra import monoid_of
 from ...algebra.gradients import Gradient
 from ...core.axes import c_strides, ceil_div
 from ...core.dtypes import BY_NAME
-from ...core.op import NULL, Launch, Layout, Op, Slot, Target
+from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import BroadcastFlat, FoldAndBroadcast
 from ..tiling import Tiling
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
 
 
-LONG = Slot("long", "i32", 4)  #: whether there is a segment that one launch leaves out
+LONG = Slot("long", "i32", 4)  #: whether there is a segment for which one launch of all would take too long
 
 
 def is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout]) -> bool:
@@ -40,21 +40,21 @@ def _serves(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], g
 
 def fold_and_broadcast(
     op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, output: str
-) -> Launch | None:  # fmt: skip
-    """The launch that folds and stores rows at once, and sets ``LONG`` where it leaves a segment out; None where it does not serve, or where rows are
-    few or segments long in the mean.
+) -> list[Step]:  # fmt: skip
+    """The launches that look for a long segment, which sets ``LONG``, and fold and store rows at once where there is none; no launches where these do
+    not serve, or where rows are few or segments long in the mean.
     """
     plan, n, segments, columns = tuned(FoldAndBroadcast()), descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
     if columns < plan.min_columns or n > plan.max_segment_rows * segments or n * descriptor.row_size < plan.min_bytes:
-        return None
+        return []
     read = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, output]])
     if not _serves(op, descriptor, layouts, gradient, order, read):
-        return None
+        return []
     rows = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, *gradient.segments, output]])
     spread = rows.spread(range(plan.columns_apart, 1, -1))
     rows, apart = spread or rows, spread is not None
     if rows.vector == 1 or (apart and columns < plan.min_columns_apart):
-        return None
+        return []
     if not apart:
         rows.vector = min(rows.vector, max(1, plan.vector_bytes // BY_NAME[descriptor.element].itemsize))
     shape = Tiling(n, columns, rows.vector, plan.tile_rows, plan.threads_per_block, plan.max_group_threads)
@@ -63,11 +63,13 @@ def fold_and_broadcast(
     operands = [*gradient.rows, *[NULL] * (2 - len(gradient.rows)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
     arguments: dict[str, Any] = {
         **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
-        "columns": columns, "segments": segments, "tile": tile, "chunks": shape.chunks, "longest": plan.longest, "ids_step": order.step,
+        "columns": columns, "segments": segments, "tile": tile, "chunks": shape.chunks, "ids_step": order.step,
         "correction": taken(descriptor, monoid_of(gradient.fold)),
     }  # fmt: skip
     spec = kernel_spec(
         "fold_and_broadcast_runs", plan.threads_per_block, gradient=gradient.name, value=descriptor.element, index=order.index, vector=rows.vector,
         lanes=shape.lanes, apart=apart, **constants(plan),
     )  # fmt: skip
-    return Launch(spec, (ceil_div(n, tile * shape.groups) * shape.chunks, plan.threads_per_block, 0), arguments)
+    spans = {"ids": order.ids, "guard": LONG.name, "rows": n, "span": plan.long_rows, "ids_step": order.step}
+    look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, plan.long_rows)).launch, spans)
+    return [Clear(LONG.name), look, Launch(spec, (ceil_div(n, tile * shape.groups) * shape.chunks, plan.threads_per_block, 0), arguments)]
