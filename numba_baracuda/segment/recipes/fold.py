@@ -202,7 +202,7 @@ def _staged(
     """The launch of rows by way of shared memory, and its tiling; None where rows are not for it.
 
     Contiguous rows of few columns are, with heavy states or where they are no vectors of 16 bytes; narrow ones in long runs only with sums about a
-    pivot, and wider ones, but of halves, with those and with states of several scalars.
+    pivot, and wider ones that are neither vectors nor halves with those and with states of several scalars.
     """
     value, monoid, order = BY_NAME[descriptor.element], fold.monoid, fold.order
     plan = policy_of.fold_staged(value.name, rows.vector, monoid)
@@ -213,7 +213,7 @@ def _staged(
         return None
     vector, row_bytes, id_bytes = min(rows.vector, plan.columns_per_thread), plain(descriptor.row_size), BY_NAME[order.index].itemsize
     width, stage = rows.columns // vector, staged_rows(plan, row_bytes, id_bytes, value.itemsize)
-    wide = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2
+    wide = (monoid.any_pivot or monoid.width > 2) and value.itemsize > 2 and rows.vector < value.vector
     fits = width <= plan.max_vectors if wide else rows.columns <= plan.max_columns
     if not (fits and stage):
         return None
