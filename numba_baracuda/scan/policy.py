@@ -147,6 +147,8 @@ _LONG_ROWS = {
 #: most resident blocks of long rows: with aggregates combined in order of arrival, for elements of 8 bytes, and for elements that are loaded one by
 #: one, which takes more registers
 _UNORDERED_BLOCKS, _DOUBLE_BLOCKS, _ELEMENT_BLOCKS = 4, 3, 2
+#: the same of peeled rows that make affine maps
+_PEELED_MAP_BLOCKS = 3
 #: for elements of 4 bytes; for those of 8 bytes the compiler decides on the resident blocks
 _COLUMNS = {
     "single": ScanColumns(grid_blocks_per_multiprocessor=2),
@@ -219,10 +221,11 @@ def scan_rows(states: str, size: int, vector: int) -> ScanRows:
     return tuned(policy if size == 4 and vector > 1 else replace(policy, min_blocks_per_multiprocessor=0))
 
 
-def scan_long_rows(states: str, size: int, vector: int, ordered: bool, target: Target) -> ScanLongRows:
+def scan_long_rows(states: str, size: int, vector: int, ordered: bool, peeled: bool, target: Target) -> ScanLongRows:
     """The policy for a class of scans of elements of ``size`` bytes, in vectors of ``vector``; aggregates are combined in order or as they come."""
     policy = _LONG_ROWS[states]
-    limits = ((not ordered, _UNORDERED_BLOCKS), (size == 8, _DOUBLE_BLOCKS), (vector == 1, _ELEMENT_BLOCKS))
+    maps = peeled and states == "affine"
+    limits = ((not ordered, _UNORDERED_BLOCKS), (size == 8, _DOUBLE_BLOCKS), (vector == 1, _ELEMENT_BLOCKS), (maps, _PEELED_MAP_BLOCKS))
     blocks = min([policy.min_blocks_per_multiprocessor, *[most for applies, most in limits if applies]])
     threads = EMULATED_THREADS if target.emulated else policy.threads_per_block
     fewer = 1 if target.capability >= (10, 0) else 0

@@ -213,7 +213,7 @@ class _Scan:
 
     def long_rows(self, ordered: bool) -> Recipe | None:
         """The launch that shares out rows to blocks, tile by tile; None unless rows are long and few."""
-        problem, plan = self.problem, policy.scan_long_rows(self.states, self.size, self.problem.vector, ordered, self.target)
+        problem, plan = self.problem, policy.scan_long_rows(self.states, self.size, self.problem.vector, ordered, self.problem.peeled, self.target)
         steps, threads = self.steps(plan.bytes_per_thread), plan.threads_per_block
         tile = threads * steps * problem.vector
         longest = problem.extent + (tiling.LINE_BYTES // self.unit - 1 if problem.peeled else 0)
