@@ -181,6 +181,9 @@ KNOWN: dict[str, dict[str, str]] = {
         "PivotedRun.append_batch.append: guard: before < rows in if before < rows:": "recentres with every batch, which takes longer",
         "PivotedRun.__init__.close: guard: count > 0 in if count > 0:":
             "a group without rows would leave NaN as its edge, which belongs to no segment",
+        "PivotedRun.__init__.close_shared: guard: shares > 1 in if shares > 1:": "saves a change of the pivot to itself",
+        "PivotedRun.__init__.close_shared: guard: own > 0 in if own > 0:":
+            "sums of no rows stay 0 about any pivot that is finite, and are NaN about others, as those of its rows are",
     },
     "segment/positions": {
         "scatter_positions.scatter_positions: guard: batch_ids[u] < segments in if 0 <= batch_ids[u] < segments: (1)":
