@@ -131,13 +131,13 @@ class LoadTransform:
 
         return apply
 
-    def _read(self) -> Any:
-        functions, vector, steps, reverse = self._functions, self._vector, self._steps, self._reverse
-        element, widen, wide, read_first = functions.element, functions.widen, functions.wide, self._tiles[2].read_first
+    def _read_inputs(self) -> Any:
+        """``read_inputs(shared, lane, s, numbers)``: the three inputs' elements of a vector, in the row's order."""
+        element, widen, vector, reverse = self._functions.element, self._functions.widen, self._vector, self._reverse
         read_a, read_b, read_c = [each.read_vector for each in self._tiles]
 
         @jit.device
-        def read(shared: Any, lane: Any, s: Any, bounds: Any, initial: Any, neighbour_ref: Any, numbers: Any) -> Any:
+        def read_inputs(shared: Any, lane: Any, s: Any, numbers: Any) -> None:
             raw_a = cuda.local.array(vector, element)
             raw_b = cuda.local.array(vector, element)
             raw_c = cuda.local.array(vector, element)
@@ -147,6 +147,16 @@ class LoadTransform:
             for v in range(vector):
                 k = vector - 1 - v if reverse else v
                 numbers[0][v], numbers[1][v], numbers[2][v] = widen(raw_a[k]), widen(raw_b[k]), widen(raw_c[k])
+
+        return read_inputs
+
+    def _read(self) -> Any:
+        functions, vector, steps, read_inputs = self._functions, self._vector, self._steps, self._read_inputs()
+        widen, wide, read_first = functions.widen, functions.wide, self._tiles[2].read_first
+
+        @jit.device
+        def read(shared: Any, lane: Any, s: Any, bounds: Any, initial: Any, neighbour_ref: Any, numbers: Any) -> Any:
+            read_inputs(shared, lane, s, numbers)
             following = widen(read_first(shared, lane, min(s + 1, steps - 1)))
             if s == steps - 1:
                 following = neighbour_ref[0]
@@ -155,19 +165,10 @@ class LoadTransform:
         return read
 
     def _reapply(self) -> Any:
-        element, vector, reverse = self._functions.element, self._vector, self._reverse
-        read_a, read_b, read_c = [each.read_vector for each in self._tiles]
+        read_inputs = self._read_inputs()
 
         @jit.device
         def reapply(shared: Any, lane: Any, s: Any, bounds: Any, initial: Any, neighbour_ref: Any, transformed: Any) -> None:
-            raw_a = cuda.local.array(vector, element)
-            raw_b = cuda.local.array(vector, element)
-            raw_c = cuda.local.array(vector, element)
-            read_a(shared, lane, s, raw_a)
-            read_b(shared, lane, s, raw_b)
-            read_c(shared, lane, s, raw_c)
-            for v in range(vector):
-                k = vector - 1 - v if reverse else v
-                transformed[0][v], transformed[1][v], transformed[2][v] = raw_a[k], raw_b[k], raw_c[k]
+            read_inputs(shared, lane, s, transformed)
 
         return reapply
