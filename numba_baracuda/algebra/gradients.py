@@ -182,3 +182,9 @@ GRADIENTS = {
         ROUNDED_SOFTMAX, SOFTMAX_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD,
     )
 }  # fmt: skip
+
+
+def gradient_named(name: str, halves: bool) -> Gradient:
+    """The gradient of this name; of ``halves`` the one whose results are rounded to them, if there is one."""
+    rounded = GRADIENTS.get(f"rounded_{name}") if halves else None
+    return rounded or GRADIENTS[name]

@@ -115,7 +115,6 @@ class Passes(Policy):
     direct_line_bytes: int = 128  #: of a line of elements of 4 bytes or more, of which single loads are as good as vectors that begin before it
     vectors_across: int = 128  #: vectors that a position should have
     gradient_vectors_across: int = 2048  #: the same of gradients, whose blocks are wide: of many, few have idle threads. Computed, not timed
-    max_repeats: int = 8  #: so many times as many at most
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..algebra import monoid_of, state_of
-from ..algebra.gradients import GRADIENTS, Gradient
+from ..algebra.gradients import Gradient, gradient_named
 from ..core.axes import c_strides, ceil_div
 from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, contiguous
@@ -202,13 +202,11 @@ def too_many_positions(op: Op, descriptor: ReduceDescriptor) -> str | None:
 
 
 def gradient_of(op: Op, descriptor: ReduceBackwardDescriptor) -> Gradient:
-    """The gradient of an op, for max and min under the descriptor's rule of ties."""
+    """The gradient of an op under the descriptor's rule of ties, or the one for results that are rounded to a half type."""
     name = op.traits["gradient"]
-    if BY_NAME[descriptor.element].itemsize == 2 and f"rounded_{name}" in GRADIENTS:
-        return GRADIENTS[f"rounded_{name}"]
-    if name not in ("max", "min"):
-        return GRADIENTS[name]
-    return GRADIENTS["equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"]
+    if name in ("max", "min"):
+        name = "equal" if descriptor.ties == "all" else f"{descriptor.ties}_{name}"
+    return gradient_named(name, BY_NAME[descriptor.element].itemsize == 2)
 
 
 def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, Layout], target: Target) -> Recipe:

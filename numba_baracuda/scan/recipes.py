@@ -152,9 +152,11 @@ class _Scan:
         shared, columns = policy.scan_long_columns(self.states, size, 0, False, target), policy.scan_columns(self.states, size)
         alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)
         wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors
-        # the vectors of scan_columns are enough for many columns and whole lines; in strips of halves, which have many ends, slabs are slower, too
-        others = slab is not None and slab.pitch and (size == 2 or (wide and not tiling.is_narrow(problem.vector, size)))
-        if slab is None or alone or others or width * size % tiling.LINE_BYTES == 0:
+        # the vectors of scan_columns are enough for whole lines, and for many columns
+        if slab is None or alone or width * size % tiling.LINE_BYTES == 0:
+            return None
+        # strips of halves have many ends
+        if slab.pitch and (size == 2 or (wide and not tiling.is_narrow(problem.vector, size))):
             return None
         strips, tiles, threads = slices * ceil_div(width, slab.strip_width), ceil_div(problem.extent, slab.height), plan.threads_per_block
         kept: dict[str, Any] = {name: each for name, each in constants.items() if name not in ("result", "index", "vector")}

@@ -274,7 +274,7 @@ class FoldAndBroadcast(Policy):
     max_group_threads: int = chosen(128, 32, 64, 128)  #: threads that share a row
     columns_apart: int = chosen(2, 1, 2, 3, 4)  #: most columns of a thread where rows are no vectors
     vector_bytes: int = chosen(8, 4, 8, 16)  #: of a vector of a thread at most
-    min_columns: int = 8
+    min_columns: int = 8  #: of fewer, a warp has many groups, whose runs end in different steps
     min_columns_apart: int = 64  #: the same where rows are no vectors
     min_bytes: int = 32 << 20  #: of an operand: the launches that do nothing take some microseconds
 

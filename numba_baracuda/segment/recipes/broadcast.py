@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
-from ...algebra.gradients import GRADIENTS, Gradient
+from ...algebra.gradients import Gradient, gradient_named
 from ...core.axes import c_strides
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
@@ -15,11 +15,11 @@ from .. import policy, policy_of, times
 from ..policy import BroadcastFlat
 from ..tiling import Tiling, broadcast_tile, flat_launch, reciprocal_of, rows_met
 from .any_order import fold_any_order, lifted
-from .common import Rows, check_slots, checks, elements, kernel_spec, only_checks, over_rows, scratch
+from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
 from .first import positions, unfit_for_atomics
 from .fold import SegmentFold, fold_steps, narrow_plan
-from .fused import LONG, fold_and_broadcast, is_flat
+from .fused import LONG, fold_and_broadcast
 from .order import Order, as_given, order_of, order_to_gather
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ PAIRED = "paired"  #: rows of two operands that segments have, side by side
 def gradient_of(op: Op, descriptor: SegmentDescriptor) -> Gradient:
     """The gradient of an op under the descriptor's rule of ties, or the one for results that are rounded to a half type."""
     name = op.traits["gradient"]
-    if BY_NAME[descriptor.element].itemsize == 2 and f"rounded_{name}" in GRADIENTS:
-        return GRADIENTS[f"rounded_{name}"]
-    return GRADIENTS[f"{descriptor.ties}_{name}" if name in ("max", "min") else name]
+    return gradient_named(f"{descriptor.ties}_{name}" if name in ("max", "min") else name, BY_NAME[descriptor.element].itemsize == 2)
 
 
 def too_many(op: Op, descriptor: SegmentDescriptor) -> str | None:

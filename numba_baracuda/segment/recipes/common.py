@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...algebra import KernelMonoid
+from ...algebra.gradients import Gradient
 from ...core.axes import c_strides, merge_axes
 from ...core.dtypes import BY_NAME
 from ...core.errors import InvalidProblem
@@ -14,7 +15,7 @@ from ...core.op import Clear, Launch, Layout, Op, Recipe, Slot, Step, Target, Ve
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from ...core.spec import KernelSpec
-from ..policy import BroadcastToRows, CountFewIds, CountIds, Elements, RowWise, ScatterRows
+from ..policy import BroadcastFlat, BroadcastToRows, CountFewIds, CountIds, Elements, RowWise, ScatterRows
 from ..tiling import THREADS, Tiling, columns_apart, counted_launch, elements_launch, fault_launch, few_counted_launch, vector_for
 
 if TYPE_CHECKING:
@@ -95,6 +96,15 @@ def scratch(descriptor: SegmentDescriptor, like: Layout) -> Layout:
 def taken(descriptor: SegmentDescriptor, monoid: KernelMonoid) -> float:
     """What a monoid takes from counts."""
     return descriptor.correction if monoid.corrected else 0
+
+
+def is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout]) -> bool:
+    """Whether lanes share the elements of all rows, which are contiguous: what segments have is, too, and its places are numbers of 32 bits."""
+    policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
+    places = descriptor.num_segments * columns * max(gradient.results, 2)
+    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31
+    given = [layouts[name] for name in gradient.segments if name in layouts]
+    return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
 
 
 def over_rows(

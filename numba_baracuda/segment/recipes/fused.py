@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...algebra import monoid_of
 from ...algebra.gradients import Gradient
-from ...core.axes import c_strides, ceil_div
+from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
-from ..policy import BroadcastFlat, FoldAndBroadcast
+from ..policy import FoldAndBroadcast
 from ..tiling import Tiling
-from .common import Rows, kernel_spec, taken
+from .common import Rows, is_flat, kernel_spec, taken
 from .order import Order
 
 if TYPE_CHECKING:
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
 
 LONG = Slot("long", "i32", 4)  #: whether there is a segment for which one launch of all would take too long
-
-
-def is_flat(descriptor: SegmentDescriptor, gradient: Gradient, layouts: dict[str, Layout]) -> bool:
-    """Whether lanes share the elements of all rows, which are contiguous: what segments have is, too, and its places are numbers of 32 bits."""
-    policy, columns = tuned(BroadcastFlat()), descriptor.embedding_dim
-    places = descriptor.num_segments * columns * max(gradient.results, 2)
-    fits = 1 < columns <= policy.max_columns and 0 < places < 1 << 31
-    given = [layouts[name] for name in gradient.segments if name in layouts]
-    return fits and all(layout.strides == c_strides(layout.shape) and layout.address == 0 for layout in given)
 
 
 def _serves(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, order: Order, rows: Rows) -> bool:
