@@ -14,7 +14,7 @@ from .dense import Dense
 from .descriptor import ReduceBackwardDescriptor
 from .geometry import Geometry
 from .held import Held
-from .launches import extents, form_of, kept_strides, spec_of
+from .launches import extents, form_of, kept_strides, spec_of, splits
 from .policy import BroadcastDense, BroadcastStagedRows
 from .problem import Problem
 from .tiling import THREADS, staged_height, staged_lanes
@@ -96,12 +96,14 @@ def broadcast(
     if not monoid and not problem.row_contiguous:
         constants |= {"ragged": problem.ragged, "outer": problem.outer}
     arguments: dict[str, Any] = {
-        **_operands(descriptor, gradient, bool(gradient.rows or monoid)), **extents(problem, geometry),
+        **_operands(descriptor, gradient, bool(gradient.rows or monoid)), **extents(problem),
         "kept_shape": problem.kept_shape, **kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
         "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
     }  # fmt: skip
     if not problem.row_contiguous:
         arguments |= kept_strides(origin=problem.origin_kept)
+    if problem.row_contiguous or not monoid:
+        arguments |= splits(problem, geometry)
     if monoid:
         arguments["corrected_count"] = _corrected_count(descriptor, monoid)
         constants |= {} if problem.row_contiguous else {"held": geometry.held}

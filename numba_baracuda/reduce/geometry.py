@@ -17,12 +17,24 @@ from .policy import (
     SinglePass,
 )
 from .problem import Problem
-from .tiling import THREADS, busy_row_lanes, column_lanes, column_steps, even_steps, few_rows, row_lanes, short_row, splits_for, steps_of
+from .tiling import (
+    THREADS,
+    busy_row_lanes,
+    column_lanes,
+    column_steps,
+    even_splits,
+    even_steps,
+    few_rows,
+    row_lanes,
+    short_row,
+    splits_for,
+    steps_of,
+)
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """``blocks`` for all rows, times ``splits`` of ``chunk`` elements; ``lanes`` share a row, or take adjacent columns."""
+    """``blocks`` for all rows, times ``splits`` of about ``chunk`` elements; ``lanes`` share a row, or take adjacent columns."""
 
     lanes: int
     blocks: int
@@ -33,15 +45,20 @@ class Geometry:
     held: bool = False  #: whether lanes hold all elements of their columns
 
     @classmethod
-    def of(cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True, at_most: bool = False) -> Geometry:
+    def of(
+        cls, problem: Problem, multiprocessors: int, value: str, commutes: bool = True, at_most: bool = False, state_bytes: int = 0
+    ) -> Geometry:  # fmt: skip
         """For a fold: rows that belong to a warp stay whole, others are split if there are few.
 
         Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it. ``at_most``: columns are split to
-        no more blocks than the policy wants, which are resident in whole waves.
+        no more blocks than the policy wants, which are resident in whole waves. ``state_bytes``: those of the state of a column.
         """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))
         if not problem.row_contiguous:
-            return cls(lanes, blocks, *splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors, at_most), steps)
+            splits = splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors, at_most)
+            if splits[0] > 1 and not at_most:
+                splits = max(splits, even_splits(blocks, problem.extent, step, multiprocessors, state_bytes / BY_NAME[value].itemsize))
+            return cls(lanes, blocks, *splits, steps)
         if lanes == THREADS:
             policy = tuned(FoldRows())
             if problem.rows == 1 and problem.extent * BY_NAME[value].itemsize <= policy.max_single_row_bytes:

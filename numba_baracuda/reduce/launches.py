@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.axes import ceil_div
 from ..core.spec import KernelSpec
 from .geometry import Geometry
 from .problem import Problem
@@ -23,7 +24,13 @@ def kept_strides(**strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     return {f"{name}_kept_strides": each for name, each in strides.items()}
 
 
-def extents(problem: Problem, geometry: Geometry) -> dict[str, int]:
-    """Arguments that say how rows are split."""
+def extents(problem: Problem) -> dict[str, int]:
+    """Arguments that say how many rows or columns there are, and how long."""
     columns = {} if problem.row_contiguous else {"longer": problem.longer}
-    return {form_of(problem): problem.rows, **columns, "extent": problem.extent, "chunk": geometry.chunk, "splits": geometry.splits}
+    return {form_of(problem): problem.rows, **columns, "extent": problem.extent}
+
+
+def splits(problem: Problem, geometry: Geometry) -> dict[str, int]:
+    """Arguments that say how blocks share them."""
+    across = {} if problem.row_contiguous else {"across": ceil_div(problem.adjacent_vectors, geometry.lanes)}
+    return {"splits": geometry.splits, **across}

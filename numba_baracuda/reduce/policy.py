@@ -85,6 +85,8 @@ class FoldColumns(Policy):
     short_walk: int = 1024  #: the same of columns along two axes or more: each lane divides before its first load
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
+    even_blocks_per_multiprocessor: int = 64  #: so many finish more evenly; split columns have them as far as ``min_state_share`` allows
+    min_state_share: int = 192  #: bytes of a column in a split for each byte of the state that it leaves
     min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
     min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of halves
     min_split_batches: int = 4
@@ -98,6 +100,7 @@ class CombinePartials(Policy):
     max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads of a warp that share the partials of a row
     max_group_splits: int = 512  #: the most partials of a row that they share; a block takes those of a row that has more
     max_row_partials: int = 8192  #: the most that a block combines of all parts of a row; of more, a launch combines those of each part first
+    parts: int = 64  #: into which it cuts a row where the parts are as many
 
 
 @dataclass(frozen=True)
@@ -182,5 +185,5 @@ class BroadcastColumns(Policy):
     max_idle_percent: int = 100  #: as of ``FoldColumns``: narrower blocks store more slowly
     short_extent: int = 32  #: as of ``FoldColumns``
     short_walk: int = 1  #: as of ``FoldColumns``
-    batches_per_thread: int = 4  #: batches that a thread writes in all
+    batches_per_thread: int = 1  #: batches that a thread writes in all
     max_columns_with_terms: int = 4  #: neighbouring columns of a thread that have three terms or more, which take registers. Computed, not timed

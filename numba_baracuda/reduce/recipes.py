@@ -17,7 +17,7 @@ from .dense import dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .held import Held, held_gradient_of, held_lines_of, held_of
-from .launches import extents, form_of, kept_strides, spec_of
+from .launches import extents, form_of, kept_strides, spec_of, splits
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastColumns, BroadcastStagedRows, CombinePartials, FoldColumns, FoldStagedRows
 from .problem import Problem
@@ -39,7 +39,7 @@ def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, i
         constants["steps"] = geometry.steps
         constants |= {"ragged": problem.ragged, "outer": problem.outer}
     constants["peeled"] = problem.peeled
-    return f"fold_{form_of(problem)}", constants, geometry.launch[0], extents(problem, geometry)
+    return f"fold_{form_of(problem)}", constants, geometry.launch[0], extents(problem) | splits(problem, geometry) | {"chunk": geometry.chunk}
 
 
 def fold_steps(
@@ -57,7 +57,8 @@ def fold_steps(
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
     two_terms = bool(fold_monoid.pivot_terms) and fold_monoid.term_count == 2 and BY_NAME[value].itemsize == 2 and len(problem.shape) == 1
-    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms)
+    state_bytes = fold_monoid.width * BY_NAME[state].itemsize
+    geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms, state_bytes)
     special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
     guard = results if special else guard
     guarded = guard != NULL and not special
@@ -91,15 +92,15 @@ def fold_steps(
     if single_pass:
         return [Clear("arrivals", restored=True), *steps], [Slot("arrivals", "i32", geometry.blocks), room]
     arguments = {
-        "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "scale": 1, "step": 0,
+        "guard": guard, "partials": partials, "y": output, "rows": problem.rows, "splits": geometry.splits, "parts": 1, "scale": 1, "step": 0,
         "corrected_count": corrected_count, "kept_shape": problem.kept_shape, "y_kept_strides": y_kept,
     }  # fmt: skip
     return [*steps, _combine(constants | {"special": special}, arguments)], [room]
 
 
 def _combine(constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
-    """The launch that combines the partials of rows."""
-    lanes = combine_lanes(arguments["splits"])
+    """The launch that combines the partials of rows, or of parts of them."""
+    lanes = combine_lanes(ceil_div(arguments["splits"], arguments["parts"]))
     return Launch(spec_of("combine_partials", **constants, lanes=lanes), (ceil_div(arguments["rows"], THREADS // lanes), THREADS, 0), arguments)
 
 
@@ -116,16 +117,25 @@ def _two_passes(
     constants = {"monoid": monoid, "value": value, "result": _BYTES.get(result, result), "guarded": guard != NULL, "kept": len(first.kept_shape)}
     constants["special"] = False
     arguments = {
-        "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "scale": first.scale, "step": first.step,
+        "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "parts": 1, "scale": first.scale,
+        "step": first.step,
         "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape, "y_kept_strides": first.y_kept,
     }  # fmt: skip
     together = len(steps) > 1 and first.problem.kept_strides[0] == c_strides(first.problem.kept_shape) and not fold_monoid.uses_positions
     if together and isinstance(steps[0], Launch) and isinstance(steps[1], Launch):
         partials = first.states * steps[1].arguments["splits"]
         if partials <= tuned(CombinePartials()).max_row_partials:
-            parts = replace(steps[0], arguments=steps[0].arguments | {"y": NULL})
-            return [parts, _combine(constants, arguments | {"partials": "partials", "splits": partials})], slots
-    return [*steps, _combine(constants, arguments)], [Slot("states", state, rows * first.states * fold_monoid.width), *slots]
+            own = replace(steps[0], arguments=steps[0].arguments | {"y": NULL})
+            return [own, _combine(constants, arguments | {"partials": "partials", "splits": partials})], slots
+    slots.append(Slot("states", state, rows * first.states * fold_monoid.width))
+    policy = tuned(CombinePartials())
+    if first.states > policy.max_row_partials and rows < target.multiprocessors:
+        parts, cut = rows * policy.parts, {"monoid": state_of(monoid), "result": state, "kept": 1}
+        places = {"y": "parts", "rows": parts, "parts": policy.parts, "kept_shape": (parts,), "y_kept_strides": (1,)}
+        steps.append(_combine(constants | cut, arguments | places))
+        slots.append(Slot("parts", state, parts * fold_monoid.width))
+        arguments |= {"partials": "parts", "splits": policy.parts, "scale": 1, "step": 0}
+    return [*steps, _combine(constants, arguments)], slots
 
 
 def fold_of(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.axes import busy_lanes, ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
@@ -128,3 +130,14 @@ def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: i
     most = max(1, extent // (policy.min_split_batches * step))
     chunk = ceil_div(ceil_div(extent, min(wanted, most)), step) * step
     return (ceil_div(extent, chunk), chunk) if 0 < chunk < extent else (1, extent)
+
+
+def even_splits(blocks: int, extent: int, step: int, multiprocessors: int, state_elements: float) -> tuple[int, int]:
+    """``splits_for`` columns with so many blocks that all multiprocessors finish together, as far as their states are few bytes of all.
+
+    ``state_elements``: bytes of a state to those of an element.
+    """
+    policy = tuned(FoldColumns())
+    batches = max(policy.min_split_batches, int(policy.min_state_share * state_elements) // step)
+    many = replace(policy, grid_blocks_per_multiprocessor=policy.even_blocks_per_multiprocessor, min_split_batches=batches)
+    return splits_for(many, blocks, extent, step, multiprocessors)

@@ -15,7 +15,7 @@ from samples import name_of
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import BroadcastDense, FoldColumns, Passes
+from numba_baracuda.reduce.policy import BroadcastDense, CombinePartials, FoldColumns, Passes
 
 CARD = Target((9, 0), 132)
 #: lines apart, columns of more than one line, and columns of which some have one element more; a walk along rows; a kept axis before; walks that
@@ -73,6 +73,22 @@ def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any)
         rows = np.transpose(x, (*kept, *axes)).reshape(*[shape[k] for k in kept], -1)
         wanted = {"any": rows.any(-1), "all": rows.all(-1), "count_nonzero": np.count_nonzero(rows, -1)}
         np.testing.assert_array_equal(got, wanted[kind_of(op)] if kind_of(op) in wanted else getattr(np, kind_of(op))(rows, axis=-1))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 64])
+@pytest.mark.parametrize("op", [op for op in FORWARD if op.name in ("reduce_sum", "reduce_var")], ids=name_of)
+def test_many_partials_of_few_rows_are_combined_in_parts(kind: Kind, op: Op, parts: int) -> None:
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=parts):
+        check(kind, op, (37, 3, 5), (0, 2))
+        combined = [launch.spec.kernel for launch in launches(op, (37, 3, 5), (0, 2))]
+    assert combined == ["fold_columns", *["combine_partials"] * (len(combined) - 1)] and len(combined) > 2
+
+
+def test_places_of_parts(kind: Kind) -> None:
+    x = np.random.default_rng(0).integers(0, 3, (37, 3, 5)).astype(np.float32)
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3):
+        got = kind.numpy(nb.reduce_argmax(kind.array(x), axis=(0, 2)))
+    np.testing.assert_array_equal(got, x.transpose(1, 0, 2).reshape(3, -1).argmax(1))
 
 
 @pytest.mark.parametrize("name", ["var", "std", "std_backward", "var_backward"])

@@ -22,7 +22,7 @@ from ...kernels.elements import (
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import block_of, lane_of_group, split_of, split_of_block, turned_of
+from .loads import block_of, column_split_of, lane_of_group, split_of, turned_of
 from .results import special_of
 from .rows import lane_fold
 from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
@@ -32,7 +32,7 @@ from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 def broadcast_rows(
     *, gradient: str, value: str, vector: int, lanes: int, steps: int, peeled: bool, after_fold: bool, kept: int, dims: int
 ) -> Any:  # fmt: skip
-    """``dx[r, i] = vjp(x[r, i], dy[r], y[r], p[r], q[r])``: a group of ``lanes`` lanes has ``chunk`` elements of a row, as in :func:`fold_rows`.
+    """``dx[r, i] = vjp(x[r, i], dy[r], y[r], p[r], q[r])``: a group of lanes has every ``splits``-th batch of a row, as in :func:`fold_rows`.
 
     p and q are the results of a fold that ran before. Bytes: rows · extent · value written, and as many read where the gradient uses x.
 
@@ -44,7 +44,7 @@ def broadcast_rows(
 
     def broadcast_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
-        rows: int64, extent: int64, chunk: int64, splits: int64, inverse_extent: Scalar[wide],
+        rows: int64, extent: int64, splits: int64, inverse_extent: Scalar[wide],
         kept_shape: Extents[kept], x_kept_strides: Extents[kept], dy_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
         folded_kept_strides: Extents[kept], dx_kept_strides: Extents[kept],
         shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
@@ -58,8 +58,7 @@ def broadcast_rows(
             y_offset = row_offset(row, kept_shape, y_kept_strides)
             p_q = load_folded(folded, row_offset(row, kept_shape, folded_kept_strides), y, y_offset)
             load_row_terms(row_terms, 0, x, dy, y, x_offset, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
-            begin, end = split * chunk, min((split + 1) * chunk, int64(extent))
-            store_gradient(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            store_gradient(x, dx, x_offset, dx_offset, split, splits, extent, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return broadcast_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
 
@@ -70,9 +69,9 @@ def fold_and_broadcast_rows(
 ) -> Any:  # fmt: skip
     """:func:`fold_rows` and :func:`broadcast_rows` in one launch: a group folds its whole row, then reads it again while caches still hold it.
 
-    The group stores ``chunk`` elements of dx. That is the whole row, unless the gradient is guarded: then a row may have several splits, and a group
-    folds only where a result of its block is no normal number. Bytes: rows · extent · value read from memory and written, and read once more, from
-    the caches as far as rows fit.
+    The group stores the whole row of dx, unless the gradient is guarded: then a row may have several splits, and a group folds only where a result
+    of its block is no normal number. Bytes: rows · extent · value read from memory and written, and read once more, from the caches as far as rows
+    fit.
 
     Constants and parameters as :mod:`.` lists them.
     """
@@ -89,7 +88,7 @@ def fold_and_broadcast_rows(
         """(p, q) of a row. Lanes of a group without a row call it, too: the reduction over lanes needs all of them."""
         acc, count, origin = empty(), int32(0), wide(0)
         if exists:
-            acc, count = fold_lane(x, x_offset, int64(0), int64(extent), lane, shape, x_strides)
+            acc, count = fold_lane(x, x_offset, int64(0), int64(1), extent, lane, shape, x_strides)
             if subtracts_origin:
                 origin = origin_from(x[x_offset])
         finished = finish(reduce_lanes(acc, count, origin), wide(corrected_count), wide(1))
@@ -97,12 +96,12 @@ def fold_and_broadcast_rows(
 
     def fold_and_broadcast_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
-        rows: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
+        rows: int64, extent: int64, splits: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
         kept_shape: Extents[kept], x_kept_strides: Extents[kept], dy_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
         dx_kept_strides: Extents[kept], shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         row_terms = cuda.local.array(ROW_TERMS, wide)
-        row_block, split = split_of_block(splits)
+        row_block, split = split_of(int64(cuda.blockIdx.x), splits)
         group, lane = lane_of_group(lanes)
         row = row_block * groups + group
         safe_row = min(row, int64(rows - 1))
@@ -117,8 +116,8 @@ def fold_and_broadcast_rows(
             p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)
         if row < rows:
             load_row_terms(row_terms, 0, x, dy, y, x_offset, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
-            dx_offset, begin, end = row_offset(row, kept_shape, dx_kept_strides), split * chunk, min((split + 1) * chunk, int64(extent))
-            store_gradient(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            dx_offset = row_offset(row, kept_shape, dx_kept_strides)
+            store_gradient(x, dx, x_offset, dx_offset, split, splits, extent, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return fold_and_broadcast_rows, lambda rows, splits: (-(-rows // groups) * splits, THREADS, 0)
 
@@ -134,7 +133,7 @@ def broadcast_columns(
     wide, row_vjp, depth = accumulator_type(value), vjp_of(gradient, value), THREADS // lanes
     (coordinates, column_offset), advance, turn = coordinates_of(kept), next_coordinates_of(kept, outer, ragged), turned_of(vector, kept, outer)
     load_folded, load_row_terms, terms_size = row_vjp.load_folded, row_vjp.load_row_terms, ROW_TERMS * vector
-    store_gradient = lane_vjp(gradient, value, vector, depth, dims, steps, True)
+    store_gradient, batch_stride = lane_vjp(gradient, value, vector, depth, dims, steps, True), depth * steps
     element, has_x, element_vjp = jit.SCALARS[value], row_vjp.has_x, row_vjp.element_vjp
     block = block_of(after_fold)
 
@@ -144,14 +143,14 @@ def broadcast_columns(
 
     def broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], folded: Ptr[wide], dx: Ptr[value],
-        columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, inverse_extent: Scalar[wide],
+        columns: int64, longer: int64, extent: int64, splits: int64, across: int64, inverse_extent: Scalar[wide],
         kept_shape: Extents[kept], x_kept_strides: Extents[kept], origin_kept_strides: Extents[kept], dy_kept_strides: Extents[kept],
         y_kept_strides: Extents[kept], folded_kept_strides: Extents[kept], dx_kept_strides: Extents[kept],
         shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
     ) -> None:  # fmt: skip
         row_terms = cuda.local.array(terms_size, wide)
         found = cuda.local.array(kept, int64)
-        column_block, split = split_of(block(), splits)
+        column_block, split = column_split_of(block(), splits, across)
         row_lane, column_lane = lane_of_group(lanes)
         column = (column_block * lanes + column_lane) * vector
         if column < columns:
@@ -166,19 +165,20 @@ def broadcast_columns(
                 p_q = load_folded(folded, column_offset(found, folded_kept_strides), y, y_offset)
                 load_row_terms(row_terms, ROW_TERMS * v, x, dy, y, column_offset(found, origin_kept_strides), dy_offset, y_offset, p_q)
                 advance(found, kept_shape)
-            position, end = split * chunk + row_lane, min((split + 1) * chunk, int64(extent))
+            position, end, jump = split * batch_stride + row_lane, int64(extent), splits * batch_stride
             behind = depth - 1 - row_lane
             if ragged:
-                starts, ends = row_lane == 0 and others > 0 and split == 0, row_lane == 0 and split == splits - 1
-                end += more if split == splits - 1 else int64(0)
-                position += depth if starts else 0
+                turned = row_lane == 0 and others > 0
+                starts, ends = turned and split == 0, row_lane == 0 and split == splits - 1
+                end += more
+                position += depth if turned else 0
                 for v in range(vector):
                     if starts and v >= others:
                         store_one(x, dx, x_offset + v, inverse_extent, terms_at(row_terms, ROW_TERMS * v))
                     if ends and v < left:
                         last = x_offset + v + (extent + more) * dx_strides[0]
                         store_one(x, dx, last, inverse_extent, terms_at(row_terms, ROW_TERMS * v))
-            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return broadcast_columns, lambda columns, splits: (-(-columns // (lanes * vector)) * splits, THREADS, 0)
 

@@ -16,7 +16,7 @@ from ...kernels.elements import accumulator_type, coordinates_of, next_coordinat
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .loads import lane_of_group, peeled_loads, split_of_block, turned_of, walking_loads
+from .loads import column_split_of, lane_of_group, peeled_loads, turned_of, walking_loads
 from .results import result_stores, splits_fold
 
 
@@ -40,11 +40,11 @@ def stretches_of(depth: int) -> Any:
 
 @functools.cache
 def columns_fold(monoid: str, value: str, vector: int, lanes: int, steps: int, peeled: bool, dims: int, reused: bool = False) -> Any:
-    """``fold(x, base, begin, end, row_lane, low, high, shape, strides, accumulators)``: one lane's share of ``vector`` neighbouring columns.
+    """``fold(x, base, begin, end, jump, row_lane, low, high, shape, strides, accumulators)``: one lane's share of ``vector`` neighbouring columns.
 
-    Of the positions ``begin`` to ``end`` − 1 the lane folds those that :func:`fold_columns` gives it, to ``accumulators``, one for each column, and
-    returns their number. ``base`` is the offset of the first column. Columns ``low`` to ``high`` − 1 of ``peeled`` ones exist. ``reused``: the
-    columns are read once more.
+    Of the positions ``begin`` to ``end`` − 1 the lane folds those that :func:`fold_columns` gives it, in batches that are ``jump`` positions apart,
+    to ``accumulators``, one for each column, and returns their number. ``base`` is the offset of the first column. Columns ``low`` to ``high`` − 1
+    of ``peeled`` ones exist. ``reused``: the columns are read once more.
     """
     element, accumulator, depth = jit.SCALARS[value], thread_accumulator_of(monoid, value), THREADS // lanes
     ordered, stretch_of = not monoid_of(monoid).commutes, stretches_of(depth)
@@ -55,7 +55,7 @@ def columns_fold(monoid: str, value: str, vector: int, lanes: int, steps: int, p
 
     @jit.device
     def fold(
-        x: Any, base: Any, begin: Any, end: Any, row_lane: Any, low: Any, high: Any, shape: Any, strides: Any, accumulators: Any
+        x: Any, base: Any, begin: Any, end: Any, jump: Any, row_lane: Any, low: Any, high: Any, shape: Any, strides: Any, accumulators: Any
     ) -> Any:  # fmt: skip
         batch = cuda.local.array(size, element)
         count, position, last = int32(0), int64(begin + row_lane), int64(end)
@@ -73,7 +73,7 @@ def columns_fold(monoid: str, value: str, vector: int, lanes: int, steps: int, p
                 walk = fetch(x, walk, shape, strides, batch, 0)
             add(accumulators, batch, position, steps, count)
             count = int32(count + steps)
-            position = opaque(position + steps * position_stride)
+            position = opaque(position + jump)
         if position < last:
             if peeled and high - low < vector:
                 valid = fetch_each(x, base, low, high, position, last, shape, strides, batch)
@@ -121,11 +121,12 @@ def fold_columns(
     """:func:`fold_rows` where the elements of a row are not contiguous in memory, but those of neighbouring rows are. Here rows are called columns.
 
     The threads of a block form a grid, ``lanes`` across and ``THREADS // lanes`` down. Each lane folds ``vector`` neighbouring columns: it loads one
-    vector every ``THREADS // lanes`` positions of the block's ``chunk``, ``steps`` before it uses the first. Where the monoid does not commute, a
-    lane has neighbouring positions instead. Then the lanes of a column combine states in shared memory, as a tree. ``peeled``: the columns begin
+    vector every ``THREADS // lanes`` positions, ``steps`` before it uses the first: a batch, of which the block takes every ``splits``-th. Along
+    two axes, where a walk goes on without a division, and where the monoid does not commute, it takes ``chunk`` neighbouring positions instead; in
+    the latter case so does each lane. Then the lanes of a column combine states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
     ``ragged``: the first ``longer`` columns have one element more, and vectors are those of :func:`turned_of`; a lane of the first split and one of
-    the last load the elements of vectors that are not whole one by one.
+    the last load the elements of vectors that are not whole one by one. Consecutive blocks have neighbouring columns of a line.
     In a ``single_pass`` the last block of some columns to finish combines the splits: each lane every ``THREADS // lanes``-th split, then the lanes
     of a column as before. Order and bytes as ``fold_rows``.
 
@@ -142,13 +143,14 @@ def fold_columns(
     )
     (store_result, store_partial), (coordinates, column_offset) = result_stores(monoid, value, result), coordinates_of(kept)
     advance, turn = next_coordinates_of(kept, outer, ragged), turned_of(vector, kept, outer)
-    add_one = accumulator.add_batch(1, 1, 1, 0)
+    add_one, ordered = accumulator.add_batch(1, 1, 1, 0), not monoid_of(monoid).commutes
+    batch_stride, neighbours = steps if ordered else depth * steps, ordered or dims == 2
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
     combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if single_pass else 1
 
     def fold_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
-        columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, across: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], x_kept_strides: Extents[kept], origin_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
         shape: Extents[dims], x_strides: Extents[dims],
     ) -> None:  # fmt: skip
@@ -159,10 +161,14 @@ def fold_columns(
         state = cuda.local.array(state_scalars, kind)
         if guarded and guard[0] == 0:
             return
-        column_block, split = split_of_block(splits)
+        column_block, split = column_split_of(int64(cuda.blockIdx.x), splits, across)
         row_lane, column_lane = lane_of_group(lanes)
         column = (column_block * lanes + column_lane) * vector
-        begin, low, high, first = split * chunk, int64(0), int64(vector), column
+        low, high, first = int64(0), int64(vector), column
+        if neighbours:
+            begin, jump, end = split * chunk, int64(batch_stride), min((split + 1) * chunk, int64(extent))
+        else:
+            begin, jump, end = split * batch_stride, splits * batch_stride, int64(extent)
         if peeled:
             column -= (vector - aligned_span(x, 0, columns, vector)[0]) & (vector - 1)
             low, high, base = max(-column, low), min(columns - column, high), column
@@ -172,13 +178,15 @@ def fold_columns(
         else:
             coordinates(min(column, int64(columns - 1)), kept_shape, found)
             base = column_offset(found, x_kept_strides)
-        end = min(begin + chunk, int64(extent)) if column < columns else int64(0)
+        if column >= columns:
+            end = int64(0)
         position = begin
         if ragged:
-            starts, ends = row_lane == 0 and others > 0 and split == 0, row_lane == 0 and split == splits - 1
-            end += more if split == splits - 1 else int64(0)
-            position += depth if starts else 0
-        count = fold_lane(x, base, position, end, row_lane, low, high, shape, x_strides, accumulators)
+            turned = row_lane == 0 and others > 0
+            starts, ends = turned and split == 0, row_lane == 0 and split == splits - 1
+            end += more
+            position += depth if turned else 0
+        count = fold_lane(x, base, position, end, jump, row_lane, low, high, shape, x_strides, accumulators)
         if subtracts_origin:
             coordinates(first, kept_shape, found)
         for v in range(vector):
@@ -201,7 +209,7 @@ def fold_columns(
                         partials[((column_block * splits + split) * state_scalars + k) * lanes + column_lane] = state[k]
                 if not last_to_arrive(guard, column_block, splits):
                     return
-                combine_splits(partials, column_block, splits, row_lane, column_lane, state, int64(1), int64(0))
+                combine_splits(partials, column_block, splits, row_lane, splits, column_lane, state, int64(1), int64(0))
             combine_lanes(state, shared_states, row_lane)
         if row_lane == 0 and column < columns:
             if depth > 1 or dims > 1 or peeled or subtracts_origin:  # lanes of short columns still have them

@@ -31,9 +31,13 @@ def split_of(block: Any, splits: Any) -> Any:
 
 
 @jit.device
-def split_of_block(splits: Any) -> Any:
-    """:func:`split_of` this block."""
-    return split_of(int64(cuda.blockIdx.x), splits)
+def column_split_of(block: Any, splits: Any, across: Any) -> Any:
+    """(index of the block's columns, index of their split): consecutive blocks have the ``across`` neighbours of a line, then its next split."""
+    lines = int64(uint32(block) // uint32(splits * across))
+    first, rest = lines * across, block - lines * splits * across
+    width = min(int64(across), int64(uint32(cuda.gridDim.x) // uint32(splits)) - first)
+    split = int64(uint32(rest) // uint32(width))
+    return first + rest - split * width, split
 
 
 @jit.device

@@ -60,10 +60,10 @@ def placed_of(monoid: str, value: str) -> Any:
 
 @functools.cache
 def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -> Any:
-    """``fold(partials, group, splits, first, lane, states, scale, step)``: combines the splits ``first``, ``first + stride``, … of a group of rows.
+    """``fold(partials, group, splits, first, end, lane, states, scale, step)``: combines splits ``first``, ``first + stride``, … of a group of rows.
 
-    ``partials`` is [groups, splits, scalars of ``vector`` states, ``lanes``]; a lane has ``vector`` rows, and
-    their states go to ``states``. It issues several loads at a time. Position p in split s becomes p · ``scale`` + s · ``step``.
+    All are before ``end``. ``partials`` is [groups, splits, scalars of ``vector`` states, ``lanes``]; a lane has ``vector`` rows, and their states go
+    to ``states``. It issues several loads at a time. Position p in split s becomes p · ``scale`` + s · ``step``.
     """
     functions, kind = state_functions(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     identity, combine, width = functions.identity, functions.combine, len(functions.kinds)
@@ -71,18 +71,18 @@ def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -
     size, placed = in_flight * scalars, placed_of(monoid, value)
 
     @jit.device
-    def fold(partials: Any, group: Any, splits: Any, first: Any, lane: Any, states: Any, scale: Any, step: Any) -> None:
+    def fold(partials: Any, group: Any, splits: Any, first: Any, end: Any, lane: Any, states: Any, scale: Any, step: Any) -> None:
         loaded = cuda.local.array(size, kind)
         for v in range(vector):
             put(states, v * width, 1, identity())
         split = int64(first)
-        while split < splits:
+        while split < end:
             for u in range(in_flight):
-                index = (group * splits + min(split + u * stride, splits - 1)) * scalars
+                index = (group * splits + min(split + u * stride, end - 1)) * scalars
                 for k in range(scalars):
                     loaded[u * scalars + k] = partials[(index + k) * lanes + lane]
             for u in range(in_flight):
-                if split + u * stride < splits:
+                if split + u * stride < end:
                     for v in range(vector):
                         partial = placed(get(loaded, u * scalars + v * width, 1), (split + u * stride) * step, scale)
                         put(states, v * width, 1, combine(get(states, v * width, 1), partial))
@@ -98,7 +98,8 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
     A group of ``lanes`` lanes has a row. Lane l folds the partials l, l + ``lanes``, …, or neighbouring ones where the monoid does
     not commute; then the group reduces the states of its lanes. Order: fixed by the constants. Bytes: the partials are read, rows · result written.
 
-    Constants and parameters as :mod:`.` lists them, and: ``scale``, ``step``: position p of a partial s is p · ``scale`` + s · ``step`` in its row.
+    Constants and parameters as :mod:`.` lists them, and: ``scale``, ``step``: position p of a partial s is p · ``scale`` + s · ``step`` in its row;
+    ``parts``: into which the partials of a row are cut, so that each has a group, and a result. ``rows`` counts parts then.
     """
     states, width, ordered = state_functions(monoid, value), typed_monoid(monoid, value).width, not monoid_of(monoid).commutes
     identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
@@ -108,7 +109,7 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
 
     def combine_partials(
         guard: Ptr[value if special else int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
-        rows: int64, splits: int64, scale: int64, step: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        rows: int64, splits: int64, parts: int64, scale: int64, step: int64, corrected_count: Scalar[state_kind(monoid, value)],
         kept_shape: Extents[kept], y_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
         folded = cuda.local.array(scalars, kind)
@@ -120,12 +121,15 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
         if special and folds:
             folds = is_special(guard, row_offset(row, kept_shape, y_kept_strides)) != 0
         if folds:
-            if ordered:
+            if ordered:  # of one part
                 share = (splits + lanes - 1) // lanes
                 for split in range(min(lane * share, splits), min((lane + 1) * share, splits)):
                     state = combine(state, get(partials, (row * splits + split) * width, 1))
             else:
-                fold_splits(partials, row, splits, lane, 0, folded, scale, step)
+                whole = row // parts
+                share = (splits + parts - 1) // parts
+                first = (row - whole * parts) * share
+                fold_splits(partials, whole, splits, first + lane, min(first + share, splits), 0, folded, scale, step)
                 state = get(folded, 0, 1)
         state = reduce_lanes(state)
         if lane == 0 and folds:

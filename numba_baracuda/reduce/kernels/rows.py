@@ -17,47 +17,49 @@ from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
-from .loads import lane_of_group, split_of_block, vector_loads
+from .loads import lane_of_group, split_of, vector_loads
 from .ordered import lane_in_order
 from .results import result_stores, special_of, splits_fold
 
 
 @functools.cache
 def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, dims: int, reused: bool = False, rare: bool = False) -> Any:
-    """``fold(x, base, begin, end, lane, shape, strides)``: (accumulator, number of elements) of one lane's share of a row.
+    """``fold(x, base, split, splits, extent, lane, shape, strides)``: (accumulator, number of elements) of one lane's share of a row.
 
-    The ``lanes`` lanes of a group share the positions ``begin`` to ``end`` − 1 of the row at offset ``base``. A lane loads ``steps_of`` vectors
-    before it uses the first, or one where the fold is ``rare``, which takes fewer registers. ``peeled``: each of the first lanes has one of the
-    elements before the first and behind the last aligned vector, which it loads ahead of its vectors. ``reused``: the row is read once more.
+    The row of ``extent`` elements at offset ``base`` is cut into batches, of which ``splits`` groups of ``lanes`` lanes take every ``splits``-th
+    each, so that all groups read neighbouring lines of memory at a time. A lane loads ``steps_of`` vectors of a batch before it uses the first, or
+    one where the fold is ``rare``, which takes fewer registers. ``peeled``: each of the first lanes of split 0 has one of the elements before the
+    first and behind the last aligned vector, which it loads ahead of its vectors. ``reused``: the row is read once more.
     """
     element, accumulator = jit.SCALARS[value], thread_accumulator_of(monoid, value)
     stride, steps = lanes * vector, 1 if rare else steps_of(value, vector)
+    batch_stride = steps * stride
     empty, add, add_one = accumulator.empty, accumulator.add_batch(steps, vector, 1, stride), accumulator.add_batch(1, 1, 1, 0)
     (fetch, fetch_some), size = vector_loads(value, vector, stride, dims, steps, reused), steps * vector
 
     @jit.device
-    def fold(x: Any, base: Any, begin: Any, end: Any, lane: Any, shape: Any, strides: Any) -> Any:
+    def fold(x: Any, base: Any, split: Any, splits: Any, extent: Any, lane: Any, shape: Any, strides: Any) -> Any:
         batch = cuda.local.array(size, element)
         single = cuda.local.array(1, element)
-        acc, count, aligned_begin, aligned_end, unaligned = empty(), int32(0), int64(begin), int64(end), int64(end)
+        acc, count, begin, end, unaligned = empty(), int32(0), int64(0), int64(extent), int64(extent)
         if peeled:
-            aligned_begin, aligned_end = aligned_span(x, base + begin, base + end, vector)
-            aligned_begin, aligned_end = aligned_begin - base, aligned_end - base
-            before = aligned_begin - begin
-            unaligned = begin + lane if lane < before else aligned_end + (lane - before)
-            if unaligned < end:
+            begin, end = aligned_span(x, base, base + extent, vector)
+            begin, end = begin - base, end - base
+            if split == 0:
+                unaligned = int64(lane) if lane < begin else end + (lane - begin)
+            if unaligned < extent:
                 single[0] = x[base + unaligned]
-        position = aligned_begin + lane * vector
-        while position + (steps - 1) * stride < aligned_end:
+        position, jump = begin + split * batch_stride + lane * vector, splits * batch_stride
+        while position + (steps - 1) * stride < end:
             fetch(x, base, position, shape, strides, batch, 0)
             acc = add(acc, batch, 0, position, steps, count)
             count = int32(count + size)
-            position = opaque(position + steps * stride)
-        if position < aligned_end:
-            valid = fetch_some(x, base, position, aligned_end, position, shape, strides, batch, 0)
+            position = opaque(position + jump)
+        if position < end:
+            valid = fetch_some(x, base, position, end, position, shape, strides, batch, 0)
             acc = add(acc, batch, 0, position, valid, count)
             count = int32(count + valid * vector)
-        if peeled and unaligned < end:
+        if peeled and unaligned < extent:
             acc = add_one(acc, single, 0, unaligned, 1, count)
             count = int32(count + 1)
         return acc, count
@@ -72,11 +74,12 @@ def fold_rows(
 ) -> Any:  # fmt: skip
     """``y[r] = finish(lift(x[r, 0]) ⊕ … ⊕ lift(x[r, extent - 1]))`` for each row r.
 
-    A group of ``lanes`` lanes folds one split of a row, ``chunk`` elements. Each lane loads several vectors before it uses the first, folds its
-    elements in registers, and the group reduces the states of its lanes. Where a row has one split, its state is finished and stored to ``y``; the
-    states of several ``splits`` go to ``partials``. In a ``single_pass`` the last block of a row to finish combines them. ``peeled``: rows
-    begin or end inside an aligned vector; the elements at the ends are loaded one by one. A monoid that does not commute wants 32 lanes, or a block,
-    and rows that are not peeled. Order: fixed by the constants and ``chunk``. Bytes: rows · extent · value read, rows · result written.
+    A group of ``lanes`` lanes folds one split of a row: every ``splits``-th batch, or, where elements are combined in order, ``chunk`` neighbours.
+    Each lane loads several vectors before it uses the first, folds its elements in registers, and the group reduces the states of its lanes. Where
+    a row has one split, its state is finished and stored to ``y``; the states of several ``splits`` go to ``partials``. In a ``single_pass`` the
+    last block of a row to finish combines them. ``peeled``: rows begin or end inside an aligned vector; the elements at the ends are loaded one by
+    one. A monoid that does not commute wants 32 lanes, or a block, and rows that are not peeled. Order: fixed by the constants, ``splits`` and
+    ``chunk``. Bytes: rows · extent · value read, rows · result written.
 
     Constants and parameters as :mod:`.` lists them.
     """
@@ -86,10 +89,8 @@ def fold_rows(
     is_special: Any = special_of(value) if special else None
     combine_splits, reduce_warp = splits_fold(monoid, value, 1, 1, 32), group_reduce(monoid, value, 32)
     (get, _), width, kind = state_accessors(accumulator.state_width), accumulator.state_width, jit.SCALARS[state_kind(monoid, value)]
-    if monoid_of(monoid).commutes:
-        fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims, reused)
-    else:
-        fold_lane = lane_in_order(monoid, value, vector, lanes, dims)
+    commutes = monoid_of(monoid).commutes
+    fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims, reused) if commutes else lane_in_order(monoid, value, vector, lanes, dims)
 
     def fold_rows(
         x: Ptr[value], guard: Ptr[value if special else int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
@@ -98,17 +99,19 @@ def fold_rows(
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
-        row_block, split = split_of_block(splits)
+        row_block, split = split_of(int64(cuda.blockIdx.x), splits)
         group, lane = lane_of_group(lanes)
         row = row_block * groups + group
         if special and not is_special(guard, row_offset(row, kept_shape, y_kept_strides)):
             return
         acc, count, origin = empty(), int32(0), wide(0)
         if row < rows:
-            base, begin = row_offset(row, kept_shape, x_kept_strides), split * chunk
-            end = min(begin + chunk, int64(extent))
-            acc, count = fold_lane(x, base, begin, end, lane, shape, x_strides)
-            if subtracts_origin and begin < end:
+            base = row_offset(row, kept_shape, x_kept_strides)
+            if commutes:
+                acc, count = fold_lane(x, base, split, splits, extent, lane, shape, x_strides)
+            else:
+                acc, count = fold_lane(x, base, split * chunk, min((split + 1) * chunk, int64(extent)), lane, shape, x_strides)
+            if subtracts_origin and extent > 0:
                 origin = origin_from(x[base])
         state = reduce_lanes(acc, count, origin)
         if single_pass:
@@ -117,7 +120,7 @@ def fold_rows(
             if not last_to_arrive(guard, row, splits) or lane >= 32:
                 return
             states = cuda.local.array(width, kind)
-            combine_splits(partials, row, splits, lane, 0, states, int64(1), int64(0))
+            combine_splits(partials, row, splits, lane, splits, 0, states, int64(1), int64(0))
             state = reduce_warp(get(states, 0, 1))
         if lane == 0 and row < rows:
             if splits > 1 and not single_pass:

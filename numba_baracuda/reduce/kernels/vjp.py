@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
+from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
@@ -93,12 +94,12 @@ vjp_of = functools.cache(RowVjp)
 
 @functools.cache
 def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, steps: int, across_rows: bool) -> Any:
-    """``store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, …, row_terms)``: one lane's share of dx.
+    """``store_gradient(x, dx, x_offset, dx_offset, position, behind, end, jump, shape, x_strides, …, row_terms)``: one lane's share of dx.
 
-    The lane stores a vector of ``vector`` elements every ``stride`` positions, from ``position`` to ``end`` − 1, ``steps`` of them at a
-    time. ``behind`` is the distance to the vector of the last lane of its group: the group leaves the loop of whole batches as one. The elements of a
-    vector belong to one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of the one row, or of each. A
-    guarded gradient has a loop without p and q for rows whose results are all normal numbers.
+    The lane stores a batch of ``steps`` vectors of ``vector`` elements, ``stride`` positions from one to the next, every ``jump`` positions, from
+    ``position`` to ``end`` − 1. ``behind`` is the distance to the vector of the last lane of its group: the group leaves the loop of whole batches
+    as one. The elements of a vector belong to one row, or, with ``across_rows``, to ``vector`` neighbouring rows; ``row_terms`` holds the terms of
+    the one row, or of each. A guarded gradient has a loop without p and q for rows whose results are all normal numbers.
     """
     row_vjp, rows = vjp_of(gradient, value), vector if across_rows else 1
     if not GRADIENTS[gradient].guarded:
@@ -108,30 +109,34 @@ def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, ste
 
     @jit.device
     def store_gradient(
-        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, behind: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any,
-        inverse_extent: Any, row_terms: Any,
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, behind: Any, end: Any, jump: Any, shape: Any, x_strides: Any,
+        dx_strides: Any, inverse_extent: Any, row_terms: Any,
     ) -> None:  # fmt: skip
         all_normal = True
         for v in range(rows):
             all_normal &= row_terms[v * ROW_TERMS + 3] < 0
         if all_normal:
-            walk(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            walk(x, dx, x_offset, dx_offset, position, behind, end, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
         else:
-            walk_special(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            s = int32(0)
+            while s < steps:
+                own, left = position + s * stride, behind
+                walk_special(x, dx, x_offset, dx_offset, own, left, end, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
+                s = int32(opaque(s + 1))
 
     return store_gradient
 
 
 @functools.cache
 def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, peeled: bool, steps: int) -> Any:
-    """``store(x, dx, x_offset, dx_offset, begin, end, lane, shape, x_strides, dx_strides, inverse_extent, row_terms)``: a group's share of a row.
+    """``store(x, dx, x_offset, dx_offset, split, splits, extent, lane, shape, …, row_terms)``: a group's share of a row of ``extent`` elements.
 
-    The ``lanes`` lanes of the group store the positions ``begin`` to ``end`` − 1, ``steps`` vectors each at a time. ``peeled``: those before the
-    first and behind the last aligned vector one by one; vectors of x and dx are aligned at the same positions.
+    The ``lanes`` lanes of the group store every ``splits``-th batch of the row, of ``steps`` vectors of each lane. ``peeled``: the elements before
+    the first and behind the last aligned vector, which split 0 has, are stored one by one; vectors of x and dx are aligned at the same positions.
     """
     row_vjp, element = vjp_of(gradient, value), jit.SCALARS[value]
     store_vectors = lane_vjp(gradient, value, vector, lanes * vector, dims, steps, False)
-    has_x, element_vjp = row_vjp.has_x, row_vjp.element_vjp
+    has_x, element_vjp, batch_stride = row_vjp.has_x, row_vjp.element_vjp, lanes * steps * vector
 
     @jit.device
     def store_one(x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, inverse_extent: Any, row_terms: Any) -> None:
@@ -140,18 +145,18 @@ def group_vjp(gradient: str, value: str, vector: int, lanes: int, dims: int, pee
 
     @jit.device
     def store(
-        x: Any, dx: Any, x_offset: Any, dx_offset: Any, begin: Any, end: Any, lane: Any, shape: Any, x_strides: Any, dx_strides: Any,
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, split: Any, splits: Any, extent: Any, lane: Any, shape: Any, x_strides: Any, dx_strides: Any,
         inverse_extent: Any, row_terms: Any,
     ) -> None:  # fmt: skip
-        first, last = begin, end
+        first, last, jump = int64(0), int64(extent), splits * batch_stride
         if peeled:
-            first, last = aligned_span(dx, dx_offset + begin, dx_offset + end, vector)
+            first, last = aligned_span(dx, dx_offset, dx_offset + extent, vector)
             first, last = first - dx_offset, last - dx_offset
-        position, behind = first + lane * vector, (lanes - 1 - lane) * vector
-        store_vectors(x, dx, x_offset, dx_offset, position, behind, last, shape, x_strides, dx_strides, inverse_extent, row_terms)
-        if peeled and begin + lane < first:
-            store_one(x, dx, x_offset, dx_offset, begin + lane, inverse_extent, row_terms)
-        if peeled and last + lane < end:
+        position, behind = first + split * batch_stride + lane * vector, (lanes - 1 - lane) * vector
+        store_vectors(x, dx, x_offset, dx_offset, position, behind, last, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
+        if peeled and split == 0 and lane < first:
+            store_one(x, dx, x_offset, dx_offset, lane, inverse_extent, row_terms)
+        if peeled and split == 0 and last + lane < extent:
             store_one(x, dx, x_offset, dx_offset, last + lane, inverse_extent, row_terms)
 
     return store
@@ -203,8 +208,8 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
 
     @jit.device
     def walk(
-        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, behind: Any, end: Any, shape: Any, x_strides: Any, dx_strides: Any,
-        inverse_extent: Any, row_terms: Any,
+        x: Any, dx: Any, x_offset: Any, dx_offset: Any, position: Any, behind: Any, end: Any, jump: Any, shape: Any, x_strides: Any,
+        dx_strides: Any, inverse_extent: Any, row_terms: Any,
     ) -> None:  # fmt: skip
         batch = cuda.local.array(size, element)
         if not has_x:
@@ -220,7 +225,7 @@ def _walk(gradient: str, value: str, vector: int, stride: int, dims: int, across
                     vjp_of_vector(batch, s, position + s * stride, inverse_extent, row_terms)
                 store(dx, walk[0], batch, s * vector)
                 walk = advance(walk, shape, dx_strides)
-            position = opaque(position + steps * stride)
+            position = opaque(position + jump)
         if position < end:
             if has_x:
                 fetch_some(x, x_offset, position, end, position, shape, x_strides, batch, 0)

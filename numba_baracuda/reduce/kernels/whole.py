@@ -29,7 +29,7 @@ def fold_and_broadcast_columns(
     column find its terms in shared memory. Where the gradient is guarded a block folds only if one of its results is no normal number. Bytes:
     columns · extent · value read from memory and written; if not ``held`` they are read once more, from the caches.
 
-    Constants and parameters as :mod:`.` lists them; ``splits`` is 1.
+    Constants and parameters as :mod:`.` lists them.
     """
     wide, row_vjp, guarded, depth = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded, THREADS // lanes
     (coordinates, column_offset), advance, load_row_terms = coordinates_of(kept), next_coordinates_of(kept), row_vjp.load_row_terms
@@ -37,7 +37,8 @@ def fold_and_broadcast_columns(
     element, kind, width, accumulator_width = jit.SCALARS[value], accumulator.kind, accumulator.state_width, accumulator.width
     (get, put), (get_accumulator, _), state_of = state_accessors(width), state_accessors(accumulator_width), accumulator.state
     origin_from, is_special, finish = origin_of(value), special_of(value), jit.device(typed_monoid(monoid, value).finish)
-    fold_lane = columns_fold(monoid, value, vector, lanes, 1 if guarded else steps, False, dims, True)
+    fold_steps, ordered = 1 if guarded else steps, not monoid_of(monoid).commutes
+    fold_lane, fold_stride = columns_fold(monoid, value, vector, lanes, fold_steps, False, dims, True), fold_steps * (1 if ordered else depth)
     (fetch, _), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
     empty, store_held = accumulator.empty, held_vjp(gradient, value, vector, depth, dims, steps)
     (combine_lanes, shared_size), store_gradient = (
@@ -49,7 +50,7 @@ def fold_and_broadcast_columns(
 
     def fold_and_broadcast_columns(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
-        columns: int64, longer: int64, extent: int64, chunk: int64, splits: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
+        columns: int64, longer: int64, extent: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
         kept_shape: Extents[kept], x_kept_strides: Extents[kept], origin_kept_strides: Extents[kept], dy_kept_strides: Extents[kept],
         y_kept_strides: Extents[kept], dx_kept_strides: Extents[kept],
         shape: Extents[dims], x_strides: Extents[dims], dx_strides: Extents[dims],
@@ -76,7 +77,7 @@ def fold_and_broadcast_columns(
                 fetch(x, x_offset, int64(0), shape, x_strides, batch, 0)
                 count = int32(steps)
             else:
-                count = fold_lane(x, x_offset, int64(0), end, row_lane, int64(0), int64(vector), shape, x_strides, accumulators)
+                count = fold_lane(x, x_offset, int64(0), end, fold_stride, row_lane, int64(0), int64(vector), shape, x_strides, accumulators)
             for v in range(vector):
                 origin = wide(0)
                 acc = add_held(empty(), batch, v, int64(0), count, int32(0)) if held else get_accumulator(accumulators, v * accumulator_width, 1)
@@ -107,7 +108,7 @@ def fold_and_broadcast_columns(
         if held:
             store_held(dx, batch, dx_offset, int64(0), end, shape, dx_strides, inverse_extent, row_terms)
         else:
-            position, behind = int64(row_lane), depth - 1 - row_lane
-            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, shape, x_strides, dx_strides, inverse_extent, row_terms)
+            position, behind, jump = int64(row_lane), depth - 1 - row_lane, int64(steps * depth)
+            store_gradient(x, dx, x_offset, dx_offset, position, behind, end, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
 
     return fold_and_broadcast_columns, lambda columns: (-(-columns // (lanes * vector)), THREADS, 0)
