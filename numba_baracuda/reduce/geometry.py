@@ -125,10 +125,11 @@ class Geometry:
         return 1 if problem.row_contiguous else self.lanes * problem.vector
 
     @classmethod
-    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False) -> Geometry:
+    def of_gradient(cls, problem: Problem, multiprocessors: int, value: str, divides: bool = False, quick: bool = False) -> Geometry:
         """For a gradient, which folds nothing: small splits, so that loads and stores overlap.
 
-        ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all.
+        ``divides``: instructions take longer than the memory, and those for vectors that are none of a row's most of all. ``quick``: the terms of a
+        column are soon loaded, beside its elements.
         """
         lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(BroadcastColumns()))
         if divides and problem.row_contiguous and lanes < THREADS and not problem.peeled:
@@ -136,8 +137,11 @@ class Geometry:
             lanes = busy_row_lanes(vectors, lanes, steps)
             steps = even_steps(vectors, lanes, steps)
             blocks, step = ceil_div(problem.rows, THREADS // lanes), lanes * steps * problem.vector
-        policy = tuned(BroadcastRows()) if problem.row_contiguous else tuned(BroadcastColumns())
-        chunk = step * policy.batches_per_thread
+        columns = tuned(BroadcastColumns())
+        batches = tuned(BroadcastRows()).batches_per_thread if problem.row_contiguous else columns.batches_per_thread
+        if quick and not problem.row_contiguous and problem.vector <= columns.quick_columns:
+            batches = 1
+        chunk = step * batches
         return cls(lanes, blocks, ceil_div(problem.extent, chunk), chunk, steps)
 
     @property

@@ -32,5 +32,8 @@ def extents(problem: Problem) -> dict[str, int]:
 
 def splits(problem: Problem, geometry: Geometry) -> dict[str, int]:
     """Arguments that say how blocks share them."""
-    across = {} if problem.row_contiguous else {"across": ceil_div(problem.adjacent_vectors, geometry.lanes)}
-    return {"splits": geometry.splits, **across}
+    if problem.row_contiguous:
+        return {"splits": geometry.splits}
+    adjacent = problem.adjacent_vectors
+    whole = adjacent >= geometry.lanes or geometry.lanes % adjacent == 0
+    return {"splits": geometry.splits, "across": ceil_div(adjacent, geometry.lanes) if whole else geometry.blocks}

@@ -251,7 +251,8 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         if fused:
             return Recipe((broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
-    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded)
+    quick = bool(gradient.rows) and not gradient.inverts
+    backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded, quick)
     if brought or not gradient.fold:
         return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
     geometry = Geometry.of_fused(full, target.multiprocessors, value)

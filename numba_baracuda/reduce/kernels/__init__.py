@@ -50,7 +50,7 @@ Parameters of all kernels; a row's arrays have the kept axes, full ones the redu
 * ``folded`` [kept, results of the gradient's fold]: p and q of each row, side by side; any address where the gradient has no fold
 * ``rows`` or ``columns``: their number; ``extent``: elements of a row; ``longer``: the first so many columns of ``ragged`` ones have one more
 * ``splits``: blocks that have a part of the same row; ``chunk``: elements of a part of neighbours, of which the last may have fewer;
-  ``across``: blocks that share a line of columns
+  ``across``: blocks that share a line of columns, or all where each shares lines with the next one
 * ``corrected_count``: the count that the monoid's ``finish`` gets: elements of a row less the correction; 0 where ``finish`` does not use it
 * ``inverse_extent``: 1 / elements of a row
 * ``kept_shape`` [kept]: extents of the kept axes; ``shape`` [dims]: extents of the reduced axes

@@ -88,8 +88,7 @@ def broadcast_dense(
 ) -> Any:  # fmt: skip
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
 
-    A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. It loads the next
-    vector before it uses one. The elements of a
+    A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. The elements of a
     vector belong to one line along the innermost axis and to the next one, or to several where lines are ``short``. Bytes: elements · value written,
     and as many read where the gradient uses x; what belongs to rows comes from the caches.
 
@@ -138,7 +137,7 @@ def broadcast_dense(
         shape: Extents[axes], step: Extents[axes], dy_strides: Extents[axes], y_strides: Extents[axes], folded_strides: Extents[axes],
         origin_strides: Extents[axes],
     ) -> None:  # fmt: skip
-        terms, batch, ahead = cuda.local.array(terms_size, wide), cuda.local.array(vector, element), cuda.local.array(vector, element)
+        terms, batch = cuda.local.array(terms_size, wide), cuda.local.array(vector, element)
         found, behind, places = cuda.local.array(axes, int32), cuda.local.array(axes, int32), cuda.local.array(OPERANDS, int32)
         strides, dys, ys = (
             (dy_strides, y_strides, folded_strides, origin_strides),
@@ -151,13 +150,9 @@ def broadcast_dense(
         if not has_x:
             for v in range(vector):
                 batch[v] = element(0)
-        if has_x and position <= int32(end - vector):
-            load(x, position, ahead, 0)
         while position <= int32(end - vector):
             if has_x:
-                for v in range(vector):
-                    batch[v] = ahead[v]
-                load(x, position + stride if position <= int32(end - vector - stride) else position, ahead, 0)
+                load(x, position, batch, 0)
             here = offsets(found, strides)
             if short:
                 for k in range(axes):
