@@ -168,7 +168,7 @@ class FoldAndBroadcastColumns(Policy):
 class BroadcastDense(Policy):
     """``broadcast_dense``: gradients of dense operands in the order of memory."""
 
-    items_per_thread: int = 8  #: vectors that a thread stores in all
+    items_per_thread: int = 4  #: vectors that a thread stores in all
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_item_bytes: int = 4  #: of an element; smaller ones are more in a vector, and have instructions each
     min_vector_bytes: int = 8  #: of vectors that are as short as kept lines, where wider ones would have elements of several

@@ -147,6 +147,9 @@ def broadcast_dense(
         begin = head + block() * vectors * stride
         position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))
         locate(position, shape, found)
+        row = int32(-1)  # whose terms are those at 0
+        for k in range(terms_size):
+            terms[k] = wide(0)
         if not has_x:
             for v in range(vector):
                 batch[v] = element(0)
@@ -184,7 +187,12 @@ def broadcast_dense(
                         own = load_terms(terms, 0, x, dy, y, folded, (places[0], places[1], places[2], places[3]))
                         batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own)
                 else:
-                    own, next_own = load_terms(terms, 0, x, dy, y, folded, here), load_terms(terms, ROW_TERMS, x, dy, y, folded, after)
+                    if here[2] != row:
+                        load_terms(terms, 0, x, dy, y, folded, here)
+                        row = here[2]
+                    if left < vector:
+                        load_terms(terms, ROW_TERMS, x, dy, y, folded, after)
+                    own, next_own = terms_at(terms, 0), terms_at(terms, ROW_TERMS)
                     if has_x:
                         for v in range(vector):
                             batch[v] = element_vjp(batch[v], int64(0), inverse_extent, one_of(v < left, own, next_own))
