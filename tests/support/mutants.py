@@ -312,8 +312,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "saves a division by 1",
     },
     "reduce/columns": {
-        "fold_columns.fold_columns: guard: others > 0 in starts, ends = (row_lane == 0 and others > 0 and (split == 0), "
-        "row_lane == 0 and split == splits - 1)":
+        "fold_columns.fold_columns: guard: others > 0 in turned = row_lane == 0 and others > 0":
             "loads the elements of a whole vector one by one",
         "columns_fold.fold: guard: high - low < vector in if peeled and high - low < vector: (1)":
             "single elements are the same; vectors are faster",
@@ -329,9 +328,8 @@ KNOWN: dict[str, dict[str, str]] = {
     "reduce/staged": {
         "group_fold_of.fold: guard: extent > 0 in if subtracts_origin and extent > 0:": "rows of no elements go as columns",
     },
-    "reduce/rows": {
-        "fold_rows.fold_rows: guard: begin < end in if subtracts_origin and begin < end:":
-            "no part of a row is empty: rows of no elements go as columns",
+    "reduce/dense": {
+        "broadcast_dense.broadcast_dense: guard: left < vector in if left < vector:": "loads terms once more, and uses them for no element",
     },
     "reduce/held": {
         "fold_held_columns.fold_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
@@ -342,8 +340,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "no row is left over, so the block would fold the last one again, and store nothing",
     },
     "reduce/broadcast": {
-        "broadcast_columns.broadcast_columns: guard: others > 0 in starts, ends = (row_lane == 0 and others > 0 and (split == 0), "
-        "row_lane == 0 and split == splits - 1)":
+        "broadcast_columns.broadcast_columns: guard: others > 0 in turned = row_lane == 0 and others > 0":
             "stores the elements of a whole vector one by one",
         "fold_and_broadcast_rows.fold_and_broadcast_rows: guard: row < rows in "
         "row_p_q = fold_row(x, x_offset, row < rows, extent, lane, corrected_count, shape, x_strides)":
