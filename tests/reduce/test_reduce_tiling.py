@@ -19,7 +19,7 @@ from numba_baracuda.emulator import emulator
 from numba_baracuda.kernels.batch import state_accessors
 from numba_baracuda.kernels.transpose import first_state_index, transposed_choice, transposed_fold
 from numba_baracuda.reduce import tiling
-from numba_baracuda.reduce.policy import Block, FoldRows, FoldStagedRows
+from numba_baracuda.reduce.policy import Block, FoldColumns, FoldRows, FoldStagedRows
 
 CARD = Target((9, 0), 132)
 
@@ -132,6 +132,17 @@ def test_rows_are_covered_once() -> None:
         for blocks in (1, 7, 500):
             splits, chunk = tiling.splits_for(FoldRows(), blocks, extent, 4096, 132)
             assert (splits - 1) * chunk < extent <= splits * chunk and (splits == 1 or chunk % 4096 == 0)
+
+
+def test_columns_are_split_for_even_blocks_as_far_as_states_are_few_bytes() -> None:
+    policy = FoldColumns()
+    for state_elements in (1, 2, 6):
+        for extent in (1000, 100_000, 10_000_000):
+            splits, chunk = tiling.even_splits(10, extent, 32, 132, state_elements)
+            assert splits <= -(-policy.even_blocks_per_multiprocessor * 132 // 10) and (splits == 1 or chunk >= policy.min_state_share * state_elements)
+    few, many = launches((200_000, 777), 0, "mean", "f32")[0], launches((200_000, 777), 0, "var", "f32")[0]
+    blocks = [launch.config[0] / 132 for launch in (few, many)]
+    assert policy.even_blocks_per_multiprocessor >= blocks[0] > blocks[1] >= policy.grid_blocks_per_multiprocessor
 
 
 def test_lanes_of_short_rows_hold_them() -> None:
