@@ -71,9 +71,10 @@ class ScanColumns(Policy):
     vector_bytes: int = chosen(16, *VECTOR_BYTES)  #: bytes of the widest load or store across rows, in ``scan_long_columns`` as well
     contiguous_bytes: int = 256  #: contiguous bytes of a row that a block loads or stores together, at least
     min_blocks_per_multiprocessor: int = 0
-    alone_threads_per_block: int = chosen(128, *THREADS)  #: where each thread walks down whole columns
-    grid_blocks_per_multiprocessor: int = 4  #: least blocks of such threads for each element of a vector, up to ``enough_blocks_per_multiprocessor``
-    enough_blocks_per_multiprocessor: int = 8
+    alone_threads_per_block: int = chosen(256, *THREADS)  #: where each thread walks down whole columns
+    alone_items_per_thread: int = 8  #: rows of which such a thread loads its columns at a time; the threads of a block stay together
+    grid_blocks_per_multiprocessor: int = 2  #: least blocks of such threads for each element of a vector, up to ``enough_blocks_per_multiprocessor``
+    enough_blocks_per_multiprocessor: int = 4
     min_alone_elements: int = 1  #: of a column; where it has fewer, as many blocks as are enough are needed
     dense_threads_per_block: int = chosen(64, *THREADS)  #: of a block that scans one slice of dense columns; more where slices are few
     dense_threads_per_multiprocessor: int = 768  #: fewer than so many are few
@@ -151,19 +152,20 @@ _UNORDERED_BLOCKS, _DOUBLE_BLOCKS, _ELEMENT_BLOCKS = 4, 3, 2
 _PEELED_MAP_BLOCKS = 3
 #: for elements of 4 bytes; for those of 8 bytes the compiler decides on the resident blocks
 _COLUMNS = {
-    "single": ScanColumns(grid_blocks_per_multiprocessor=2),
+    "single": ScanColumns(grid_blocks_per_multiprocessor=1),
     "several": ScanColumns(bytes_per_thread=64, contiguous_bytes=128, min_blocks_per_multiprocessor=4),
     "runs": ScanColumns(
         bytes_per_thread=32,
         contiguous_bytes=128,
         min_blocks_per_multiprocessor=3,
         vector_bytes=8,
-        grid_blocks_per_multiprocessor=2,
+        grid_blocks_per_multiprocessor=1,
+        alone_items_per_thread=16,
         min_alone_elements=256,
     ),
     "affine": ScanColumns(bytes_per_thread=32, contiguous_bytes=128),
 }
-_HALVES = ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2)
+_HALVES = ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=1, enough_blocks_per_multiprocessor=1)
 _HALF_COLUMNS = {
     "single": replace(_HALVES, bytes_per_thread=128),
     "several": ScanColumns(bytes_per_thread=64, vector_bytes=8, contiguous_bytes=64, min_blocks_per_multiprocessor=4),
@@ -235,7 +237,7 @@ def scan_long_rows(states: str, size: int, vector: int, ordered: bool, peeled: b
 def scan_columns(states: str, size: int) -> ScanColumns:
     """The policy for a class of scans of elements of ``size`` bytes."""
     policy = (_HALF_COLUMNS if size == 2 else _COLUMNS)[states]
-    return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0))
+    return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0, alone_items_per_thread=8))
 
 
 def scan_slices(states: str, size: int) -> ScanSlices:

@@ -94,7 +94,8 @@ class _Scan:
         else:
             adjacent = tiling.column_lanes(ceil_div(width, vector), vector * self.size, plan.contiguous_bytes)
             alone = tiling.walks_alone(plan, problem.rows, width, vector, self.size, problem.extent, multiprocessors)
-            lanes, steps, threads = tiling.column_config(plan, adjacent, vector, steps, problem.extent, alone)
+            alone_steps = tiling.steps_of(plan.alone_items_per_thread * vector * self.size, vector, self.size) if alone else 0
+            lanes, steps, threads = tiling.column_config(plan, adjacent, vector, steps, problem.extent, alone_steps)
             dense, blocks = 0, ceil_div(problem.rows, lanes * vector)
         config: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "whole": problem.extent == steps, "dense": dense,

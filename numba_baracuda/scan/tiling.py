@@ -160,17 +160,17 @@ def walks_alone(policy: ScanColumns, rows: int, width: int, vector: int, size: i
     return ceil_div(rows, policy.alone_threads_per_block * vector) >= least * multiprocessors and width * size >= LINE_BYTES
 
 
-def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone: bool) -> tuple[int, int, int]:
+def column_config(policy: ScanColumns, lanes: int, vector: int, steps: int, extent: int, alone_steps: int) -> tuple[int, int, int]:
     """(lanes, steps, threads) for columns of ``extent`` elements, ``vector`` columns a lane, by at least ``lanes`` adjacent lanes.
 
-    All threads of a block are adjacent if columns are ``alone``, enough to keep the device busy so, or have at most ``steps`` elements, which are
-    then the steps. Otherwise a tile has as many levels as the columns fill.
+    All threads of a block are adjacent if columns are alone, enough to keep the device busy so, in ``alone_steps`` at a time, or 0 if they are not;
+    or if they have at most ``steps`` elements, which are then the steps. Otherwise a tile has as many levels as the columns fill.
     """
     threads = policy.threads_per_block
     if extent <= steps:
         return threads, extent, threads
-    if alone:
-        return policy.alone_threads_per_block, steps, policy.alone_threads_per_block
+    if alone_steps:
+        return policy.alone_threads_per_block, alone_steps, policy.alone_threads_per_block
     return threads // min(threads // lanes, max(vector, power_of_two(ceil_div(extent, steps)))), steps, threads
 
 

@@ -26,8 +26,8 @@ def scan_columns(
 
     ``lanes`` adjacent lanes have ``vector`` columns each. A block has threads / lanes such *levels* below each other; a tile is ``steps`` consecutive
     positions a level. Each lane folds its part of each column. Some threads a column turn these aggregates, in shared memory, into the prefixes of
-    the levels, and keep the prefix of the next tile. A block of one level needs neither: each thread walks down whole columns. It leaves lines in L1
-    if its vectors have less than 16 bytes, since neighbours then share sectors. Order and bytes as :func:`scan_rows`.
+    the levels, and keep the prefix of the next tile. A block of one level needs neither: each thread walks down whole columns, beside the others. It
+    leaves lines in L1 if its vectors have less than 16 bytes, since neighbours then share sectors. Order and bytes as :func:`scan_rows`.
 
     Constants and parameters as :mod:`.` lists them, and: ``lanes``: adjacent lanes of a block, a power of two; threads / lanes is 1, or at least
     ``vector``. ``steps``: consecutive positions that a lane has of a tile. ``whole``: whether these are all that a column has; its elements are then
@@ -88,6 +88,8 @@ def scan_columns(
             put(prefixes, v, initial_state(initials[column + v], initial_position) if carried else tile_prefix)
         while tile_start < end:
             start = tile_start + level * steps
+            if alone and not whole:
+                cuda.syncthreads()  # so that warps side by side read the same rows at a time, and memory whole pages
             load((a, b, c), bases, axis_strides, start, end, initial, transformed)
             if not alone:
                 for v in range(vector):
