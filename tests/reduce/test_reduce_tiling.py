@@ -139,7 +139,9 @@ def test_columns_are_split_for_even_blocks_as_far_as_states_are_few_bytes() -> N
     for state_elements in (1, 2, 6):
         for extent in (1000, 100_000, 10_000_000):
             splits, chunk = tiling.even_splits(10, extent, 32, 132, state_elements)
-            assert splits <= -(-policy.even_blocks_per_multiprocessor * 132 // 10) and (splits == 1 or chunk >= policy.min_state_share * state_elements)
+            assert splits <= -(-policy.even_blocks_per_multiprocessor * 132 // 10) and (
+                splits == 1 or chunk >= policy.min_state_share * state_elements
+            )
     few, many = launches((200_000, 777), 0, "mean", "f32")[0], launches((200_000, 777), 0, "var", "f32")[0]
     blocks = [launch.config[0] / 132 for launch in (few, many)]
     assert policy.even_blocks_per_multiprocessor >= blocks[0] > blocks[1] >= policy.grid_blocks_per_multiprocessor

@@ -329,7 +329,7 @@ KNOWN: dict[str, dict[str, str]] = {
         "group_fold_of.fold: guard: extent > 0 in if subtracts_origin and extent > 0:": "rows of no elements go as columns",
     },
     "scan/columns": {
-        "scan_columns.scan_columns: barrier: cuda.syncthreads() at the end of if alone and (not whole):": "keeps warps together for the memory's sake",
+        "scan_columns.scan_columns: barrier: cuda.syncthreads() at the end of if alone and (not whole):": "keeps warps together, for memory's sake",
     },
     "reduce/dense": {
         "broadcast_dense.broadcast_dense: guard: left < vector in if left < vector:": "loads terms once more, and uses them for no element",
