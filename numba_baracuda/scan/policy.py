@@ -114,7 +114,7 @@ class ScanSlabs(Policy):
     min_blocks_per_multiprocessor: int = 4
     tiles_per_multiprocessor: int = 4  #: slabs are smaller if there would not be so many for each multiprocessor
     bytes_per_status_byte: int = 40  #: least bytes of a slab for each byte of its status, twice as many of those that are smaller
-    min_tiles: int = 2  #: blocks share columns of more slabs than this
+    min_full_percent: int = 200  #: of a slab that a column fills, at least: blocks share columns of more than 100
     min_level_rows: int = 12  #: rows of a level at least
 
 
@@ -185,8 +185,11 @@ _SLICES = {
     "runs": ScanSlices(whole_columns=False, max_peeled_extent=128),
     "affine": ScanSlices(max_extent=32, max_peeled_extent=32, whole_columns=False, peeled_rows=False),
 }
-#: of three inputs
+#: of three inputs, and of large states
 _SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, min_blocks_per_multiprocessor=3))
+_SLABS["runs"] = ScanSlabs(tile_bytes=66 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50)
+#: of runs: bytes of a row of a strip at most, and of a slab of elements of 8 bytes, of which registers admit two blocks
+_RUN_STRIP_BYTES, _DOUBLE_RUN_SLAB = 128, 84 << 10
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
 #: threads of a block where loads and stores are narrow: few rows of a tile would make the statuses many, and a tile of many batches leaves the
 #: caches before it is read again; computed, not timed
@@ -265,6 +268,8 @@ def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, tar
 def scan_slabs(states: str, size: int, target: Target) -> ScanSlabs:
     """The policy for a class of scans of elements of ``size`` bytes; slabs are small in the emulator, so that small problems have several."""
     policy = _SLABS.get(states, ScanSlabs())
+    if states == "runs":
+        policy = replace(policy, strip_columns=_RUN_STRIP_BYTES // size, tile_bytes=_DOUBLE_RUN_SLAB if size == 8 else policy.tile_bytes)
     if target.emulated:
         policy = replace(policy, threads_per_block=EMULATED_THREADS, tile_bytes=EMULATED_SLAB, bytes_per_status_byte=1, min_level_rows=1)
     return tuned(policy if size < 8 and not states.startswith("foreign_") else replace(policy, min_blocks_per_multiprocessor=0))

@@ -140,24 +140,29 @@ class _Scan:
     def slabs(self, ordered: bool) -> Recipe | None:
         """The launch that brings slabs of rows to shared memory; None unless columns are long, few, and lie densely in all operands.
 
-        Operators that scatter or tell indices are not served.
+        Operators that tell indices are not served. Those that scatter take most instructions otherwise, or read their inputs twice.
         """
         problem, operator, size, constants = self.problem, self.operator, self.size, self._constants
         width, vector, target = problem.shape[-1], tiling.MAX_VECTOR_BYTES // size, self.target
         alike = all(step >= 0 and (step - other) % vector == 0 for each in problem.kept for step, other in zip(each, problem.kept[0], strict=True))
-        if operator.scatters or constants["index"] or problem.dense < vector or not alike:
+        if constants["index"] or problem.dense < vector or not alike:
+            return None
+        # the statuses of slices that begin anywhere would need more memory than a plan says
+        if fitting(vector, [width, *problem.kept[0][:-1]]) < fitting(vector, [width]):
             return None
         plan, slices = policy.scan_slabs(self.states, size, target), problem.rows // width
-        grain = fitting(vector, [width, *problem.kept[0][:-1]])
+        grain = fitting(vector, [width])
         slab = tiling.slab_of(plan, self.bits, len(operator.inputs), size, width, grain, slices, problem.extent, target.multiprocessors)
         shared, columns = policy.scan_long_columns(self.states, size, 0, False, target), policy.scan_columns(self.states, size)
         alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)
         wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors
-        # the vectors of scan_columns are enough for whole lines, and for many columns
-        if slab is None or alone or width * size % tiling.LINE_BYTES == 0:
-            return None
-        # strips of halves have many ends
-        if slab.pitch and (size == 2 or (wide and not tiling.is_narrow(problem.vector, size))):
+        # the vectors of scan_columns are enough for whole lines, and for many columns; strips of halves have many ends
+        if operator.scatters:
+            enough = wide and problem.vector * size > 4 and width * size >= tiling.LINE_BYTES
+        else:
+            many = size == 2 or (wide and not tiling.is_narrow(problem.vector, size))
+            enough = width * size % tiling.LINE_BYTES == 0 or (slab is not None and slab.pitch > 0 and many)
+        if slab is None or alone or enough:
             return None
         strips, tiles, threads = slices * ceil_div(width, slab.strip_width), ceil_div(problem.extent, slab.height), plan.threads_per_block
         kept: dict[str, Any] = {name: each for name, each in constants.items() if name not in ("result", "index", "vector")}
@@ -171,7 +176,7 @@ class _Scan:
             "columns": problem.rows, "tile_status": tile_status.name, "tiles": tiles, "strips": strips, "width": width,
             "strip_width": slab.strip_width, "height": slab.height, "level_rows": slab.level_rows,
         }  # fmt: skip
-        config = strips * tiles, threads, len(operator.inputs) * slab.room * size
+        config = strips * tiles, threads, (len(operator.inputs) * slab.room + (threads if operator.scatters else 0)) * size
         return Recipe((Clear(tile_status.name), Launch(spec, config, {**given, **strides, **more})), (tile_status,))
 
     def long_columns(self, ordered: bool) -> Recipe | None:

@@ -113,8 +113,8 @@ def slab_of(
     """The slabs of ``slices`` [extent, width] of elements of ``size`` bytes, whose rows begin at multiples of ``grain``, of each of the ``inputs``.
 
     Rows are whole if they are short enough for their statuses to be small compared to the slab's elements; otherwise strips are whole vectors
-    wide. None where statuses would be large even so, or levels low, or a slice has few slabs. A level of whole rows has an odd number of them, since
-    levels then lie in different banks for most widths; a multiple of 8 rows, or one more, makes whole batches.
+    wide. None where statuses would be large even so, or levels low, or slices too small for their slabs, or small and few. A level of whole rows has
+    an odd number of them, since levels then lie in different banks for most widths; a multiple of 8 rows, or one more, makes whole batches.
     """
     vector, threads = MAX_VECTOR_BYTES // size, policy.threads_per_block
     room = policy.tile_bytes // (inputs * size) // vector * vector
@@ -128,8 +128,13 @@ def slab_of(
     each = min(most, max(2 * least, share)) // levels
     unit = 8 if each > 32 else 2 if whole else 1
     each = (each - 1) // unit * unit + 1 if whole else each // unit * unit
-    if extent <= policy.min_tiles * most or most < least or each < policy.min_level_rows:
+    if 100 * extent <= policy.min_full_percent * most or most < least or each < policy.min_level_rows:
         return None
+    if extent <= 2 * most:  # one slab, or two or three of one height, if that makes one for each multiprocessor
+        if slices * ceil_div(width, strip_width) < multiprocessors:
+            return None
+        share = ceil_div(extent, ceil_div(extent, levels * each) * levels)
+        each = min(each, ceil_div(share - 1, unit) * unit + 1 if whole else ceil_div(share, unit) * unit)
     return Slab(lanes, room, pitch, strip_width, levels * each, each)
 
 

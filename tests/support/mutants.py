@@ -92,6 +92,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "scan/slabs": ("* slabs*",),
     "scan/slab_tile": ("cumsum of slabs*",),
     "scan/slab_walk": ("*_backward of slabs*", "what comes before in slabs*"),
+    "scan/slab_runs": ("cumm*_backward of slabs*", "what wins before in slabs"),
     "scan/column_tile": (
         "cummax_backward of *columns*", "cumsum of *columns*", "cumprod_backward of columns*", "* places of columns", "what * in columns",
     ),
@@ -205,6 +206,8 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "scan/slab_tile": {
         "SlabTile._pieces.begin_copy: guard: at < int32(begin + own) in if at < int32(begin + own):": "copies a vector more, which nobody reads",
+        "SlabTile._pieces.begin_copy: guard: own > pitch - 2 * vector in "
+        "if own > pitch - 2 * vector and (rows - 1) * row_size + pitch <= limit:": "copies some vectors more, which nobody reads",
     },
     "scan/slab_walk": {
         "SlabWalk._walks.fold: guard: rest > 0 in if rest > 0:": "no element is left, which is found out one by one",

@@ -649,7 +649,10 @@ def narrow(threads: int = 64, most: int = 1, slabs: int = 0) -> Iterator[None]:
         using(ScanColumns, bytes_per_thread=32, grid_blocks_per_multiprocessor=2, enough_blocks_per_multiprocessor=2, min_alone_elements=1),
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
         using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2),
-        using(ScanSlabs, threads_per_block=threads, tile_bytes=slabs or 1, whole_columns=9, strip_columns=16, min_tiles=2 if slabs else 1 << 30),
+        using(
+            ScanSlabs, threads_per_block=threads, tile_bytes=slabs or 1, whole_columns=9, strip_columns=16,
+            min_full_percent=50 if slabs else 1 << 30,
+        ),
     ):  # fmt: skip
         yield
 
@@ -764,6 +767,15 @@ scan("cumsum of slabs, idle threads", "cumsum", (1301, 2), 0, slabs=SLAB, thread
 scan("cumsum of slabs of strips, the last of one column", "cumsum", (241, 49), 0, slabs=SLAB)
 scan("what comes before in slabs", "logcumsumexp_backward", (601, 7), 0, slabs=SLAB, exclusive=True, initial=0.5)
 scan("what comes before in slabs of strips", "cumprod_backward", (201, 21), 0, slabs=SLAB, exclusive=True, reverse=True)
+for said, slab, rising in (("", SLAB, False), (" that rises", 2 * SLAB, True)):
+    scan(f"cummax_backward of slabs{said}", "cummax_backward", (671, 7), 0, slabs=slab, rising=rising)
+    scan(f"cummin_backward of slabs backwards{said}", "cummin_backward", (2, 601, 5), 1, slabs=slab, rising=rising, reverse=True)
+    scan(f"cummax_backward of slabs of strips{said}", "cummax_backward", (2, 301, 21), 1, slabs=slab, rising=rising)
+scan("cummax_backward of slabs of lines", "cummax_backward", (401, 64), 0, slabs=SLAB, element="bf16", reverse=True, deterministic=False)
+scan("cummax_backward of slabs below a number", "cummax_backward", (701, 7), 0, slabs=SLAB, initial=0.5)
+scan("cummax_backward of slabs of whole columns", "cummax_backward", (3, 71, 7), 1, slabs=SLAB)
+scan("cummax_backward of slabs, two for a column", "cummax_backward", (3, 117, 7), 1, slabs=SLAB, rising=True)
+scan("what wins before in slabs", "cummax_backward", (2, 601, 5), 1, slabs=SLAB, exclusive=True)
 scan("cumsum of two dense columns", "cumsum", (3, 300, 2), 1)
 scan("cumsum_backward of dense columns that begin anywhere", "cumsum_backward", (3, 141, 5), 1)
 scan("cumsum_backward of long dense columns", "cumsum_backward", (1101, 3), 0, reverse=True)

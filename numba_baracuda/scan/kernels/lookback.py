@@ -23,7 +23,7 @@ from ..tiling import HEAD, pieces_of
 
 #: flags of a status: it holds the fold of its tile, or that of all tiles up to it
 AGGREGATE, INCLUSIVE_PREFIX = 1, 2
-#: pieces of statuses that a lane reads before it waits for the first
+#: pieces of statuses that a lane reads before it waits for the first, unless a kernel wants more
 READ_AHEAD = 2
 
 
@@ -86,9 +86,9 @@ class Lookback:
     ``aggregate``, the fold of its tile.
     """
 
-    def __init__(self, states: States, group_tiles: int, rows: int, threads: int) -> None:
+    def __init__(self, states: States, group_tiles: int, rows: int, threads: int, read_ahead: int) -> None:
         self.lanes = max(1, min(32, threads // rows))
-        self._states, self._group_tiles, self._rows = states, group_tiles, rows
+        self._states, self._group_tiles, self._rows, self._read_ahead = states, group_tiles, rows, read_ahead
         _, self._put = reach_of(len(states.kinds))
         self._pieces, pack, self._unpack = packing_of(states.kinds)
         pieces = self._pieces
@@ -128,7 +128,7 @@ class Lookback:
         identity, combine, fold = states.identity, states.combine, fold_of(states, lanes)
         status_words, lookback_threads = 2 * self._pieces, self._rows * lanes
         group_tiles, tiles_a_lane, lane_bits = self._group_tiles, -(-self._group_tiles // lanes), lanes.bit_length() - 1
-        ahead = min(max(1, READ_AHEAD // self._pieces), tiles_a_lane)
+        ahead = min(max(1, self._read_ahead // self._pieces), tiles_a_lane)
         words_ahead = ahead * status_words
 
         @jit.device
@@ -229,6 +229,6 @@ class Lookback:
 
 
 @functools.cache
-def lookback_of(states: States, group_tiles: int, rows: int, threads: int) -> Lookback:
+def lookback_of(states: States, group_tiles: int, rows: int, threads: int, read_ahead: int = READ_AHEAD) -> Lookback:
     """The one :class:`Lookback` for these."""
-    return Lookback(states, group_tiles, rows, threads)
+    return Lookback(states, group_tiles, rows, threads, read_ahead)

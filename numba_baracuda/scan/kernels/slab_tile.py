@@ -121,8 +121,15 @@ class SlabTile:
         def begin_copy(array: Any, first: Any, shift: Any, rows: Any, width: Any, own: Any, limit: Any, number: Any) -> None:
             shared = cuda.shared.array(0, element, 16)
             k, place, row_size, count = int32(cuda.threadIdx.x), int32(number * room), int32(width), int32(rows * row_vectors)
-            # a vector may end behind the last row
+            # a vector may end behind the last row; those of rows that fill their places go without a condition, even if one too many is copied
             inside = (rows - 1) * row_size + own + vector <= limit
+            if own > pitch - 2 * vector and (rows - 1) * row_size + pitch <= limit:
+                while k + (COPIES - 1) * threads < count:
+                    for c in range(COPIES):
+                        number_c = int32(k + c * threads)
+                        _, _, offset = vector_of(number_c, row_size, shift)
+                        copy_async(array, first + offset, shared, int32(place + int32(number_c * vector)))
+                    k = int32(k + COPIES * threads)
             while k < count:
                 at, begin, offset = vector_of(k, row_size, shift)
                 if at < int32(begin + own):
@@ -147,19 +154,20 @@ class SlabTile:
                 k = int32(k + threads)
             if first_vector > 0:
                 # a row's first vector and what is left behind its last; of whole vectors, together as many elements as one has
-                apart = int32(0 if own & (vector - 1) == 0 else 1)
-                k, bits, count = int32(cuda.threadIdx.x), int32(end_bits + apart), int32(int32(rows * end_grains) << apart)
-                while k < count:
-                    row = int32(k >> bits)
-                    begin, at = shift_of(row, row_size, shift), int32(int32(k & (end_grains - 1)) << grain_bits)
-                    end, behind = int32(begin + own), int32(k >> end_bits & 1 if apart > 0 else at < begin) != 0
-                    last = int32(end & -vector)
-                    present = last > 0 if behind else at >= begin
-                    at = int32(at + (last if behind else int32(0)))
-                    if present and at < end:
+                apart, thread = int32(0 if own & (vector - 1) == 0 else 1), int32(cuda.threadIdx.x)
+                # a thread has the same element of each of its rows
+                bits, place, second = int32(end_bits + apart), int32(int32(thread & (end_grains - 1)) << grain_bits), thread >> end_bits & apart != 0
+                row, step = int32(thread >> bits), int32(threads >> bits)
+                while row < rows:
+                    offset = int32(row * row_size)
+                    begin = int32(int32(shift + offset) & (vector - grain))
+                    end = int32(begin + own)
+                    behind = second | ((apart == 0) & (place < begin))
+                    at = int32(place + (int32(end & -vector) if behind else int32(0)))
+                    if (at >= (int32(vector) if behind else begin)) & (at < end):
                         load_grain(shared, uint32(int32(row * pitch) + at), words, 0)
-                        store_grain(array, first + int32(int32(row * row_size) + int32(at - begin)), words, 0)
-                    k = int32(k + threads)
+                        store_grain(array, first + int32(offset + int32(at - begin)), words, 0)
+                    row = int32(row + step)
 
         self.begin_copy, self.write = begin_copy, write
 

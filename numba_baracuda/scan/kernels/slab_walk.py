@@ -40,7 +40,7 @@ class SlabWalk:
                 offsets[k] = int32(row_begin(int32(row - k if reverse else row + k), width, shift) - at)
             return int32(at + column), int32(row_begin(int32(row - BATCH if reverse else row + BATCH), width, shift) - at)
 
-        even = tile.even
+        self._even = even = tile.even
 
         @jit.device
         def next_place(at: Any, place: Any, s: Any, advance: Any, offsets: Any) -> Any:
@@ -74,22 +74,22 @@ class SlabWalk:
 
         return neighbour_of
 
-    def _read(self, whole: bool) -> Any:
-        """``read(at, advance, offsets, rows, neighbour, previous, transformed)``: p, q and r of a batch; unless ``whole``, of ``rows`` elements.
+    def _read(self, whole: bool, count: int = BATCH) -> Any:
+        """``read(at, advance, offsets, rows, neighbour, previous, transformed)``: p, q and r of ``count``; unless ``whole``, of ``rows`` elements.
 
         These end the thread's part then. ``previous`` is what the call before returned: c of the element before these, or of their first where the
         operator looks ahead.
         """
         functions, room, element, operator = self._functions, self._tile.room, self._tile.element, self._functions.operator
         widen, transform_into, inputs, offset = functions.widen, functions.transform_into, len(operator.inputs), operator.neighbour_offset
-        size_b, size_c, next_place = BATCH if inputs > 1 else 1, BATCH if inputs > 2 else 1, self._next_place
+        size_b, size_c, next_place = count if inputs > 1 else 1, count if inputs > 2 else 1, self._next_place
 
         @jit.device
         def read(at: Any, advance: Any, offsets: Any, rows: Any, neighbour: Any, previous: Any, transformed: Any) -> Any:
             shared = cuda.shared.array(0, element, 16)
-            raw_a, raw_b, raw_c = cuda.local.array(BATCH, element), cuda.local.array(size_b, element), cuda.local.array(size_c, element)
+            raw_a, raw_b, raw_c = cuda.local.array(count, element), cuda.local.array(size_b, element), cuda.local.array(size_c, element)
             place = at
-            for s in range(BATCH):
+            for s in range(count):
                 following = next_place(at, place, s, advance, offsets)
                 if whole or s < rows:
                     raw_a[s] = shared[place]
@@ -100,7 +100,7 @@ class SlabWalk:
                 if inputs > 2 and offset > 0 and (whole or s + 1 < rows):
                     raw_c[s] = shared[following + uint64(2 * room)]
                 place = following
-            for s in range(BATCH):
+            for s in range(count):
                 if whole or s < rows:
                     a = widen(raw_a[s])
                     b, c = widen(raw_b[s]) if inputs > 1 else a, a

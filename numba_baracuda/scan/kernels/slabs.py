@@ -10,10 +10,14 @@ from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .levels import levels_of
-from .lookback import lookback_of
+from .lookback import READ_AHEAD, lookback_of
 from .operator_functions import functions_of
+from .slab_runs import slab_runs_of
 from .slab_tile import slab_tile_of
 from .slab_walk import BATCH, slab_walk_of
+
+#: pieces of statuses that a lane reads before it waits for the first, where a state has two of them or more
+_RUNS_READ_AHEAD = 4
 
 
 @jit.kernel
@@ -26,6 +30,7 @@ def scan_slabs(
     A slab goes to shared memory in vectors of 16 bytes, past the registers. There the threads / ``lanes`` *levels* of the block, each a thread a
     column, fold ``level_rows`` consecutive rows each, and after the look-back scan them; results take the place of the first input, and are stored in
     vectors. Order: fixed by the constants, ``height`` and ``level_rows``; ``group_tiles`` 0 combines slabs in the order in which they are done.
+    Where an operator scatters, winners of a slab are left out of its stores if a later one takes over behind it, whose block stores their numbers.
     Bytes: every operand once, and 16 for each 64-bit piece of a column's state in a slab, written once and polled.
 
     Constants and parameters as :mod:`.` lists them; results are of the inputs' type. ``lanes``: a power of two, at least the columns of a strip;
@@ -36,14 +41,16 @@ def scan_slabs(
     """
     functions = functions_of(operator, value, value, exclusive, position)
     slab = slab_tile_of(functions.element, room, threads, pitch, grain)
-    walk = slab_walk_of(functions, slab, reverse)
+    scatters = functions.operator.scatters
+    walk: Any = (slab_runs_of if scatters else slab_walk_of)(functions, slab, reverse)
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     levels, column_of, slots = threads // lanes, strided_offset_of(kept), lanes + 1
-    lookback = lookback_of(states, group_tiles, lanes, threads)
+    lookback = lookback_of(states, group_tiles, lanes, threads, _RUNS_READ_AHEAD if scatters else READ_AHEAD)
     look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
     scan_levels, begin_copy, end_copy, write = levels_of(functions, levels, lanes, threads, slots).scan, slab.begin_copy, slab.end_copy, slab.write
     places, neighbour_of, fold, scan = walk.places, walk.neighbour_of, walk.fold, walk.scan
+    store_runs: Any = walk.store if scatters else None
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * slots), functions.kinds
     prefixes_0, prefixes_1, prefixes_2, prefixes_3 = functions.sizes(lanes)
 
@@ -61,7 +68,8 @@ def scan_slabs(
             cuda.shared.array(prefixes_0, kind_0), cuda.shared.array(prefixes_1, kind_1), cuda.shared.array(prefixes_2, kind_2),
             cuda.shared.array(prefixes_3, kind_3),
         )  # fmt: skip
-        ticket, offsets = cuda.shared.array(3, int64), cuda.local.array(BATCH, int32)
+        open_places = cuda.shared.array(lanes if scatters else 1, int32)
+        ticket, offsets = cuda.shared.array(7, int64), cuda.local.array(BATCH, int32)
         thread = int32(cuda.threadIdx.x)
         if thread == 0:
             number = fetch_add(tile_status, 0, int64(1))
@@ -70,6 +78,11 @@ def scan_slabs(
             slice_number = strip // slice_strips
             ticket[1] = (strip - slice_number * slice_strips) * strip_width
             ticket[2] = slice_number * width + ticket[1]
+            ticket[3], ticket[4] = column_of(ticket[2], kept_shape, a_strides), column_of(ticket[2], kept_shape, output_strides)
+            if inputs > 1:
+                ticket[5] = column_of(ticket[2], kept_shape, b_strides)
+            if inputs > 2:
+                ticket[6] = column_of(ticket[2], kept_shape, c_strides)
         cuda.syncthreads()
         tile, first_column, own = ticket[0], ticket[2], int32(min(strip_width, width - ticket[1]))
         start = tile * height
@@ -77,12 +90,11 @@ def scan_slabs(
         # the slab's first row in memory, and the elements from there to the end of the slice
         first_row = extent - start - rows if reverse else start
         above, limit = first_row * width, int32(min((extent - first_row) * width - ticket[1], int64(1 << 30)))
-        first = column_of(first_column, kept_shape, a_strides) + above
-        first_c = column_of(first_column, kept_shape, c_strides) + above
+        first, first_output, first_c = ticket[3] + above, ticket[4] + above, ticket[6] + above if inputs > 2 else int64(0)
         shift = int32(first & (vector - 1))
         begin_copy(a, first, shift, rows, width, own, limit, 0)
         if inputs > 1:
-            begin_copy(b, column_of(first_column, kept_shape, b_strides) + above, shift, rows, width, own, limit, 1)
+            begin_copy(b, ticket[5] + above, shift, rows, width, own, limit, 1)
         if inputs > 2:
             begin_copy(c, first_c, shift, rows, width, own, limit, 2)
         # also for the columns that the strip does not have
@@ -94,10 +106,13 @@ def scan_slabs(
         at, advance = places(column, top, rows, width, shift, offsets)
         end_copy()
         cuda.syncthreads()
-        neighbour = wide(0)
+        neighbour, extreme = wide(0), wide(0)
         if active:
             neighbour = neighbour_of(c, first_c + column, column, top, own_rows, rows, width, shift, start, extent, initial)
-            put(shared_states, slot, fold(at, advance, offsets, own_rows, start + top, neighbour))
+            folded = fold(at, advance, offsets, own_rows, start + top, neighbour)
+            put(shared_states, slot, folded)
+            if scatters:
+                extreme = folded[0]
         cuda.syncthreads()
         aggregate, number = identity(), int32(0)
         if thread < lookback_threads:
@@ -106,10 +121,19 @@ def scan_slabs(
         own_column = first_column + number
         initial_prefix = initial_state(initials[min(own_column, int64(columns - 1))] if carried else initial, initial_position)
         look_back(tile_status, tile * columns + own_column, columns, tile, tiles, number < own, initial_prefix, aggregate, tile_prefixes)
+        state = identity()
         if active:
-            scan(at, advance, offsets, own_rows, start + top, neighbour, combine(get(tile_prefixes, column), get(shared_states, slot)))
-        cuda.syncthreads()
-        write(output, column_of(first_column, kept_shape, output_strides) + above, shift, rows, width, own)
+            state = combine(get(tile_prefixes, column), get(shared_states, slot))
+        if scatters:
+            store_runs(
+                output, first_output, column, at, advance, offsets, top, own_rows, rows, width, shift, own, start, extent, active, extreme, state,
+                open_places,
+            )  # fmt: skip
+        else:
+            if active:
+                scan(at, advance, offsets, own_rows, start + top, neighbour, state)
+            cuda.syncthreads()
+            write(output, first_output, shift, rows, width, own)
 
-    shared_bytes = inputs * room * functions.element.bitwidth // 8
+    shared_bytes = (inputs * room + (threads if scatters else 0)) * functions.element.bitwidth // 8
     return scan_slabs, lambda strips, tiles: (strips * tiles, threads, shared_bytes)
