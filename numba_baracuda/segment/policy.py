@@ -62,6 +62,15 @@ class RowWise(Policy):
 
 
 @dataclass(frozen=True)
+class FinishFlat(Policy):
+    """``finish_flat``: threads share the pieces of contiguous rows, wherever a row ends. Computed, not timed."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    items_per_thread: int = compiled(4, (1, 2, 4))  #: pieces of 16 bytes of results, all loads before the first store
+    max_columns: int = 1 << 15  #: with more, a multiply and a shift do not divide a block's offsets exactly
+
+
+@dataclass(frozen=True)
 class FoldTiles(Policy):
     """``fold_tiles``: a group of threads walks a tile of rows, each thread its own columns."""
 
@@ -138,15 +147,18 @@ class FoldGaps(Policy):
 
 @dataclass(frozen=True)
 class FoldCarries(Policy):
-    """``fold_carries``: a group of threads for each run that crosses row blocks."""
+    """``fold_carries``: blocks combine tiles of carries, of which a group of threads has a few neighbours."""
 
-    threads_per_block: int = compiled(1024, THREADS)  # as many as possible, since one block combines the longest run
-    items_per_thread: int = compiled(8, (2, 4, 8, 16))  #: carries whose loads a thread issues before it uses the first
-    vector_bytes: int = chosen(16, 4, 8, 16)  #: bytes of the states of a thread, which has few registers
+    threads_per_block: int = compiled(512, THREADS)
+    items_per_thread: int = compiled(4, (2, 4, 8, 16))  #: carries whose loads a thread issues before it uses the first
+    vector_bytes: int = chosen(16, 4, 8, 16)  #: bytes of the states of a thread at most, which has few registers
     min_blocks_per_multiprocessor: int = 1
-    max_group_threads: int = chosen(8, 4, 8, 16, 32)  #: few, so that more blocks share the columns of the longest run
+    max_group_threads: int = chosen(8, 1, 2, 4, 8, 16, 32)  #: threads that share a carry
+    wide_blocks: int = 256  #: where there are so many blocks, threads have as wide states and groups as they may
+    #: Else so many blocks share the columns of wide rows, or half as many: so groups are many, and a long run has few tiles. Where there would be
+    #: more blocks, threads have twice as many carries if one tile then has all.
+    chunks: int = 128
     grid_blocks_per_multiprocessor: int = 2  #: where the host does not know the number of carries
-    alone: int = fixed(16)  #: carries of a run at most that a group combines alone
 
 
 @dataclass(frozen=True)
@@ -243,7 +255,8 @@ class BroadcastToRows(Policy):
     min_blocks_per_multiprocessor: int = 0
     #: Rows of at most so many bytes, of two operands that segments have, are put side by side before they are gathered for ids in any order.
     max_paired_bytes: int = 32
-    min_rows_per_segment: int = 16  #: with a mean of so many rows or more, gradients of max and min are stored at winners only
+    winner_bytes: int = 64  #: what a gradient of max or min that is stored at a winner costs, as bytes that are read
+    halves_saved: int = 3  #: of rows of halves, zeros save one byte of so many. Both computed from times of other launches.
 
 
 @dataclass(frozen=True)

@@ -129,8 +129,8 @@ def fold_staged(value: str, vector: int, monoid: KernelMonoid) -> FoldStaged:
 
 
 def fold_carries(heavy: bool) -> FoldCarries:
-    """The policy; ``heavy`` states need more registers, so a block has fewer threads with fewer carries in flight."""
-    return tuned(FoldCarries(threads_per_block=512, items_per_thread=4, vector_bytes=8, max_group_threads=4) if heavy else FoldCarries())
+    """The policy; a thread has fewer columns of ``heavy`` states, which need more registers."""
+    return tuned(FoldCarries(vector_bytes=8 if heavy else 16))
 
 
 def fold_ranges(state_bytes: int, group_threads: int) -> FoldRanges:

@@ -89,11 +89,6 @@ class Tiling:
         return cls(rows, 32, 1, max(steps, ceil_div(rows, most * block_rows)) * stage, policy.threads_per_block)
 
     @classmethod
-    def of_carries(cls, policy: FoldCarries, entries: int, columns: int, vector: int) -> Tiling:
-        """A group for every carry."""
-        return cls(entries, columns, vector, 1, policy.threads_per_block, policy.max_group_threads)
-
-    @classmethod
     def of_ids(cls, rows: int) -> Tiling:
         """A thread for every id."""
         return cls(rows, 1, 1, 1)
@@ -139,6 +134,35 @@ class Tiling:
         """The same, and behind them the blocks that look for gaps."""
         blocks, threads, shared = self.launch
         return blocks + gap_blocks(segments, threads), threads, shared
+
+
+def carries_shape(policy: FoldCarries, entries: int, columns: int, vector: int) -> tuple[int, int, int]:
+    """Columns of a thread, at most ``vector``, and lanes of a group, both powers of two, and carries of a group at a time."""
+    width, known, threads, share = vector, plain(columns), policy.threads_per_block, policy.items_per_thread
+    while True:
+        lanes = min(policy.max_group_threads, power_of_two(known // width + 1) // 2)
+        if carries_launch(entries, columns, width, lanes, threads, share)[0][0] >= policy.wide_blocks:
+            return width, lanes, share
+        if width == 1:
+            break
+        width //= 2
+    while 2 * width <= min(vector, known // policy.chunks):
+        width *= 2
+    lanes = min(lanes, power_of_two(ceil_div(ceil_div(known, width), policy.chunks)))
+    (blocks, _, _), _, chunks = carries_launch(entries, columns, width, lanes, threads, share)
+    one_tile = blocks > max(chunks, policy.chunks) and entries < threads // lanes * 2 * share
+    return width, lanes, 2 * share if one_tile else share
+
+
+def carries_launch(entries: int, columns: int, vector: int, lanes: int, threads: int, share: int) -> tuple[tuple[int, int, int], int, int]:
+    """The launch that combines carries, of which a group has ``share`` at a time, how far tiles lie apart, and the number of chunks.
+
+    Behind the last carry, the last tile has room for one more. Of several tiles, each leaves its last warp for the first carries of the next one, if
+    it has several warps.
+    """
+    reach, chunks = threads // lanes * share, ceil_div(columns, lanes * vector)
+    tile = reach if threads == 32 or entries < reach else reach - 32 // lanes * share
+    return (ceil_div(entries, tile) * chunks, threads, 0), tile, chunks
 
 
 def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int) -> int:

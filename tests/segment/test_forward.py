@@ -19,9 +19,10 @@ import numba_baracuda as nb
 from numba_baracuda import InvalidProblem
 from numba_baracuda.core.dtypes import BY_NAME
 from numba_baracuda.core.op import Op, Variant
+from numba_baracuda.plans.tuning import using
 from numba_baracuda.runtime import driver
 from numba_baracuda.segment.policy import FoldCarries, FoldTiles
-from numba_baracuda.segment.tiling import GAP, Tiling, vector_for
+from numba_baracuda.segment.tiling import GAP, Tiling, carries_launch, carries_shape, vector_for
 
 MANY = 1000  #: multiprocessors with which blocks are as small as they get
 
@@ -48,16 +49,19 @@ def test_sizes_around_tiles_and_blocks(kind: Kind, op: Op, variant: Variant, col
 
 @pytest.mark.parametrize(("op", "variant"), DETERMINISTIC + WIDE_STATES, ids=name_of)
 def test_runs_across_many_blocks(emulator: Kind, op: Op, variant: Variant) -> None:
-    """A run longer than the carries that a block joins at once, and three that a group does not join alone, beside short ones."""
-    columns = 37
+    """A run longer than the carries that a block combines, three that several warps do, beside short ones; and as many carries as full tiles."""
+    columns, few = 37, {"threads_per_block": 64, "items_per_thread": 2}
     shape = Tiling(0, columns, 1, FoldTiles.items_per_thread, FoldTiles.threads_per_block)
     block = shape.groups * shape.tile
-    long = (Tiling.of_carries(FoldCarries(), 1, columns, 1).groups // 2 + 3) * block
-    several = (FoldCarries.alone // 2 + 2) * block
+    width, lanes, share = carries_shape(FoldCarries(**few), 0, columns, 1)
+    tile = carries_launch(1 << 20, columns, width, lanes, few["threads_per_block"], share)[1] // 2 * block
+    long, several = tile + 3 * block, tile // 2 + 2 * block
     lengths = [5, long, 1, 2 * block + 3, 2, 4 * block - 3, several, several + 5, 1, several, 7]
+    lengths.append(-sum(lengths) % tile)
     ids = np.repeat(np.arange(len(lengths)), lengths)
     sample = Sample("long runs", len(ids), (columns,), 12, lambda rng, rows, segments: ids)
-    check(emulator, op, variant, sample, samples.operands(op, sample), MANY)
+    with using(FoldCarries, **few):
+        check(emulator, op, variant, sample, samples.operands(op, sample), MANY)
 
 
 EMPTIES = [None, 2.5, -np.inf, np.nan, "identity"]

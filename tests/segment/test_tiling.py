@@ -209,11 +209,12 @@ def test_states_of_short_runs_fit() -> None:
     [
         ("segment_max_backward", 1, 1 << 14, ["fold_narrow", "fold_carries", "scatter_to_winners"]),
         ("segment_max_backward", 1, 1 << 18, ["fold_short_runs", "fold_carries", "broadcast_to_elements"]),
-        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "broadcast_flat"]),
+        ("segment_max_backward", 2, 1 << 14, ["fold_narrow", "fold_carries", "scatter_to_winners"]),
+        ("segment_max_backward", 2, 1 << 16, ["fold_narrow", "fold_carries", "broadcast_flat"]),
         ("segment_mean_backward", 36, 1 << 14, ["bound_segments", "gather_runs"]),
-        ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_rows", "gather_flat"]),
-        ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_rows", "gather_rows"]),
-        ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_rows", "gather_rows"]),
+        ("segment_mean_backward", 37, 1 << 14, ["bound_segments", "finish_flat", "gather_flat"]),
+        ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
+        ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
     ],
 )

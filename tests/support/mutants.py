@@ -10,7 +10,7 @@ _ALONG_ROWS = tuple(f"test_scan.py::test_logcumsumexp_along_rows[numpy-{options}
 #: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
     "segment/bins": ("bins*",),
-    "segment/carries": ("bins", "*, ids outside", "tiles, runs of one row", "tiles, *long run*", "ranges in splits*"),
+    "segment/carries": ("bins", "*, ids outside", "tiles, long runs", "ranges in splits*", "carries, *"),
     "segment/common": ("indices and checks", "*, ids outside", "tiles, gaps"),
     "segment/counts": ("counts*",),
     "segment/edges": ("tiles, permuted", "tiles, gaps", "tiles, one block*", "tiles, many blocks*", "tiles, runs over tiles", "tiles, long runs",
@@ -43,6 +43,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/broadcast": (
         "*max to *", "prod to *", "logsumexp to *", "norm2 to *", "index of a gradient*", "zeros in products",
     ),
+    "segment/winners": ("winners *", "max to 1 columns"),
     "segment/flat": ("* to tiles of *", "softmax of tiles of *", "* too long for one launch"),
     "segment/fused": ("* at once, *", "* too long for one launch"),
     "reduce/loads": (
@@ -144,12 +145,6 @@ KNOWN: dict[str, dict[str, str]] = {
     "segment/bins": {
         "fold_bins.fold_bins: guard: batch_ids[u] <= last in if 0 <= batch_ids[u] <= last: (1)":
             "saves the load of a row that is there, and that nobody folds",
-    },
-    "segment/carries": {
-        "fold_carries.fold_carries: guard: column < columns in if begin < groups and column < columns:":
-            "lanes without a column would save what no lane combines, in slots of their own",
-        "fold_carries.fold_carries: guard: group < groups in if column < columns and group < groups and (entry < entries):":
-            "threads of no group would store what the next block stores, too",
     },
     "segment/counts": {
         "count_few_ids.count_few_ids: guard: counted > 0 in if counted > 0:": "saves an update that adds 0",
@@ -306,7 +301,7 @@ KNOWN: dict[str, dict[str, str]] = {
         "PivotAccumulator._over_vectors.choose_over: guard: s < valid in if s < valid:":
             "vectors after the end read elements again, of which a pivot is chosen already",
     },
-    "segment/broadcast": {
+    "segment/winners": {
         "scatter_to_winners.scatter_to_winners: guard: row < rows in if 0 <= row < rows:":
             "the fold leaves indices of rows, or less than 0 where a segment has none",
     },

@@ -22,12 +22,12 @@ _WIDE_STORE = re.compile(r"\bSTG\.E\S*\.128\b")
 _INSTRUCTION, _EXECUTABLE = 16, 4
 #: kernels with vectorized loads, and with vectorized stores
 LOADS_WIDE = (
-    "cross_entropy_rows", "first_fault", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "mask_rows", "scatter_rows", "finish_rows",
-    "sort_keys", "planted",
+    "cross_entropy_rows", "first_fault", "fold_ranges", "fold_tiles", "gather_rows", "gather_runs", "mask_rows", "scatter_rows", "finish_flat",
+    "finish_rows", "sort_keys", "planted",
 )  # fmt: skip
 STORES_WIDE = (
-    "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "gather_runs", "mask_rows", "finish_rows", "fill_rows",
-    "number_rows", "sort_keys", "broadcast_dense", "planted",
+    "assign", "cross_entropy_rows", "fold_tiles", "fold_carries", "gather_rows", "gather_runs", "mask_rows", "finish_flat", "finish_rows",
+    "fill_rows", "number_rows", "sort_keys", "broadcast_dense", "planted",
 )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ from numba_baracuda.segment.policy import (
     CountIds,
     FirstFault,
     FoldAndBroadcast,
+    FoldCarries,
     FoldRanges,
     FoldShortRuns,
     FoldStaged,
@@ -75,12 +76,14 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
-    disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, **options: Any,
+    disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, carries: dict[str, int] | None = None,
+    **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
     ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
-    time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only.
+    time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only. ``carries``: the
+    policy by which these are combined, where it is not the usual one.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -96,10 +99,11 @@ def fold(
         runs = using(FoldShortRuns, max_segment_rows=1e9 if short else 0.0)
         stages = using(FoldStaged, threads_per_block=64, stage_bytes=staged, grid_blocks_per_multiprocessor=1)
         stages = stages if staged else using(FoldStaged, stage_bytes=1)
+        combined = using(FoldCarries, **carries) if carries else contextlib.nullcontext()
         once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, min_columns_apart=8, long_rows=at_once or 1)
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
-            once if at_once else contextlib.nullcontext(),
+            once if at_once else contextlib.nullcontext(), combined,
         ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
@@ -128,12 +132,22 @@ def gaps(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 
 
 SORTED = "segment_sum", "ragged_sorted"
-# the last run longer than the carries of a block
 fold("tiles, long runs", "segment_logsumexp", "ragged_sorted", of_runs("a", 37, 5, 0, 51, 1, 230), MANY, threads=32)
 fold("tiles, runs of one row", "segment_logsumexp", "ragged_sorted", Sample("a2", 2200, (9,), 2200, samples.every()), MANY, threads=32)
-# so many carries that the search for the end of the long run reads the last one, of a group without rows
 fold("tiles, a long run before a short one", "segment_logsumexp", "ragged_sorted", of_runs("a3", 37, 5, 0, 18, 1, 232, 3), MANY, threads=32)
 fold("tiles, two long runs of a block", "segment_logsumexp", "ragged_sorted", of_runs("a4", 9, 5, 350, 2, 900, 7), MANY, threads=32)
+# blocks leave two carries for every 8 rows; those that combine them have one warp or several, and lanes one or several saved states
+FEW = {"threads_per_block": 32, "items_per_thread": 2, "wide_blocks": 1 << 20}
+SEVERAL = FEW | {"threads_per_block": 64, "chunks": 16}
+LONG = of_runs("a5", 37, 5, 12, 3, 900, 7, 1, 2, 300, 9, 41)
+fold("carries, a run over many tiles", "segment_mean", "ragged_sorted", LONG, MANY, threads=32, carries=FEW)
+fold("carries, a run over many warps", "segment_logsumexp", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL | {"chunks": 128})
+fold("carries, several lanes", "segment_var", "ragged_sorted", LONG, MANY, threads=32, carries=SEVERAL)
+fold("carries, short runs", "segment_argmax", "ragged_sorted", Sample("a6", 400, (37,), 130, samples.every()), MANY, threads=32, carries=SEVERAL)
+fold("carries, full tiles", "segment_mean", "ragged_sorted", of_runs("a7", 37, 5, 300, 207), MANY, threads=32, carries=FEW)
+fold("carries, several states of a lane", "segment_mean", "ragged_sorted", LONG, MANY, threads=32, carries={"items_per_thread": 2, "chunks": 8})
+fold("carries, two rounds", "segment_mean", "ragged_sorted", of_runs("a9", 37, 5, 80, 3, 30), MANY, threads=32, carries=SEVERAL | {"chunks": 4})
+fold("carries, wide groups", "segment_sum", "ragged_sorted", Sample("a8", 900, (36,), 30, samples.runs), MANY, threads=32, carries={"wide_blocks": 4})
 fold("tiles, runs over tiles", *SORTED, of_runs("b", 37, 5, 12, 3, 11, 8, 9), MANY)
 fold("tiles, one block", *SORTED, Sample("b2", 24, (37,), 4), 1)
 fold("tiles, one block of ids below", *SORTED, Sample("b3", 72, (37,), 4, samples.all_are(-7)), 1)
@@ -203,6 +217,7 @@ def crowded(rng: np.random.Generator, rows: int, segments: int) -> np.ndarray:
 
 crowd = Sample("r", 3 * RANGE_TILE + 40, (1,), RANGE + 40, crowded)
 fold("ranges in splits, carries in rounds", "unsorted_segment_logsumexp", "ragged_ranges", crowd, tiles=1)
+fold("ranges in splits, carries in few blocks", "unsorted_segment_mean", "ragged_ranges", crowd, tiles=1, carries=FEW)
 first = Sample("r2", RANGE_TILE + 70, (3,), RANGE + 2, samples.around_a_long_one, "i32")
 fold("ranges in several tiles, first rows", "unsorted_segment_argmin", "ragged_ranges", first)
 one = Sample("s", RANGE_TILE + 90, (2,), 70, samples.far_outside, "f32", "i64")
@@ -229,6 +244,21 @@ _add("many ranges", many_ranges)
 for k, stem in enumerate(("sum", "mean", "max", "min")):
     exact = "_exact" if stem in ("max", "min") else ""
     fold(f"atomic {stem}", f"unsorted_segment_{stem}", f"atomic{exact}", Sample(f"t{k}", 140, (3 + k,), 7, samples.outside))
+fold("atomic mean, a value of empty segments", "unsorted_segment_mean", "atomic", Sample("t8", 20, (4,), 40, samples.outside), empty=7.0)
+fold("atomic mean to single columns", "unsorted_segment_mean", "atomic", Sample("ta", 20, (1,), 40, samples.outside))
+fold("atomic max, chunks", "unsorted_segment_max", "atomic_exact", Sample("tb", 12, (271,), 7, samples.outside, "i32"), empty=-3)
+
+
+def quotients_of_views(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients that are divided by counts, of every other column."""
+    rng = np.random.default_rng(SEED)
+    given, ids = rng.random((60, 10), np.float32), rng.integers(0, 60, 90).astype(np.int32)
+    with kind.schedule(SEED):
+        got = kind.numpy(nb.unsorted_segment_mean_backward(kind.array(given)[:, ::2], kind.array(ids)))
+    np.testing.assert_allclose(got, (given[:, ::2] / np.maximum(np.bincount(ids, minlength=60), 1)[:, None])[ids], rtol=1e-6)
+
+
+_add("atomic counts, quotients of views", quotients_of_views)
 fold("atomic mean of few rows", "unsorted_segment_mean", "atomic", Sample("t9", 20, (4,), 40, samples.outside))
 
 
@@ -307,6 +337,9 @@ for columns in (1, 3, 8):
 for columns in (3, 8):
     sample = Sample(f"B{columns}", 40, (columns,), 90, samples.outside)
     fold(f"mean to {columns} columns of more segments than rows", "segment_mean_backward", "gather", sample)
+for columns, segments, element in ((3, 1400, "f32"), (37, 230, "f16"), (8, 1030, "f16"), (3, 700, "f64")):
+    sample = Sample(f"E{columns}{element}", segments + 9, (columns,), segments, samples.outside, element)
+    fold(f"quotients of {columns} columns of {element}, full tiles", "unsorted_segment_mean_backward", "gather", sample)
 fold("flat rows that end anywhere", "segment_sum_backward", "gather", Sample("C", 2800, (3,), 9, samples.outside, "f16"))
 fold("flat rows of full tiles", "segment_sum_backward", "gather", Sample("C1", 8192, (3,), 9, samples.anywhere, "f16"))
 fold("flat rows of full tiles, several lanes", "segment_mean_backward", "gather", Sample("C2", 512, (37,), 9, samples.anywhere, "f16"))
@@ -317,6 +350,11 @@ for columns, rows in ((1, 5000), (3, 200), (36, 60)):
     for stem in ("max", "prod", "logsumexp", "norm2"):
         fold(f"{stem} to {columns} columns", f"segment_{stem}_backward", "broadcast", sample)
     fold(f"unsorted max to {columns} columns", "unsorted_segment_max_backward", "broadcast", sample)
+for columns, rows, element in ((2, 700, "f32"), (3, 400, "f16"), (37, 601, "bf16"), (9, 900, "f64")):
+    sample = Sample(f"F{columns}", rows, (columns,), 4, samples.around_a_long_one, element)
+    fold(f"winners of {columns} columns of {element}", "segment_max_backward", "broadcast", sample)
+of_few = Sample("F", 603, (3,), 4, runs_of(300, 0, 302, 1), "bf16")
+fold("winners and a segment without rows", "segment_min_backward", "broadcast", of_few, 2)
 for stem in ("var", "std", "softmax"):
     for columns in (1, 3):
         fold(

@@ -10,14 +10,15 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_bins` | folds rows of ids in any order into few segments, whose states are in shared memory |
 | :func:`fold_ranges` | folds rows that are partitioned by range of ids; :func:`bound_ranges`, :func:`split_ranges` prepare it |
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
-| :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, :func:`finish_rows` or :func:`finish_factors` after |
+| :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, and one of the next after |
+| :func:`finish_rows`, :func:`finish_flat`, :func:`finish_factors` | make results of what atomics have left |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
 | :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch; :func:`find_long_run` prepares it |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`lift_pairs` | makes the states of a monoid of pairs |
-| :func:`scatter_to_winners` | stores the gradient of each segment at one row |
+| :func:`scatter_to_winners` | stores the gradient of each segment at one row of each column; :func:`clear_elements` comes before it |
 | :func:`find_special` | tells whether a guarded gradient needs its fold |
 | :func:`sort_keys`, :func:`number_rows` | make what a sort puts in order |
 | :func:`bound_segments`, :func:`expand_offsets`, :func:`first_rows` | turn ids into offsets, counts or numbers, and back |
@@ -62,7 +63,7 @@ Launched by hand on arrays a kernel takes 1-D C-contiguous ones. ``launch_config
 
 from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .bins import fold_bins
-from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special, scatter_to_winners
+from .broadcast import broadcast_to_elements, broadcast_to_rows, find_special
 from .carries import fold_carries
 from .counts import count_few_ids, count_ids
 from .flat import broadcast_flat
@@ -74,11 +75,12 @@ from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
-from .rows import fill_rows, finish_rows
+from .rows import fill_rows, finish_flat, finish_rows
 from .scatter import finish_factors, scatter_rows
 from .seams import clear_others, merge_seams, take_seams
 from .short_runs import fold_short_runs
 from .staged import fold_staged
+from .winners import clear_elements, scatter_to_winners
 
 __all__ = [
     "bound_ranges",
@@ -86,6 +88,7 @@ __all__ = [
     "broadcast_flat",
     "broadcast_to_elements",
     "broadcast_to_rows",
+    "clear_elements",
     "clear_others",
     "count_few_ids",
     "count_ids",
@@ -94,6 +97,7 @@ __all__ = [
     "find_long_run",
     "find_special",
     "finish_factors",
+    "finish_flat",
     "finish_positions",
     "finish_rows",
     "first_fault",

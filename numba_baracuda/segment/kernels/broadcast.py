@@ -4,19 +4,18 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import float64, int32, int64, uint32
+from numba.cuda.types import int32, int64, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max
-from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...device.vector import LOAD, LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, FindSpecial, RowWise
-from ..tiling import THREADS, Tiling, elements_launch
+from ..tiling import elements_launch
 from .columns import FAR, columns_loader, columns_storer
 from .rows import ids_loader_of, position_of, rows_launch
 from .vjp import element_vjp_of
@@ -236,30 +235,6 @@ def broadcast_to_elements(
         return elements_launch(rows, lane_items, threads_per_block, items_per_thread)
 
     return broadcast_to_elements, launch_config
-
-
-@jit.kernel
-def scatter_to_winners(*, value: str) -> Any:
-    """``output[folded[s]] = source[s]`` for every segment s whose ``folded[s]`` is a row.
-
-    ``folded`` [segments] holds row indices as the bits of a number of the accumulator's type. Bytes: segments · (value + accumulator) read, segments
-    · value written, each in a sector of its own.
-
-    Parameters as :mod:`.` lists them.
-    """
-    bits = f64_as_i64 if accumulator_type(value) == float64 else f32_as_i32
-
-    def scatter_to_winners(
-        source: Ptr[value], folded: Ptr[accumulator_type(value)], output: Ptr[value],
-        rows: int64, segments: int64, source_row: int64,
-    ) -> None:  # fmt: skip
-        segment = int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x
-        if segment < segments:
-            row = bits(folded[segment])
-            if 0 <= row < rows:
-                output[int64(row)] = source[segment * source_row]
-
-    return scatter_to_winners, lambda segments: Tiling.of_ids(segments).launch
 
 
 @jit.kernel

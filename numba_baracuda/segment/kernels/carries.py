@@ -1,6 +1,5 @@
 """The second launch of a ragged fold: it combines the states of runs that cross row blocks."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +13,13 @@ from ...device.vector import LOAD_ONCE
 from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import FoldCarries
 from ..policy_of import fold_carries as policy_of
-from ..tiling import Tiling
+from ..tiling import carries_launch
 from .gaps import blank_writer
-from .states import run_states_of
+from .states import lane_scan, run_states_of
+
+#: the id of what lies behind the last carry, and before the first
+_NOTHING = -2
 
 
 @jit.kernel
@@ -28,88 +29,77 @@ def fold_carries(
 ) -> Any:  # fmt: skip
     """Combines the carries of each run, in order, and stores its result.
 
-    Each group has one carry. If a run of at most ``alone`` carries begins there, the group combines it. Longer runs, of which at most one begins
-    among ``alone`` neighbouring groups, are taken in turn: a run is divided evenly among the groups of the block, whose partials the first group
-    combines in order. Bytes: entries · columns · state read.
+    A block has a tile of carries, and a group ``share`` neighbours, which it folds one after the other: runs that begin and end among them
+    it stores. Of the others, the groups of a warp combine what they have by a segmented scan, and each warp what the warps before it have saved
+    in shared memory; for that there is one barrier. A run is stored where it ends. Where there are several tiles, the last warp has the first carries
+    of the next one, in which most runs end. If one does not, the block goes on for it alone, each time through twice as many. So shapes and ids fix
+    the order of every fold. States are loaded along with ids. Bytes: entries · columns · state read.
 
     Constants and parameters as :mod:`.` lists them, and
 
+    * ``lanes``: a power of two, at most 32
     * ``threads_per_block``, ``items_per_thread``: 0 stands for those of the tuning policy
     * ``entries``: the number of carries
+    * ``share``: carries of a group at a time, a multiple of ``items_per_thread``
+    * ``tile``: carries from one tile to the next: those of all groups, or of all but the last warp
     * ``blank``: whether a run of no rows gets ``empty``
-    * ``counted``: whether ``guard[0]`` is the number of carries, at most ``entries``; blocks then walk them in a grid-stride loop
+    * ``counted``: whether ``guard[0]`` is the number of carries, at most ``entries``; blocks then walk the tiles in a grid-stride loop
     """
-    fold = run_states_of(monoid, value, vector, result)
-    reset, combine_right, save_run, scalars, state_type = fold.reset, fold.combine_right, fold.save_run, fold.scalars, fold.state_type
+    fold, policy = run_states_of(monoid, value, vector, result), policy_of(monoid_of(monoid).hungry)
+    reset, combine_left, combine_right, scalars, state_type = fold.reset, fold.combine_left, fold.combine_right, fold.scalars, fold.state_type
     write_run, write_empty = fold.store_result, blank_writer(result, vector, fold.store_vector)
     load_size = min(vector, 128 // state_type.bitwidth)
-    offset_of, load = strided_offset_of(dims), LOAD_ONCE[load_size]
-    policy, ids_in_flight = policy_of(monoid_of(monoid).hungry), FoldCarries.items_per_thread
+    offset_of, load, scan = strided_offset_of(dims), LOAD_ONCE[load_size], lane_scan(fold, lanes)
     policy = replace(policy, threads_per_block=threads_per_block or policy.threads_per_block)
-    threads = policy.threads_per_block
-    groups = threads // lanes
-    bundle = math.isqrt(groups)
-    bundles = ceil_div(groups, bundle)
-    alone = min(groups, FoldCarries.alone)
-    long_runs = ceil_div(groups, alone)
-    unroll = items_per_thread or policy.items_per_thread
-    partial_size, batch_size = lanes * scalars, unroll * scalars
-    shared_states = groups * partial_size
+    unroll, threads = items_per_thread or policy.items_per_thread, policy.threads_per_block
+    groups, warps, fan, shift = threads // lanes, threads // 32, 32 // lanes, lanes.bit_length() - 1
+    last_lane, saves, batch_size = 32 - lanes, ceil_div(warps, fan), unroll * scalars
+    warp_scalars, weighs = warps * lanes * scalars, blank or monoid_of(monoid).counts
+    shared_scalars, shared_warps = 2 * warp_scalars, 2 * warps
 
     @jit.device
-    def same_until(ids: Any, first: Any, bound: Any) -> Any:
-        """The first entry after ``first`` with another id, at most ``bound``. ``ids_in_flight`` loads are issued at a time."""
-        identifier = ids[first]
-        last, same = first + 1, ids_in_flight
-        while same == ids_in_flight and last < bound:
-            same = 0
-            for u in range(ids_in_flight):
-                if ids[min(last + u, bound - 1)] == identifier and same == u:
-                    same = u + 1
-            last += same
-        return min(last, bound)
-
-    @jit.device
-    def run_end(ids: Any, first: Any, entries: Any) -> Any:
-        """The first entry after ``first`` with another id, or ``entries``. All threads of the block search together."""
-        identifier, low, left = ids[first], int64(first), int64(entries - first)
-        while left > 1:
-            step = (left + threads - 1) // threads
-            ahead = cuda.threadIdx.x * step
-            same = cuda.syncthreads_count(int32(ahead < left and ids[min(low + ahead, entries - 1)] == identifier))
-            passed = (same - 1) * step
-            low, left = low + passed, min(step, left - passed)
-        return low + 1
-
-    @jit.device
-    def combine_span(states: Any, counts: Any, saved_states: Any, first: Any, last: Any, size: Any, column_offset: Any) -> Any:
-        """Combines the carries in [first, last), several loads in flight, and returns the number of rows that they stand for."""
-        batch = cuda.local.array(batch_size, state_type)
-        count = int64(0)
-        entry = int64(first)
-        while entry < last:
-            taken = unroll if entry + unroll <= last else 1
-            for u in range(unroll):
-                if u < taken:
-                    count += counts[entry + u]
-                    for k in range(0, scalars, load_size):
-                        load(saved_states, (entry + u) * size + column_offset + k, batch, u * scalars + k)
-            for u in range(unroll):
-                if u < taken:
-                    combine_right(states, batch, u * scalars, 1)
-            entry += taken
+    def scan_counts(count: Any, start: Any) -> Any:
+        """The scan of ``lane_scan`` of the rows that states stand for."""
+        if weighs:
+            for k in range(5 - shift):
+                other = cuda.shfl_up_sync(-1, count, lanes << k)
+                if cuda.laneid - (lanes << k) >= start:
+                    count += other
         return count
 
     @jit.device
-    def combine_partials(states: Any, counts: Any, saved_states: Any, lane: Any, first: Any, last: Any) -> Any:
-        """Combines the partials in [first, last) of shared memory and returns the number of rows that they stand for."""
-        count = int64(0)
-        partial = int64(first)
-        while partial < last:
-            count += counts[partial]
-            combine_right(states, saved_states, partial * partial_size + lane, lanes)
-            partial = opaque(partial + 1)
-        return count
+    def load_carries(
+        ids: Any, counts: Any, saved_states: Any, entry: Any, there: Any, size: Any, column_offset: Any, batch_ids: Any, batch_counts: Any, batch: Any
+    ) -> None:
+        """Loads what follows ``entry``; behind the first ``there``, of which there may be none, ids are of nothing, and states are not used."""
+        for u in range(unroll):
+            at = entry + min(int32(u), int32(there - 1))
+            batch_ids[u] = ids[at] if u < there else int64(_NOTHING)
+            if weighs:
+                batch_counts[u] = counts[at]
+            for k in range(0, scalars, load_size):
+                load(saved_states, at * size + column_offset + k, batch, u * scalars + k)
+
+    @jit.device
+    def last_head(heads: Any) -> Any:
+        """The highest bit that is set, or 0."""
+        return int32(31 - cuda.clz(int32(heads | 1)))
+
+    @jit.device
+    def fold_warps(states: Any, scratch: Any, saved_states: Any, saved_counts: Any, turn: Any, low: Any, high: Any, lane: Any) -> Any:
+        """The states that the warps in [low, high) have saved, in all lanes of a warp that has this column; returns their rows."""
+        reset(states)
+        count, first = int64(0), int32((cuda.laneid >> shift) * saves)
+        for k in range(saves):
+            warp = int32(first + k)
+            if low <= warp < high:
+                combine_right(states, saved_states, turn * warp_scalars + (warp * lanes + lane) * scalars, 1)
+                if weighs:
+                    count += saved_counts[turn * warps + warp]
+        scan(states, scratch, lane)
+        for k in range(scalars):
+            states[k] = cuda.shfl_sync(-1, states[k], last_lane + lane)
+        return cuda.shfl_sync(-1, scan_counts(count, lane), last_lane + lane) if weighs else count
 
     @jit.device
     def store_result(
@@ -122,89 +112,124 @@ def fold_carries(
 
     def fold_carries(
         carry_ids: Ptr[int64], carry_counts: Ptr[int64], carry_states: Ptr[state_type], guard: Ptr[int32], output: Ptr[result],
-        entries: int64, columns: int64, segments: int64, chunks: int64, empty: Scalar[accumulator_type(result)],
+        entries: int64, columns: int64, segments: int64, chunks: int64, tile: int64, share: int64, empty: Scalar[accumulator_type(result)],
         correction: Scalar[state_type], output_row: int64,
         shape: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         if guarded and guard[0] == 0:
             return
-        long_run_entries = cuda.shared.array(long_runs, int64)
-        partial_counts = cuda.shared.array(groups, int64)
-        partial_ids = cuda.shared.array(groups, int64)
-        partial_states = cuda.shared.array(shared_states, state_type)
+        warp_states = cuda.shared.array(shared_scalars, state_type)
+        warp_counts = cuda.shared.array(shared_warps, int64)
+        warp_heads = cuda.shared.array(shared_warps, int32)
+        batch = cuda.local.array(batch_size, state_type)
+        batch_ids = cuda.local.array(unroll, int64)
+        batch_counts = cuda.local.array(unroll, int64)
         states = cuda.local.array(scalars, state_type)
-        group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))
-        lane = int32(cuda.threadIdx.x - group * lanes)
-        carry_size = columns * scalars // vector
+        lead = cuda.local.array(scalars, state_type)
+        before = cuda.local.array(scalars, state_type)
+        carried = cuda.local.array(scalars, state_type)
+        scratch = cuda.local.array(scalars, state_type)
         if counted:
             entries = min(entries, int64(guard[0]))
-        block = int32(cuda.blockIdx.x)
+        lane, group, warp = int32(cuda.threadIdx.x & (lanes - 1)), int32(cuda.threadIdx.x >> shift), int32(cuda.threadIdx.x >> 5)
+        head_lane = int32(cuda.laneid - lane)
+        carry_size, turn, block = columns * scalars // vector, int32(0), int32(cuda.blockIdx.x)
+        own_warps = int32(warps if tile == groups * share else warps - 1)
         entry_block = int32(uint32(block) // uint32(chunks))
-        while int64(entry_block) * groups < entries:
+        while entry_block * tile < entries:
             column = int64((block - entry_block * chunks) * lanes + lane) * vector
-            offset = offset_of(column, shape, output_strides)
-            column_offset = column * scalars // vector
-            entry = int64(entry_block) * groups + group
-            if cuda.threadIdx.x < long_runs:
-                long_run_entries[cuda.threadIdx.x] = int64(-1)
-            cuda.syncthreads()
-            reset(states)
-            if column < columns and group < groups and entry < entries:
-                current = carry_ids[entry]
-                begins = entry == 0 or carry_ids[entry - 1] != current
-                if begins and 0 <= current < segments:
-                    if entry + alone >= entries or carry_ids[entry + alone] != current:
-                        last = same_until(carry_ids, entry, min(entries, entry + alone))
-                        count = combine_span(states, carry_counts, carry_states, entry, last, carry_size, column_offset)
-                        store_result(output, current, output_row, offset, columns - column, states, count, empty, correction)
-                    elif lane == 0:
-                        long_run_entries[int32(uint32(group) // uint32(alone))] = entry
-            cuda.syncthreads()
-            long_run = int32(0)
-            while long_run < long_runs:
-                first = long_run_entries[long_run]
-                if first >= 0:
-                    reset(states)
-                    last = run_end(carry_ids, first, entries)
-                    share = (last - first + groups - 1) // groups
-                    if column < columns and group < groups:
-                        begin = min(first + group * share, last)
-                        count = combine_span(states, carry_counts, carry_states, begin, min(begin + share, last), carry_size, column_offset)
-                        save_run(
-                            partial_ids,
-                            partial_counts,
-                            partial_states,
-                            group,
-                            group * partial_size + lane,
-                            lanes,
-                            lane == 0,
-                            carry_ids[first],
-                            count,
-                            states,
-                        )
-                    cuda.syncthreads()
-                    # the partials are combined in two rounds; in the first each group combines ``bundle`` of them
-                    begin = group * bundle
-                    reset(states)
-                    count = int64(0)
-                    if column < columns:
-                        count = combine_partials(states, partial_counts, partial_states, lane, begin, min(begin + bundle, groups))
-                    cuda.syncthreads()
-                    if begin < groups and column < columns:
-                        save_run(partial_ids, partial_counts, partial_states, group, group * partial_size + lane, lanes, lane == 0, 0, count, states)
-                    cuda.syncthreads()
-                    if group == 0 and column < columns:
-                        reset(states)
-                        count = combine_partials(states, partial_counts, partial_states, lane, 0, bundles)
-                        store_result(output, carry_ids[first], output_row, offset, columns - column, states, count, empty, correction)
-                long_run = int32(opaque(long_run + 1))
+            present, left = column < columns, columns - column
+            column = column if present else int64(0)
+            offset, column_offset = offset_of(column, shape, output_strides), column * scalars // vector
+            begin, mine, more, goes_on, carried_count = entry_block * tile, share, True, False, int64(0)
+            reset(carried)
+            while more:
+                entry = begin + group * mine
+                end, previous = min(entry + mine, entries + 1), int64(_NOTHING)
+                if 0 < entry <= entries:
+                    previous = carry_ids[entry - 1]
+                begun, seen, count, lead_count = previous, False, int64(0), int64(0)
+                reset(states)
+                reset(lead)
+                while entry < end:
+                    if entry + unroll <= entries:
+                        load_carries(carry_ids, carry_counts, carry_states, entry, unroll, carry_size, column_offset, batch_ids, batch_counts, batch)
+                    else:
+                        there = int32(entries - entry)
+                        load_carries(carry_ids, carry_counts, carry_states, entry, there, carry_size, column_offset, batch_ids, batch_counts, batch)
+                    for u in range(unroll):
+                        current = batch_ids[u]
+                        if current != previous:
+                            if not seen:
+                                for k in range(scalars):
+                                    lead[k] = states[k]
+                                lead_count = count
+                            elif present and warp < own_warps and not goes_on and 0 <= previous < segments:
+                                store_result(output, previous, output_row, offset, left, states, count, empty, correction)
+                            reset(states)
+                            seen, count, previous = True, int64(0), current
+                        combine_right(states, batch, u * scalars, 1)
+                        if weighs:
+                            count += batch_counts[u]
+                    entry = opaque(entry + unroll)
+                heads = int32(cuda.ballot_sync(-1, seen))
+                earlier = int32(heads & (int32(1 << head_lane) - 1))
+                upto = int32(heads & (int32(2 << cuda.laneid) - 1))
+                start = int32((last_head(upto) & -lanes) + lane)
+                scan(states, scratch, start)
+                count = scan_counts(count, start)
+                if cuda.laneid >= last_lane:
+                    for k in range(scalars):
+                        warp_states[turn * warp_scalars + (warp * lanes + lane) * scalars + k] = states[k]
+                    if lane == 0:
+                        warp_heads[turn * warps + warp] = heads
+                        if weighs:
+                            warp_counts[turn * warps + warp] = count
+                cuda.syncthreads()
+                flags = int32(cuda.ballot_sync(-1, cuda.laneid < warps and warp_heads[turn * warps + min(int32(cuda.laneid), warps - 1)] != 0))
+                lower = int32(flags & (int32(1 << warp) - 1))
+                if heads != 0:
+                    for k in range(scalars):
+                        before[k] = cuda.shfl_up_sync(-1, states[k], lanes)
+                    before_count = cuda.shfl_up_sync(-1, count, lanes) if weighs else count
+                    if head_lane == 0:
+                        reset(before)
+                        before_count = int64(0)
+                    warps_count = fold_warps(states, scratch, warp_states, warp_counts, turn, last_head(lower), warp, lane)
+                    if goes_on and lower == 0:
+                        combine_left(states, carried)
+                        warps_count += carried_count
+                    if seen:
+                        if earlier == 0:
+                            combine_left(before, states)
+                            before_count += warps_count
+                        combine_right(before, lead, 0, 1)
+                        stored = lower != 0 and not goes_on
+                        if earlier != 0:
+                            stored = warp < own_warps and not goes_on
+                        elif goes_on:
+                            stored = lower == 0
+                        if present and stored and 0 <= begun < segments:
+                            store_result(output, begun, output_row, offset, left, before, before_count + lead_count, empty, correction)
+                own_flags = int32(flags & (int32(1 << (warps - 1)) - 1)) if own_warps < warps else flags
+                is_open = flags == 0 if goes_on else own_flags != 0 and own_flags == flags
+                begin = opaque(begin + mine * groups)
+                more = is_open and begin <= entries
+                if more:
+                    warps_count = fold_warps(states, scratch, warp_states, warp_counts, turn, last_head(flags), warps, lane)
+                    if goes_on:
+                        combine_left(states, carried)
+                        mine = opaque(2 * mine)
+                    for k in range(scalars):
+                        carried[k] = states[k]
+                    carried_count += warps_count
+                goes_on, turn = True, int32(turn ^ 1)
             if not counted:
                 return
             block = int32(opaque(block + cuda.gridDim.x))
             entry_block = int32(uint32(block) // uint32(chunks))
-            cuda.syncthreads()
 
-    def launch_config(entries: int, columns: int) -> tuple[int, int, int]:
-        return Tiling.of_carries(policy, entries, columns, vector).launch
+    def launch_config(entries: int, columns: int, share: int) -> tuple[int, int, int]:
+        return carries_launch(entries, columns, vector, lanes, threads, share)[0]
 
     return fold_carries, launch_config

@@ -7,15 +7,18 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
+from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max_value, red_min_value
 from ...device.bits import recast
+from ...device.build import opaque
 from ...device.vector import LOAD, STORE
-from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
+from ...kernels.elements import accumulator_type, conversions_of, quotient, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
-from ..policy import RowWise
+from ..policy import FinishFlat, RowWise
 from ..tiling import Tiling
+from .common import row_of
 from .gaps import blank_writer
 
 
@@ -103,12 +106,9 @@ def finish_rows(
     "max" or "min" where ``device.red_max`` or ``red_min`` has encoded it, so that the source itself tells which segments are empty, else "". Where
     ``coded`` is "" the counts tell, or, where ``count`` is "", no segment is empty.
     """
-    element, wide = jit.SCALARS[value], accumulator_type(value)
-    source_type = jit.SCALARS["u" + str(8 * BY_NAME[source_value].itemsize)] if coded else jit.SCALARS[source_value]
+    source_type, finished = _finisher_of(monoid, value, source_value, coded, count)
+    element, wide, counted = jit.SCALARS[value], accumulator_type(value), count != ""
     load, store, offset_of = LOAD[vector], STORE[vector], strided_offset_of(dims)
-    (widen, _), (_, narrow) = conversions_of(source_value), conversions_of(value)
-    finish, counted = jit.device(monoid_of(monoid).finish), count != ""
-    decode = red_max_value if coded == "max" else red_min_value
     group_position = position_of(threads_per_block, lanes, vector, 1, cut)
 
     def finish_rows(
@@ -121,13 +121,116 @@ def finish_rows(
         row, column = group_position(columns, chunks)
         if column < columns and row < rows:
             load(recast(source, source_type), row * source_row + offset_of(column, shape, source_strides), states, 0)
+            here = wide(counts[row]) if counted else wide(1)
             for v in range(vector):
-                if coded != "":
-                    results[v] = narrow(decode(states[v], wide(empty)))
-                elif not counted:
-                    results[v] = narrow(finish(widen(states[v]), wide(1), wide(1)))
-                else:
-                    results[v] = narrow(finish(widen(states[v]), wide(counts[row]), wide(1))) if counts[row] > 0 else narrow(empty)
+                results[v] = finished(states[v], here, empty)
             store(output, row * output_row + offset_of(column, shape, output_strides), results, 0)
 
     return finish_rows, rows_launch(threads_per_block, vector, 1)
+
+
+@functools.cache
+def _finisher_of(monoid: str, value: str, source_value: str, coded: str, count: str) -> tuple[Any, Any]:
+    """The type in which a source is read, and ``finished(state, count, empty)``: the element that becomes of a state. See :func:`finish_rows`."""
+    wide, counted = accumulator_type(value), count != ""
+    source_type = jit.SCALARS["u" + str(8 * BY_NAME[source_value].itemsize)] if coded else jit.SCALARS[source_value]
+    (widen, _), (_, narrow), finish = conversions_of(source_value), conversions_of(value), jit.device(monoid_of(monoid).finish)
+    decode = red_max_value if coded == "max" else red_min_value
+
+    @jit.device
+    def finished(state: Any, count: Any, empty: Any) -> Any:
+        if coded != "":
+            return narrow(decode(state, wide(empty)))
+        if not counted:
+            return narrow(finish(widen(state), wide(1), wide(1)))
+        result = narrow(finish(widen(state), max(count, wide(1)), wide(1)))
+        return result if count > 0 else narrow(empty)
+
+    return source_type, finished
+
+
+@jit.kernel
+def finish_flat(
+    *, monoid: str, value: str, source_value: str, coded: str, count: str, vector: int, span: int,
+    threads_per_block: int = FinishFlat.threads_per_block, items_per_thread: int = FinishFlat.items_per_thread,
+) -> Any:  # fmt: skip
+    """:func:`finish_rows` where source and output are contiguous: lanes share pieces of ``vector`` elements of all rows.
+
+    A block has ``items_per_thread`` pieces of each thread, whose loads and those of their counts are issued before the first is finished. Bytes: as
+    :func:`finish_rows`.
+
+    Constants and parameters as :mod:`.` lists them, where ``rows`` are segments, ``source_value`` and ``coded`` as in :func:`finish_rows`, and
+
+    * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
+    * ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as (elements of a block + columns) · columns < 2^32
+    """
+    source_type, finished = _finisher_of(monoid, value, source_value, coded, count)
+    element, wide, counted = jit.SCALARS[value], accumulator_type(value), count != ""
+    threads, tile = threads_per_block, threads_per_block * items_per_thread * vector
+
+    @functools.cache
+    def step_of(pieces: int, width: int) -> Any:
+        """``step(source, counts, output, begin, start, shift, …)`` finishes ``pieces`` pieces of ``width`` elements each."""
+        stride, size, together = threads * width, pieces * width, min(width, BY_NAME[source_value].vector)
+        load, store, met = LOAD[together], STORE[width], span if width > 1 else 1
+        unit = 1 if met > 2 else width
+        units = size // unit
+
+        @jit.device
+        def step(
+            source: Any, counts: Any, output: Any, begin: Any, start: Any, shift: Any, first: Any, last: Any, pitch: Any, reciprocal: Any, empty: Any
+        ) -> None:
+            batch = cuda.local.array(size, source_type)
+            results = cuda.local.array(size, element)
+            here = cuda.local.array(units, wide)
+            after = cuda.local.array(units, wide)
+            left = cuda.local.array(units, int32)
+            for u in range(pieces):
+                for k in range(0, width, together):
+                    load(source, begin + start + u * stride + k, batch, u * width + k)
+            for k in range(units):
+                here[k] = wide(1)
+                if counted:
+                    at = int32(shift + start + k * unit // width * stride + k * unit % width)
+                    row = row_of(at, reciprocal)
+                    here[k] = wide(counts[first + row])
+                    if met == 2:
+                        left[k] = int32((row + 1) * pitch - at)
+                        after[k] = wide(counts[first + min(int32(row + 1), last)])
+            for k in range(units):
+                for v in range(unit):
+                    count = here[k]
+                    if counted and met == 2:
+                        count = count if int32(v) < left[k] else after[k]
+                    results[k * unit + v] = finished(batch[k * unit + v], count, empty)
+            for u in range(pieces):
+                store(output, begin + start + u * stride, results, u * width)
+
+        return step
+
+    batch, piece, single = step_of(items_per_thread, vector), step_of(1, vector), step_of(1, 1)
+
+    def finish_flat(
+        source: Ptr[source_value], counts: Ptr[count or int32], output: Ptr[value],
+        rows: int64, columns: int64, reciprocal: int64, empty: Scalar[wide],
+    ) -> None:  # fmt: skip
+        states = recast(source, source_type)
+        pitch, begin = int32(columns), int64(cuda.blockIdx.x) * tile
+        length = int32(min(int64(tile), rows * columns - begin))
+        first = quotient(begin, columns)
+        shift, last = int32(begin - first * columns), int32(min(rows - first - 1, int64(tile)))
+        start = int32(cuda.threadIdx.x * vector)
+        if length == tile:
+            batch(states, counts, output, begin, start, shift, first, last, pitch, reciprocal, empty)
+            return
+        while start + vector <= length:
+            piece(states, counts, output, begin, start, shift, first, last, pitch, reciprocal, empty)
+            start = int32(opaque(start + threads * vector))
+        start = int32(length - length % vector + cuda.threadIdx.x)
+        if start < length:
+            single(states, counts, output, begin, start, shift, first, last, pitch, reciprocal, empty)
+
+    def launch_config(rows: int, columns: int) -> tuple[int, int, int]:
+        return ceil_div(rows * columns, tile), threads, 0
+
+    return finish_flat, launch_config

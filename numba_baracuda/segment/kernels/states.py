@@ -149,13 +149,16 @@ def heads_of(share: int) -> Any:
 
 
 @functools.cache
-def lane_scan(states: RunStates) -> Any:
-    """``scan(states, scratch, start)``: an inclusive scan of states over the lanes from ``start`` to this one."""
-    scalars, combine_left = states.scalars, states.combine_left
+def lane_scan(states: RunStates, lanes: int = 1) -> Any:
+    """``scan(states, scratch, start)``: an inclusive scan of states over the lanes from ``start`` to this one, of those that lie a multiple of
+    ``lanes`` apart.
+    """
+    scalars, combine_left, steps = states.scalars, states.combine_left, (32 // lanes).bit_length() - 1
 
     @jit.device
     def scan(states: Any, scratch: Any, start: Any) -> None:
-        for distance in (1, 2, 4, 8, 16):
+        for step in range(steps):
+            distance = lanes << step
             for k in range(scalars):
                 scratch[k] = cuda.shfl_up_sync(-1, states[k], distance)
             if cuda.laneid - distance >= start:

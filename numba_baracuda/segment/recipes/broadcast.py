@@ -13,7 +13,7 @@ from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Targ
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
 from ..policy import BroadcastFlat
-from ..tiling import Tiling, broadcast_tile, flat_launch, reciprocal_of, rows_met
+from ..tiling import Tiling, broadcast_tile, elements_launch, flat_launch, reciprocal_of, rows_met
 from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products
@@ -122,10 +122,13 @@ def _fold(
         monoid, order, first, "folded", (layouts[first], state_layout), (others[0], layouts[others[0]]) if others else None, guard, fills=False,
         input_positions=monoid.uses_positions and last is not order,
     )  # fmt: skip
-    scatters = _scatters(descriptor, layouts, gradient, fold)
+    scatters = _scatters(descriptor, layouts, gradient, fold, last is not order or order.row_index != "")
     if scatters:
         steps.append(Clear("folded", 0xFF))
-        fold = replace(fold, cleared=output)
+        if narrow_plan(descriptor, fold) is not None:
+            fold = replace(fold, cleared=output)
+        else:
+            steps.append(_clear_elements(descriptor, output))
     made, alone = list[Step](), last is not order and not gradient.guarded
     if alone:
         descriptor, fold, made, needed = lifted(descriptor, target, fold)
@@ -138,19 +141,38 @@ def _fold(
     return [*steps, *made, *more], [*slots, *room], scatters
 
 
-def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold) -> bool:
-    """Whether the gradient is stored only at the few rows that get one, over zeros that the fold stores, so that ids are not read again."""
-    few = descriptor.embedding_dim == 1 and descriptor.num_inputs >= tuned(policy.BroadcastToRows()).min_rows_per_segment * descriptor.num_segments
-    return gradient.uses_positions and few and narrow_plan(descriptor, fold) is not None and Rows(descriptor, layouts["d_input"]).is_contiguous(0)
+def _scatters(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, fold: SegmentFold, permuted: bool) -> bool:
+    """Whether the gradient is stored only at the few rows that get one, over zeros, so that ids and results are not read again for each row.
+
+    A store at a winner takes what it takes to move ``winner_bytes``. It saves the ids, and of halves, which are broadcast more slowly than zeros are
+    stored, a part of each row. Rows in another order than that of the input are single elements.
+    """
+    plan, columns, value = tuned(policy.BroadcastToRows()), descriptor.embedding_dim, BY_NAME[descriptor.element]
+    saved = BY_NAME[fold.order.index].itemsize + (descriptor.row_size // plan.halves_saved if value.itemsize == 2 else 0)
+    few = descriptor.num_inputs * saved >= plan.winner_bytes * columns * descriptor.num_segments
+    if not (gradient.uses_positions and few and Rows(descriptor, layouts["d_input"]).is_contiguous(0)):
+        return False
+    if columns == 1:
+        return narrow_plan(descriptor, fold) is not None
+    source = Rows(descriptor, layouts["d_output"])
+    return not (permuted or fold.guarded) and source.strides[0] == (1,)
 
 
 def _scatter_to_winners(descriptor: SegmentDescriptor, layouts: dict[str, Layout], folded: str, output: str) -> Launch:
-    value, segments = descriptor.element, descriptor.num_segments
+    value, segments, columns = descriptor.element, descriptor.num_segments, descriptor.embedding_dim
     spec, source_row = kernel_spec("scatter_to_winners", value=value), layouts["d_output"].strides[0]
     arguments = {
-        "source": "d_output", "folded": folded, "output": output, "rows": descriptor.num_inputs, "segments": segments, "source_row": source_row,
+        "source": "d_output", "folded": folded, "output": output, "rows": descriptor.num_inputs, "columns": columns, "segments": segments,
+        "source_row": source_row,
     }  # fmt: skip
-    return Launch(spec, Tiling.of_ids(segments).launch, arguments)
+    return Launch(spec, Tiling.of_ids(segments * columns).launch, arguments)
+
+
+def _clear_elements(descriptor: SegmentDescriptor, output: str) -> Launch:
+    plan, value, extent = tuned(policy.Elements()), descriptor.element, descriptor.num_inputs * descriptor.embedding_dim
+    spec = kernel_spec("clear_elements", plan.threads_per_block, value=value, **constants(plan))
+    config = elements_launch(extent, BY_NAME[value].vector, plan.threads_per_block, plan.items_per_thread)
+    return Launch(spec, config, {"output": output, "elements": extent})
 
 
 def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[list[Step], list[Slot]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.sizes import plain
 from .. import policy, policy_of
-from ..tiling import Tiling, half_reciprocal_of, staged_bytes, staged_rows, vector_for
+from ..tiling import Tiling, carries_launch, carries_shape, half_reciprocal_of, staged_bytes, staged_rows, vector_for
 from .common import Rows, check_slots, checks, kernel_spec, only_checks, taken
 from .order import Order, as_given, key_slots, keys, order_of, scratch_slot, sort
 
@@ -113,21 +112,20 @@ def combine_carries(
     """
     value, columns = descriptor.element, descriptor.embedding_dim
     state = fold.monoid.kind or BY_NAME[value].accumulator
-    rows, plan = copy.copy(rows), policy_of.fold_carries(fold.monoid.hungry)
-    while rows.vector > 1 and rows.vector * fold.monoid.width * BY_NAME[state].itemsize > plan.vector_bytes:
-        rows.vector //= 2
-    tiling = Tiling.of_carries(plan, entries, columns, rows.vector)
-    counted = count != NULL
-    spec = rows.spec(
-        "fold_carries", tiling, plan.min_blocks_per_multiprocessor,
-        monoid=fold.monoid.name, value=value, result=fold.result, blank=blank, guarded=fold.guarded, counted=counted, **constants(plan),
+    plan, most, counted = policy_of.fold_carries(fold.monoid.hungry), rows.vector, count != NULL
+    while most > 1 and most * fold.monoid.width * BY_NAME[state].itemsize > plan.vector_bytes:
+        most //= 2
+    vector, lanes, share = carries_shape(plan, entries, columns, most)
+    (blocks, threads, shared), tile, chunks = carries_launch(entries, columns, vector, lanes, plan.threads_per_block, share)
+    spec = kernel_spec(
+        "fold_carries", threads, plan.min_blocks_per_multiprocessor, monoid=fold.monoid.name, value=value, result=fold.result, vector=vector,
+        lanes=lanes, blank=blank, guarded=fold.guarded, counted=counted, dims=rows.dims, **constants(plan),
     )  # fmt: skip
     arguments = {
         **carry_arguments(True), "guard": count if counted else fold.guard, "output": fold.output, "entries": entries, "columns": columns,
-        "segments": descriptor.num_segments, "chunks": tiling.chunks, "empty": fold.empty, "correction": taken(descriptor, fold.monoid),
-        "output_row": rows.steps[1], "shape": rows.shape, "output_strides": rows.strides[1],
+        "segments": descriptor.num_segments, "chunks": chunks, "tile": tile, "share": share, "empty": fold.empty,
+        "correction": taken(descriptor, fold.monoid), "output_row": rows.steps[1], "shape": rows.shape, "output_strides": rows.strides[1],
     }  # fmt: skip
-    blocks, threads, shared = tiling.launch
     blocks = min(blocks, plan.grid_blocks_per_multiprocessor * target.multiprocessors) if counted else blocks
     return Launch(spec, (blocks, threads, shared), arguments)
 

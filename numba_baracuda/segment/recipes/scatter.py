@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ...core.spec import Bits
-from ..policy import ScatterRows
+from ..policy import FinishFlat, ScatterRows
 from ..policy_of import scatter_rows
-from .common import Rows, check_slots, checks, count, ids_step, only_checks, over_rows, scratch
+from ..tiling import reciprocal_of
+from .common import Rows, check_slots, checks, count, ids_step, kernel_spec, only_checks, over_rows, scratch
 
 if TYPE_CHECKING:
     from ..descriptor import SegmentDescriptor
@@ -98,10 +99,16 @@ def scatter(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout], t
 
 def finish(op: Op, descriptor: SegmentDescriptor, ends: Rows, source: tuple[str, str], output: str, coded: str, counted: bool) -> Launch:
     """Results from what atomics have left, or quotients. ``ends`` are the rows of source and output; ``source`` is its name and element type."""
-    value, name = descriptor.element, source[1]
-    count_type = descriptor.count_type if counted else ""
-    arguments = {"source": source[0], "counts": "counts" if counted else NULL, "output": output, "empty": descriptor.empty_value(op)}
-    return over_rows(
-        "finish_rows", ends, ("source", "output"), descriptor.num_segments, 1, arguments,
-        monoid=op.traits["monoid"], value=value, source_value=name, coded=coded, count=count_type,
-    )  # fmt: skip
+    value, segments, columns, flat = BY_NAME[descriptor.element], descriptor.num_segments, ends.columns, tuned(FinishFlat())
+    arguments: dict[str, Any] = {
+        "source": source[0], "counts": "counts" if counted else NULL, "output": output, "empty": descriptor.empty_value(op),
+    }  # fmt: skip
+    common: dict[str, Any] = {"monoid": op.traits["monoid"], "value": value.name, "source_value": source[1], "coded": coded}
+    common["count"] = descriptor.count_type if counted else ""
+    if not (ends.is_contiguous(0) and ends.is_contiguous(1) and 1 < columns <= flat.max_columns):
+        return over_rows("finish_rows", ends, ("source", "output"), segments, 1, arguments, **common)
+    span = 1 if not counted or columns % value.vector == 0 else 2 if columns >= value.vector else 3
+    tile = flat.threads_per_block * flat.items_per_thread * value.vector
+    spec = kernel_spec("finish_flat", flat.threads_per_block, vector=value.vector, span=span, **common, **constants(flat))
+    arguments |= {"rows": segments, "columns": columns, "reciprocal": reciprocal_of(columns)}
+    return Launch(spec, (ceil_div(segments * columns, tile), flat.threads_per_block, 0), arguments)
