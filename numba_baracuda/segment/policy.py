@@ -77,6 +77,8 @@ class FoldTiles(Policy):
     threads_per_block: int = compiled(128, THREADS)  # few, so that rows in flight leave registers for many blocks
     items_per_thread: int = compiled(8, (4, 8, 16))  #: rows whose loads a thread issues before it uses the first
     max_tile_rows: int = multiple(256, 16)  #: rows that a group walks, about, where blocks come in several waves
+    max_halves_tile_rows: int = multiple(512, 16)  #: the same of contiguous halves, which are half as many bytes
+    min_group_bytes: int = 256  #: of a row that a group has at least: of shorter pieces memory reads the pages one by one
     grid_blocks_per_multiprocessor: int = 2  #: blocks that a wave has at least: fewer rows make shorter tiles
     min_blocks_per_multiprocessor: int = 0
     max_blocks_per_multiprocessor: int = 8  #: blocks of a wave at most

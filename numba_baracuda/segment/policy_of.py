@@ -117,7 +117,8 @@ def fold_tiles(
         blocks = 4 if monoid.finishes or (wide and permuted) else 5
     else:
         blocks = TILES.left(wide_states=wide, permutation=permuted, lift=monoid.lifts, finish=monoid.finishes, beyond_sm_90=_beyond(target))
-    return tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
+    plan = tuned(FoldTiles(items_per_thread=items, min_blocks_per_multiprocessor=blocks))
+    return replace(plan, max_tile_rows=plan.max_halves_tile_rows) if element.itemsize == 2 and not permuted else plan
 
 
 def fold_staged(value: str, vector: int, monoid: KernelMonoid) -> FoldStaged:

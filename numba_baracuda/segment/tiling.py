@@ -57,11 +57,13 @@ class Tiling:
     tile: int
     threads: int = THREADS
     widest: int = RowWise.max_group_threads  #: most lanes of a group
+    narrowest: int = 1  #: least lanes of a group, where the columns need as many
 
     @classmethod
-    def of(cls, policy: FoldTiles, rows: int, columns: int, vector: int, multiprocessors: int) -> Tiling:
+    def of(cls, policy: FoldTiles, rows: int, columns: int, vector: int, itemsize: int, multiprocessors: int) -> Tiling:
         """For the fold: as many blocks as are resident at a time, or a whole multiple of that, so that the last of them are not alone."""
-        shape = cls(rows, columns, vector, policy.max_tile_rows, policy.threads_per_block, policy.max_group_threads)
+        narrowest = policy.min_group_bytes // (vector * itemsize)
+        shape = cls(rows, columns, vector, policy.max_tile_rows, policy.threads_per_block, policy.max_group_threads, narrowest)
         blocks = max(policy.grid_blocks_per_multiprocessor, policy.min_blocks_per_multiprocessor)
         resident = min(blocks, policy.max_blocks_per_multiprocessor) * multiprocessors
         waves, step = max(1, ceil_div(shape.row_blocks * shape.chunks, resident)), FoldTiles.items_per_thread
@@ -101,7 +103,7 @@ class Tiling:
     @property
     def lanes(self) -> int:
         """As many lanes as the columns need, or an even share of them, so that few lanes of a block are idle."""
-        return lanes_for(plain(ceil_div(self.columns, self.vector)), self.threads, self.widest)
+        return lanes_for(plain(ceil_div(self.columns, self.vector)), self.threads, self.widest, self.narrowest)
 
     @property
     def groups(self) -> int:
@@ -177,12 +179,17 @@ def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, 
 
 
 @functools.cache
-def lanes_for(needed: int, threads: int, widest: int) -> int:
-    """The widest group that cuts ``needed`` lanes' work evenly and leaves at most a tenth more of a block idle than the best cut does."""
+def lanes_for(needed: int, threads: int, widest: int, narrowest: int = 1) -> int:
+    """The widest group that cuts ``needed`` lanes' work evenly and leaves at most a tenth more of a block idle than the best cut does.
+
+    It has 16 lanes or more where there is work for as many; and ``narrowest`` unless that would leave a quarter more of a block idle.
+    """
     fewest = ceil_div(needed, ceil_div(needed, min(16, widest)))
     lanes = [each for each in range(min(widest, needed), fewest - 1, -1) if ceil_div(needed, ceil_div(needed, each)) == each]
-    busy = [needed * (threads // each) / (ceil_div(needed, each) * threads) for each in lanes]
-    return next(each for each, share in zip(lanes, busy, strict=True) if share >= 0.9 * max(busy))
+    busy = {each: needed * (threads // each) / (ceil_div(needed, each) * threads) for each in lanes}
+    best = max(busy.values())
+    wide = [each for each in lanes if each >= min(narrowest, needed) and busy[each] >= 0.75 * best]
+    return next(each for each in wide or lanes if busy[each] >= 0.9 * (max(busy[k] for k in wide) if wide else best))
 
 
 def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:

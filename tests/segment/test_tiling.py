@@ -52,7 +52,7 @@ def test_rows_are_covered_once() -> None:
         narrow = Tiling.of_narrow(policy.FoldNarrow(), rows, 132)
         assert narrow.tile % 256 == 0
         assert (narrow.row_blocks - 1) * narrow.groups * narrow.tile < rows <= narrow.row_blocks * narrow.groups * narrow.tile
-        shape = Tiling.of(policy.FoldTiles(), rows, 37, 1, 132)
+        shape = Tiling.of(policy.FoldTiles(), rows, 37, 1, 4, 132)
         assert (shape.row_blocks - 1) * shape.groups * shape.tile < rows <= shape.row_blocks * shape.groups * shape.tile
 
 
