@@ -8,17 +8,20 @@ from ..core.axes import ceil_div, power_of_two
 from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from .policy import (
+    Block,
     BroadcastColumns,
     BroadcastRows,
     FoldAndBroadcastColumns,
     FoldAndBroadcastRows,
     FoldColumns,
+    FoldLines,
     FoldRows,
     SinglePass,
 )
 from .problem import Problem
 from .tiling import (
     THREADS,
+    alternates,
     busy_row_lanes,
     column_lanes,
     column_steps,
@@ -43,6 +46,7 @@ class Geometry:
     steps: int = 0  #: vectors of a short row, or of a gradient's row, that a lane loads; of columns, those that it loads before it uses the first
     height: int = 0  #: short rows at a time
     held: bool = False  #: whether lanes hold all elements of their columns
+    inner: int = 0  #: neighbouring columns of a line that lanes share
 
     @classmethod
     def of(
@@ -69,6 +73,19 @@ class Geometry:
         if commutes or short[0] == 1:
             return cls(lanes, blocks, 1, problem.extent, *short)
         return cls(32, ceil_div(problem.rows, THREADS // 32), 1, problem.extent)
+
+    @classmethod
+    def of_lines(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry | None:
+        """For a fold of columns of which a vector has several positions; None for others, short and few ones."""
+        size, inner = BY_NAME[value].itemsize, problem.kept_shape[-1] if problem.kept_shape else 1
+        if problem.row_contiguous or problem.staged or problem.ragged or problem.full_reduced[0] != (inner,) or problem.full_kept[0][-1] != 1:
+            return None
+        if not alternates(problem.extent, inner, size) or problem.rows * problem.extent * size < tuned(FoldLines()).min_bytes:
+            return None
+        line = replace(problem, kept_shape=problem.kept_shape[:-1], shape=(problem.extent * inner,), row_contiguous=True, peeled=True)
+        own = cls.of(replace(line, vector=tuned(Block()).vector_bytes // size), multiprocessors, value)
+        lanes = max(32, own.lanes)
+        return replace(own, lanes=lanes, blocks=ceil_div(line.rows, THREADS // lanes), inner=inner)
 
     @classmethod
     def of_few(cls, problem: Problem, value: str) -> Geometry | None:

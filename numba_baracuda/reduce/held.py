@@ -98,21 +98,39 @@ def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: 
     return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), {"rows": problem.rows, "lines": lines, "stride": stride})
 
 
-def held_gradient_of(problem: Problem, dy: Layout, y: Layout, element: str, reads: bool) -> Held | None:
-    """How threads hold the columns of a gradient whose full operands are dx and x, which it ``reads`` or not; None where they do not."""
+def _loaded(results: int, dy: Layout, y: Layout, size: int) -> int:
+    """How many of so many neighbouring elements of dy and y are loaded at a time."""
+    while results > 1 and (dy.address % (results * size) or y.address % (results * size)):
+        results //= 2
+    return results
+
+
+def held_gradient_of(problem: Problem, dx: Layout, x: Layout, dy: Layout, y: Layout, element: str, reads: bool, guarded: bool) -> Held | None:
+    """How threads hold the rows or columns of a gradient whose full operands are dx and x, which it ``reads`` or not; None where they do not.
+
+    ``guarded``: as of the gradient, whose instructions are too many for more than a vector at a time.
+    """
     policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
     extent, kept, same = problem.extent, problem.kept_strides, problem.full_kept[0] == problem.full_kept[1]
-    if problem.row_contiguous or len(problem.shape) != 1 or not 1 < extent <= policy.max_extent or problem.longer or problem.peeled:
+    if len(problem.shape) != 1 or not 1 < extent <= policy.max_extent or problem.longer or problem.peeled:
         return None
-    if not same or problem.full_reduced[0] != problem.full_reduced[1] or kept[0] != flat or kept[1] != flat or problem.full_kept[0][-1] != 1:
+    if not same or problem.full_reduced[0] != problem.full_reduced[1] or kept[0] != flat or kept[1] != flat:
         return None
+    if problem.rows * extent * size < policy.min_bytes:
+        return None
+    if problem.row_contiguous:
+        vector = widest_aligned([dx, x], tuned(Block()).vector_bytes, size)
+        rows = vector // extent
+        if vector % extent or rows > problem.rows or problem.full_reduced[0] != (1,) or problem.full_kept[0] != (extent,):
+            return None
+        pieces = 1 if guarded else _pieces(policy.column_bytes_in_flight, vector * size)
+        constants = {"vector": vector, "extent": extent, "pieces": pieces, "loaded": _loaded(rows, dy, y, size)}
+        return Held("broadcast_held_rows", constants, ceil_div(problem.rows, THREADS * rows * pieces), {"rows": problem.rows})
     vector, _ = _narrowed(problem.vector, problem.vector, extent * size)
     nbytes = vector * extent * size
-    if nbytes > policy.max_bytes or problem.rows * extent * size < policy.min_bytes or not (reads or extent <= policy.max_stored_extent):
+    if problem.full_kept[0][-1] != 1 or nbytes > policy.max_bytes or not (reads or extent <= policy.max_stored_extent):
         return None
-    pieces, loaded = _pieces(policy.column_bytes_in_flight, nbytes), vector
-    while loaded > 1 and (dy.address % (loaded * size) or y.address % (loaded * size)):
-        loaded //= 2
+    pieces, loaded = _pieces(policy.column_bytes_in_flight, nbytes), _loaded(vector, dy, y, size)
     return Held(
         "broadcast_held_columns",
         {"vector": vector, "extent": extent, "pieces": pieces, "loaded": loaded, "kept": len(problem.kept_shape)},

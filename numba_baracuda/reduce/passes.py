@@ -5,7 +5,7 @@ Let the axes of dense operands be, in the order of memory, before, E, after, whe
 a multiple of a vector for the right number of lines, whatever a line is. A fold leaves a state for each column, and combines the states of those
 columns that have the same result. A gradient gives each column the terms of the result that it belongs to. Where E is no multiple of ``lines``, the
 first columns have one element more. Where E · after is no multiple of a vector either, walks begin inside one: such *ragged* columns are turned by as
-many, so that a walk begins with an aligned vector, of which some elements belong to the walk before it. No positions are counted then.
+many, so that a walk begins with an aligned vector, of which some elements belong to the walk before it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def first_pass(
             return False
         return (math.prod(view.shape) // view.positions) * state_bytes <= policy.max_state_bytes
 
-    turns = not ordered and (size < 4 or plain.line * size < policy.direct_line_bytes)
+    turns = size < 4 or plain.line * size < policy.direct_line_bytes
     across, along = _across(axes, [x], size, column_bytes, turns, policy.vectors_across), None if origin else _along(axes, x)
     across, along = across if pays(across) else None, along if pays(along) else None
     if across and along and across.positions < min(policy.many_positions, along.positions):
@@ -157,7 +157,7 @@ def first_pass(
     strides = dict(zip(rest, places, strict=True)) | {k: states * step for k, step in zip(kept, rows, strict=True)} | {view.walked: 0}
     output = Layout(view.shape, tuple(strides[k] for k in range(len(view.shape))))
     problem = Problem.of(
-        (view.walked,), [view.full(x)], [output], element, False, True, False, staged_below, column_bytes, view.kept(x.strides), view.longer,
+        (view.walked,), [view.full(x)], [output], element, False, True, False, staged_below, False, column_bytes, view.kept(x.strides), view.longer,
         view.ragged,
     )  # fmt: skip
     kept_shape, (y_kept,) = merge_axes([view.shape[k] for k in kept], [view.kept(y.strides).strides[k] for k in kept])

@@ -1,8 +1,8 @@
 """The tuning policies of the reduce family.
 
 All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). They are the same on every architecture, since no other was measured;
-grids follow the number of multiprocessors. Only columns of single elements along two axes, and of sums of two terms, set resident blocks: elsewhere
-the compiler leaves registers for enough of them by itself.
+grids follow the number of multiprocessors. Only columns of single elements along two axes, and of halves that are summed about a pivot, set resident
+blocks: elsewhere the compiler leaves registers for enough of them by itself.
 """
 
 from __future__ import annotations
@@ -56,8 +56,16 @@ class FoldHeld(Policy):
 
 
 @dataclass(frozen=True)
+class FoldLines(Policy):
+    """``fold_lines``: a group of threads folds a line of few columns as ``fold_rows`` does a row. Computed, not timed."""
+
+    min_line_bytes: int = 3 << 10  #: of all elements of neighbouring columns; shorter lines have too few for each thread of a warp
+    min_bytes: int = 32 << 20  #: of elements; fewer go in a single pass
+
+
+@dataclass(frozen=True)
 class FoldStagedRows(Policy):
-    """``fold_staged_rows``: a block copies rows without gaps to shared memory, where groups of threads fold them."""
+    """``fold_staged_rows``: a block copies rows or columns without gaps to shared memory, where groups of threads fold them."""
 
     items_per_thread: int = fixed(8)  #: elements that a thread takes from shared memory at a time
     shared_bytes_per_block: int = 40 << 10
@@ -65,6 +73,10 @@ class FoldStagedRows(Policy):
     min_rows_per_block: int = 16
     min_bytes_per_block: int = 16 << 10  #: of elements; a group takes several rows where its block would have fewer
     max_rows_per_group: int = 16
+    max_column_lanes: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads that share a column
+    max_line_bytes: int = 128  #: of neighbouring columns at one position; more fill the lines of memory that a warp loads
+    max_narrow_line_bytes: int = 32  #: the same of whole vectors that sums about a pivot would halve; of more, threads meet in banks of shared memory
+    min_column_bytes: int = 16 << 20  #: of all columns; fewer would leave multiprocessors idle. Computed, not timed, as the three above
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,7 @@ class FoldColumns(Policy):
     min_state_share: int = 192  #: bytes of a column in a split for each byte of the state that it leaves
     min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
     min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of halves
+    min_blocks_with_one_term: int = 3  #: the same of one term, unless a pivot is chosen only where 1 does not do. Computed, not timed
     min_split_batches: int = 4
 
 

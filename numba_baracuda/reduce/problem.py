@@ -11,7 +11,7 @@ from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
 from .policy import Block
-from .tiling import staged_lanes
+from .tiling import staged_lanes, stages_columns
 
 Strides = tuple[int, ...]
 
@@ -32,7 +32,8 @@ class Problem:
     * ``origin_kept``: strides of the kept axes that lead to the first element of the row, of which these rows may be parts
     * ``longer``: so many rows, the first ones, have one element more than ``extent``
     * ``ragged``: whether some have, or walks begin inside an aligned vector, alike in all full operands; ``outer``: kept axes outside of such walks
-    * ``staged``: the rows are short, and contiguous as a whole in all full operands; vectors are aligned in that whole, not in each row
+    * ``staged``: the rows, or few neighbouring columns, are short, and contiguous as a whole in all full operands; vectors are aligned in that whole,
+      not in each row
     * ``rows``: the number of rows; ``extent``: elements of a row
     """
 
@@ -68,6 +69,7 @@ class Problem:
         peel: bool = False,
         peel_columns: bool = False,
         staged_below: int = 0,
+        stage_columns: bool = False,
         column_bytes: int = Block.vector_bytes,
         origin: Layout | None = None,
         longer: int = 0,
@@ -75,6 +77,7 @@ class Problem:
     ) -> Problem:
         """``peel``: rows may be peeled; ``peel_columns``: the line of columns may. ``staged_below``: rows with vectors of fewer bytes are staged.
 
+        ``stage_columns``: few neighbouring columns may be.
         ``origin`` has the strides of ``origin_kept``. ``ragged``: elements of a vector of ragged columns, or 0.
         """
         first = full[0]
@@ -98,6 +101,12 @@ class Problem:
         lines = (shape, reduced) if row_contiguous else merge_axes(kept_shape, *full_kept)
         others = (kept_shape, full_kept) if row_contiguous else (shape, reduced)
         vector, staged, peeled, outer = ragged or (_widest_fitting(widest, *lines, *others) if unit_stride else 1), False, False, 0
+        if stage_columns and unit_stride and not row_contiguous and len(shape) == 1:
+            inner = kept_shape[-1]
+            gapless = *(step * inner * shape[0] for step in c_strides(kept_shape[:-1])), 1
+            staged = all(strides == gapless for strides in full_kept) and all(strides == (inner,) for strides in reduced)
+            staged = staged and stages_columns(shape[0], inner, math.prod(kept_shape), size, vector)
+            vector = widest_aligned(full, policy.vector_bytes, size) if staged else vector
         while ragged and math.prod(kept_shape[outer:]) > lines[0][-1]:
             outer += 1
         if unit_stride and row_contiguous and len(shape) == 1:
@@ -105,7 +114,7 @@ class Problem:
             staged = vector * size < staged_below and all(strides == gapless for strides in full_kept) and staged_lanes(shape[0] * size) > 0
             peeled = peel and not staged and vector < wanted and shape[0] * size > policy.min_peeled_bytes and _alike(full, full_kept, wanted, size)
             vector = widest if staged else wanted if peeled else vector
-        elif peel_columns and not ragged and unit_stride and not row_contiguous and len(kept_shape) == 1:
+        elif peel_columns and not (ragged or staged) and unit_stride and not row_contiguous and len(kept_shape) == 1:
             peeled = vector < wanted and kept_shape[0] * size > policy.min_peeled_bytes and not any(step % wanted for step in reduced[0])
             vector = wanted if peeled else vector
         return cls(

@@ -21,13 +21,13 @@ from .launches import extents, form_of, kept_strides, spec_of, splits
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastColumns, BroadcastStagedRows, CombinePartials, FoldColumns, FoldStagedRows
 from .problem import Problem
-from .tiling import THREADS, combine_lanes, staged_height, staged_lanes
+from .tiling import THREADS, combine_lanes, staged_column_block, staged_height, staged_lanes
 
 #: the element type that kernels use for truth values
 _BYTES = {"bool": "u8"}
 
 
-def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
+def _fold_config(problem: Problem, geometry: Geometry, size: int) -> tuple[str, dict[str, int | bool], int, dict[str, int]]:
     """(kernel that folds, its constants, number of blocks, its extents)."""
     constants: dict[str, int | bool] = {"dims": len(problem.shape), "vector": problem.vector, "lanes": geometry.lanes}
     if geometry.height:
@@ -35,6 +35,10 @@ def _fold_config(problem: Problem, geometry: Geometry) -> tuple[str, dict[str, i
         full = problem.extent == geometry.steps * geometry.lanes * problem.vector
         constants |= {"steps": geometry.steps, "height": geometry.height, "full": full}
         return "fold_short_rows", constants, blocks, {"rows": problem.rows, "extent": problem.extent}
+    if geometry.inner:
+        vector = tuned(Block()).vector_bytes // size
+        own = {"columns": problem.rows, "extent": problem.extent, "splits": geometry.splits}
+        return "fold_lines", {"vector": vector, "lanes": geometry.lanes, "inner": geometry.inner}, geometry.launch[0], own
     if not problem.row_contiguous:
         constants["steps"] = geometry.steps
         constants |= {"ragged": problem.ragged, "outer": problem.outer}
@@ -55,8 +59,9 @@ def fold_steps(
     value, result = _BYTES.get(descriptor.element, descriptor.element), _BYTES.get(result, result)
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
-    geometry = Geometry.of_few(problem, value) if fold_monoid.commutes else None
-    two_terms = bool(fold_monoid.pivot_terms) and fold_monoid.term_count == 2 and BY_NAME[value].itemsize == 2 and len(problem.shape) == 1
+    geometry = Geometry.of_few(problem, value) or Geometry.of_lines(problem, target.multiprocessors, value) if fold_monoid.commutes else None
+    halves_about_pivot = bool(fold_monoid.pivot_terms) and BY_NAME[value].itemsize == 2 and len(problem.shape) == 1
+    two_terms = halves_about_pivot and fold_monoid.term_count == 2
     state_bytes = fold_monoid.width * BY_NAME[state].itemsize
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms, state_bytes)
     special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
@@ -66,11 +71,12 @@ def fold_steps(
     if problem.staged:
         arguments = {"x": source, "guard": guard, "y": output, "corrected_count": descriptor.corrected_count(fold_monoid)}
         return [_fold_staged(problem, constants, arguments)], []
-    few = geometry.single_pass(problem, target.multiprocessors, value, fold_monoid.width) if alone and fold_monoid.commutes else None
+    alone = alone and fold_monoid.commutes and not geometry.inner
+    few = geometry.single_pass(problem, target.multiprocessors, value, fold_monoid.width) if alone else None
     geometry, single_pass = few or geometry, few is not None
-    kernel, config, blocks, extents = _fold_config(problem, geometry)
+    kernel, config, blocks, extents = _fold_config(problem, geometry, BY_NAME[value].itemsize)
     if not geometry.height:
-        config |= {"single_pass": single_pass, "reused": reused}
+        config |= {"reused": reused} if geometry.inner else {"single_pass": single_pass, "reused": reused}
     if kernel == "fold_rows":
         config["special"] = special
     partials, y_kept = NULL if geometry.splits == 1 else "partials", problem.kept_strides[0]
@@ -78,12 +84,14 @@ def fold_steps(
     corrected_count = descriptor.corrected_count(fold_monoid)
     arguments = {
         "x": source, "guard": "arrivals" if single_pass else guard, "y": output, "partials": partials, **extents, "corrected_count": corrected_count,
-        "kept_shape": problem.kept_shape,
-        **kept_strides(x=problem.full_kept[0], y=y_kept), **origin, "shape": problem.shape, "x_strides": problem.full_reduced[0],
+        "kept_shape": problem.kept_shape, **kept_strides(x=problem.full_kept[0], y=y_kept),
     }  # fmt: skip
+    if not geometry.inner:
+        arguments |= {**origin, "shape": problem.shape, "x_strides": problem.full_reduced[0]}
     walks_singles = kernel == "fold_columns" and len(problem.shape) == 2 and problem.vector == 1 and BY_NAME[value].itemsize < 8
     resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if walks_singles and not fold_monoid.foreign else 0
-    resident = tuned(FoldColumns()).min_blocks_with_two_terms if two_terms and kernel == "fold_columns" else resident
+    if halves_about_pivot and kernel == "fold_columns" and not fold_monoid.unit_pivot_suffices:
+        resident = tuned(FoldColumns()).min_blocks_with_two_terms if two_terms else tuned(FoldColumns()).min_blocks_with_one_term
     steps: list[Step] = [Launch(spec_of(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
@@ -151,14 +159,14 @@ def fold_of(
     commutes, column_bytes = fold_monoid.commutes, _column_bytes(monoid, descriptor.element)
     staged_below = tuned(FoldStagedRows()).max_vector_bytes if commutes else 0
     kept = [y, results or y]
-    problem = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered, commutes, commutes, staged_below, column_bytes)
+    problem = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered, commutes, commutes, staged_below, commutes, column_bytes)
     wide = Problem.of(descriptor.axes, [x], kept, descriptor.element, ordered)
     held_as = x, y, value, _BYTES.get(result, result), monoid
     held = held_of(wide, *held_as) or held_lines_of(wide, *held_as)
     if held:
         return [_fold_held(descriptor, held, monoid, value, _BYTES.get(result, result), source, output, guard)], []
     alike = results is not None and problem.kept_strides[0] == problem.kept_strides[1]
-    if commutes:
+    if commutes and not Geometry.of_lines(problem, target.multiprocessors, value):
         state_bytes = fold_monoid.width * BY_NAME[fold_monoid.kind or BY_NAME[value].accumulator].itemsize
         first = first_pass(
             descriptor.axes, x, y, descriptor.element, problem, column_bytes, staged_below, ordered, fold_monoid.subtracts_origin, state_bytes
@@ -178,13 +186,19 @@ def _fold_held(
 
 
 def _fold_staged(problem: Problem, constants: dict[str, Any], arguments: dict[str, Any]) -> Launch:
-    """The launch for short rows, contiguous as a whole, that pass through shared memory."""
-    row_bytes = problem.extent * BY_NAME[constants["value"]].itemsize
-    lanes = staged_lanes(row_bytes)
-    height = staged_height(row_bytes, lanes, tuned(FoldStagedRows()).max_rows_per_group)
-    rows = THREADS // lanes * height
-    spec = spec_of("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height)
-    launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes, 16) * 16
+    """The launch for short rows or columns, contiguous as a whole, that pass through shared memory."""
+    size = BY_NAME[constants["value"]].itemsize
+    row_bytes, inner = problem.extent * size, 1
+    if problem.row_contiguous:
+        lanes = staged_lanes(row_bytes)
+        height = staged_height(row_bytes, lanes, tuned(FoldStagedRows()).max_rows_per_group)
+    else:
+        inner = problem.kept_shape[-1]
+        lanes, height = staged_column_block(problem.extent, inner, size)
+    rows = THREADS // lanes * height // inner * inner
+    before = 0 if inner == 1 else problem.vector * size
+    spec = spec_of("fold_staged_rows", **constants, vector=problem.vector, lanes=lanes, height=height, inner=inner)
+    launch = ceil_div(problem.rows, rows), THREADS, ceil_div(rows * row_bytes + before, 16) * 16
     arguments |= {"partials": NULL, "rows": problem.rows, "extent": problem.extent}
     return Launch(spec, launch, {**arguments, "kept_shape": problem.kept_shape, "y_kept_strides": problem.kept_strides[0]})
 
@@ -234,6 +248,10 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
     column_bytes = min(vector_bytes, tuned(BroadcastColumns()).max_columns_with_terms * BY_NAME[value].itemsize) if terms else vector_bytes
     full = Problem.of(*operands, ordered, peel=True, staged_below=staged_below, column_bytes=column_bytes)
     walk = None if full.staged or gradient.uses_positions else walk_of_gradient(*operands, full, column_bytes)
+    held_as = layouts["dx"], x, layouts["dy"], y, value, bool(gradient.rows or gradient.fold), gradient.guarded
+    held = None if brought else held_gradient_of(Problem.of(*operands, ordered), *held_as)
+    if held and full.row_contiguous:
+        return Recipe((broadcast_held(descriptor, held, gradient),))
     dense = dense_of(gradient, walk or full, *operands)
     if not (dense or full.staged or gradient.uses_positions):
         walk = walk_of_gradient(*operands, full, column_bytes, turns=True)
@@ -242,7 +260,6 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         return Recipe((broadcast_dense(descriptor, dense, gradient, results),))
     if full.staged:
         return Recipe((broadcast_staged(descriptor, full, gradient),))
-    held = None if brought else held_gradient_of(Problem.of(*operands, ordered), layouts["dy"], y, value, bool(gradient.rows or gradient.fold))
     if held:
         return Recipe((broadcast_held(descriptor, held, gradient),))
     if gradient.fold and not brought and not full.row_contiguous:

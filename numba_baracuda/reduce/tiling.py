@@ -14,6 +14,7 @@ from .policy import (
     FoldAndBroadcastColumns,
     FoldAndBroadcastRows,
     FoldColumns,
+    FoldLines,
     FoldRows,
     FoldStagedRows,
     SinglePass,
@@ -84,6 +85,41 @@ def staged_height(row_bytes: int, lanes: int, max_rows_per_group: int) -> int:
     return height
 
 
+def staged_column_block(extent: int, inner: int, size: int) -> tuple[int, int]:
+    """(lanes that share a column, columns that each group of lanes takes) for ``inner`` neighbouring columns in shared memory.
+
+    (0, 0) where the columns of a block do not fit there. ``extent``: elements of a column; ``size``: bytes of one.
+    """
+    policy = tuned(FoldStagedRows())
+    most, lanes = policy.shared_bytes_per_block // (extent * inner * size), 1
+    while lanes < policy.max_column_lanes and THREADS // lanes // inner > most:
+        lanes *= 2
+    groups, height = THREADS // lanes, ceil_div(inner, THREADS // lanes)
+    if groups * height // inner > most:
+        return 0, 0
+    while height < policy.max_rows_per_group and groups * height * extent * size < policy.min_bytes_per_block:
+        height *= 2
+    return lanes, height
+
+
+def alternates(extent: int, inner: int, size: int) -> bool:
+    """Whether groups fold long lines of ``inner`` neighbouring columns: few enough for a vector to have several positions of them."""
+    few = 1 < inner * size < tuned(Block()).vector_bytes and inner == power_of_two(inner) > 1
+    return few and extent * inner * size >= tuned(FoldLines()).min_line_bytes
+
+
+def stages_columns(extent: int, inner: int, columns: int, size: int, vector: int) -> bool:
+    """Whether blocks copy such columns to shared memory: few neighbouring ones, of which a position is no whole vectors, or is loaded by narrow ones.
+
+    ``vector``: elements of such a load.
+    """
+    policy, wanted = tuned(FoldStagedRows()), tuned(Block()).vector_bytes
+    narrow = inner * size % wanted > 0 or (vector * size < wanted and inner * size <= policy.max_narrow_line_bytes)
+    few = inner > 1 and inner * size < policy.max_line_bytes and narrow
+    large = columns * extent * size >= policy.min_column_bytes
+    return few and large and extent > 1 and not alternates(extent, inner, size) and staged_column_block(extent, inner, size)[0] > 0
+
+
 def combine_lanes(splits: int) -> int:
     """Lanes that share the partials of a row."""
     policy = tuned(CombinePartials())
@@ -123,10 +159,13 @@ def column_steps(extent: int, depth: int, most: int, short_extent: int) -> int:
 def splits_for(policy: FoldRows | FoldColumns, blocks: int, extent: int, step: int, multiprocessors: int, at_most: bool = False) -> tuple[int, int]:
     """(splits of each row, elements of a split), a multiple of ``step``: enough for the policy's grid, as far as rows are long enough.
 
-    ``at_most``: of several splits, as many as the policy's grid has at most.
+    ``at_most``: of several splits, as many as the policy's grid has at most, half of which are resident; blocks of which up to a third would be left
+    for a second wave are halved.
     """
     wanted_blocks = multiprocessors * policy.grid_blocks_per_multiprocessor
     wanted = max(1, wanted_blocks // max(blocks, 1)) if at_most else ceil_div(wanted_blocks, max(blocks, 1))
+    if at_most and wanted_blocks // 2 < blocks <= 3 * wanted_blocks // 4:
+        wanted = 2
     most = max(1, extent // (policy.min_split_batches * step))
     chunk = ceil_div(ceil_div(extent, min(wanted, most)), step) * step
     return (ceil_div(extent, chunk), chunk) if 0 < chunk < extent else (1, extent)

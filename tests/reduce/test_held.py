@@ -21,7 +21,8 @@ CARD = Target((9, 0), 132)
 #: rows and columns, in one piece or several, and some left over; along kept axes apart
 SHAPES = [
     ((70, 3), 1),
-    ((300, 2), 1),
+    ((301, 2), 1),
+    ((1030, 4), 1),
     ((1031, 5), 1),
     ((66, 8), 1),
     ((3, 70), 0),
@@ -45,7 +46,8 @@ def held(pieces: int = 8) -> Iterator[None]:
 def launch(name: str, shape: tuple[int, ...], axis: Any, element: str = "f32", **layouts: Layout) -> Launch:
     """The first launch for contiguous operands, unless others are given."""
     op = nb.OPS[f"reduce_{name}"]
-    descriptor = nb.ReduceDescriptor(op.kind, shape, axis, element)
+    kind = nb.ReduceBackwardDescriptor if name.endswith("_backward") else nb.ReduceDescriptor
+    descriptor = kind(op.kind, shape, axis, element)
     given = {operand.name: contiguous(getattr(descriptor, operand.axes[0])) for operand in op.operands} | layouts
     first = op.variants[0].recipe(op, descriptor, given, CARD).steps[0]
     assert isinstance(first, Launch)
@@ -68,7 +70,9 @@ def test_lines(kind: Kind, op: Op, shape: tuple[int, ...], axes: Any) -> None:
 
 @pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
 @EVERY
-@pytest.mark.parametrize(("shape", "axis"), [((3, 66, 2), (0, 2)), ((70, 3), 1), ((130, 2), 1), ((3, 302), 0), ((2, 2, 41), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 66, 2), (0, 2)), ((70, 3), 1), ((130, 2), 1), ((67, 4), 1), ((67, 8), 1), ((3, 302), 0), ((2, 2, 41), 1)]
+)
 def test_elements(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str) -> None:
     with held(pieces=2):
         check(kind, op, shape, axis, element)
@@ -112,6 +116,11 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("sum", (1 << 24, 9), 1, "bf16", "fold_held_rows", {"vector": 4, "height": 4}),
         ("sum", (1 << 24, 11), 1, "f32", "fold_staged_rows", {}),
         ("sum", (1 << 24, 12), 1, "f32", "fold_held_rows", {"vector": 4, "height": 1}),
+        ("prod_backward", (1 << 24, 4), 1, "bf16", "broadcast_held_rows", {"vector": 8, "extent": 4, "pieces": 1, "loaded": 2}),
+        ("mean_backward", (1 << 24, 4), 1, "bf16", "broadcast_held_rows", {"vector": 8, "extent": 4, "pieces": 2, "loaded": 2}),
+        ("std_backward", (1 << 24, 4), 1, "f32", "broadcast_held_rows", {"vector": 4, "loaded": 1}),
+        ("max_backward", (1 << 23, 8), 1, "f32", "broadcast_dense", {}),
+        ("prod_backward", (1 << 24, 3), 1, "f32", "broadcast_staged_rows", {}),
     ],
 )
 def test_kernel(name: str, shape: tuple[int, ...], axis: Any, element: str, kernel: str, constants: dict[str, int]) -> None:

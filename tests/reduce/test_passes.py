@@ -67,7 +67,7 @@ def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any)
     kept = [k for k in range(len(shape)) if k not in axes]
     ties = np.random.default_rng(0).integers(0, 2, shape).astype(np.float32)
     missing = np.where(np.random.default_rng(1).random(shape) < 0.02, np.nan, ties).astype(np.float32)
-    for x in (ties, missing, np.zeros(shape, np.float32)):
+    for x in (ties, missing, np.zeros(shape, np.float32), np.random.default_rng(2).random(shape).astype(np.float32)):
         with in_passes():
             got = kind.numpy(function(op)(kind.array(x), axis, False))
         rows = np.transpose(x, (*kept, *axes)).reshape(*[shape[k] for k in kept], -1)

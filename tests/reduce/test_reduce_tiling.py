@@ -164,6 +164,11 @@ def test_few_short_rows_are_a_block_s_accesses() -> None:
     assert {tiling.few_rows(accesses, 1, Block.max_items_per_thread) for accesses in range(2000)} == {0}
 
 
+def test_blocks_of_a_second_wave_are_halved() -> None:
+    for blocks, splits in ((528, 2), (597, 2), (792, 2), (793, 1), (1056, 1), (2000, 1)):
+        assert tiling.splits_for(FoldColumns(), blocks, 306, 32, 132, at_most=True)[0] == splits
+
+
 def test_staged_rows_fit() -> None:
     for row_bytes in range(2, 4000, 2):
         lanes = tiling.staged_lanes(row_bytes)

@@ -49,20 +49,23 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/loads": (
         "sum of rows of a warp", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart", "*halves in such columns",
     ),
-    "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns", "test_passes.py::test_far_from_zero"),
+    "reduce/columns": ("sum of *columns*", "var of *columns*", "zeros of products back to columns", "test_passes.py::test_far_from_zero",
+        "test_passes.py::test_places_and_truth[numpy-reduce_argmin-shape6-1]"),
     "reduce/results": (
         "sum of columns in splits", "var of rows of a block in splits", "sum of staged rows", "* in a single pass",
         "test_passes.py::test_places_and_truth",
     ),
+    "reduce/lines": ("* of lines*", "* columns in lines"),
     "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
     "reduce/short": ("sum of *short rows", "var of *short rows", "* that lie otherwise", "var of nothing"),
-    "reduce/staged": ("* of staged rows*", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
+    "reduce/staged": ("* of staged *", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": (
         "* back to *rows", "* back to rows in splits", "* back to columns", "* back to columns whose walks*", "test_passes.py::test_far_from_zero",
     ),
     "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
     "reduce/held": ("* of held *", "* back to columns of a thread", "sum of columns that wrap*", "test_held.py::test_variance_far_from_zero"),
+    "reduce/held_gradients": ("* back to columns of a thread", "* back to rows of *a thread"),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
     "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
     "scan/shared_tile": (
@@ -334,11 +337,13 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "reduce/held": {
         "fold_held_columns.fold_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
-        "broadcast_held_columns.broadcast_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
         "places_of.go_on: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
             "saves a division where the next piece lies on the same line",
         "fold_held_rows.fold_held_rows: guard: whole < rows in if height > 1 and cuda.blockIdx.x == 0 and (whole < rows):":
             "no row is left over, so the block would fold the last one again, and store nothing",
+    },
+    "reduce/held_gradients": {
+        "broadcast_held_columns.broadcast_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
     },
     "reduce/broadcast": {
         "broadcast_columns.broadcast_columns: guard: others > 0 in turned = row_lane == 0 and others > 0":

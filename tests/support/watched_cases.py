@@ -33,7 +33,9 @@ from numba_baracuda.reduce.policy import (
     FoldAndBroadcastColumns,
     FoldColumns,
     FoldHeld,
+    FoldLines,
     FoldRows,
+    FoldStagedRows,
     Passes,
     SinglePass,
 )
@@ -500,14 +502,14 @@ WALKED = {"min_bytes": 1, "min_positions": 2, "many_positions": 4, "min_share": 
 def reduce(
     name: str, op: str, shape: tuple[int, ...], axis: Any, element: str = "f32", zeros: float = 0, moved: bool = False, late: bool = False,
     shifted: bool = False, batches: int = 4, single_pass: bool = False, dense: bool = False, whole: bool = False, held: bool = False,
-    walked: bool = False, **options: Any,
+    walked: bool = False, staged: bool = False, lines: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """``zeros`` is the share of elements that are 0; ``moved`` transposes the result; ``late`` rows, or the array if ``shifted``, begin after a
     multiple of 16 bytes.
 
     ``dense`` operands go in the order of memory. Blocks fold the columns of a gradient ``whole``, or else a launch before does. Threads hold rows
-    and columns that are ``held``. Small problems are ``walked`` as large ones are. Fewer ``batches`` make shorter splits of rows. In a
-    ``single_pass`` the last block of a row combines them, else a second launch.
+    and columns that are ``held``. Small problems are ``walked``, and few columns ``staged`` or folded in ``lines``, as large ones are.
+    Fewer ``batches`` make shorter splits of rows. In a ``single_pass`` the last block of a row combines them, else a second launch.
     """
     policy = {"grid_blocks_per_multiprocessor": 7} if single_pass else {"max_bytes": 1}
 
@@ -533,6 +535,8 @@ def reduce(
             kind.schedule(SEED), using(FoldRows, min_split_batches=batches, warp_rows_per_multiprocessor=4),
             using(FoldColumns, min_split_batches=batches), using(SinglePass, **policy),
             using(BroadcastDense, items_per_thread=2, min_near_vectors=4, **({"min_bytes": 1} if dense else {})),
+            using(FoldLines, **({"min_line_bytes": 1, "min_bytes": 1} if lines else {})),
+            using(FoldStagedRows, **({"min_column_bytes": 1} if staged else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY), using(Passes, **(WALKED if walked else {})),
         ):  # fmt: skip
@@ -550,6 +554,10 @@ for op in ("sum", "var", "logsumexp", "norm2"):
 for op in ("sum", "var"):
     reduce(f"{op} of full short rows", op, (70, 32), 1)
     reduce(f"{op} of staged rows", op, (259, 33), 1)
+    reduce(f"{op} of staged columns", op, (9, 171, 3), 1, staged=True)
+    reduce(f"{op} of lines", op, (9, 171, 2), 1, lines=True)
+    reduce(f"{op} of lines of halves", op, (9, 271, 4), 1, "bf16", lines=True)
+    reduce(f"{op} of lines of a block in splits", op, (5001, 2), 0, batches=1, lines=True)
     reduce(f"{op} of rows of a block in splits", op, (1, 9100), 1, batches=1)
     reduce(f"{op} of rows of a block in a single pass", op, (2, 9100), 1, batches=1, single_pass=True)
     reduce(f"{op} of columns in a single pass", op, (70, 300), 0, batches=1, single_pass=True)
@@ -611,6 +619,11 @@ for said, shape, axis in (("whole columns", (290, 140), 0), ("wide whole columns
     reduce(f"the first of equals back to {said}", "max_backward", shape, axis, ties="first", whole=True)
 for op, extent in (("sum", 2), ("max", 3), ("std", 3), ("prod", 3)):
     reduce(f"{op} back to columns of a thread", f"{op}_backward", (30, extent, 41), 1, held=True)
+for op in ("sum", "max", "std", "prod"):
+    reduce(f"{op} back to rows of a thread", f"{op}_backward", (1031, 2), 1, held=True)
+    reduce(f"{op} back to rows of halves of a thread", f"{op}_backward", (515, 4), 1, "bf16", held=True)
+reduce("zeros of products back to rows of a thread", "prod_backward", (1031, 4), 1, zeros=0.003, held=True)
+reduce("the first of equals back to rows of a thread", "max_backward", (1031, 2), 1, ties="first", held=True)
 reduce("zeros of products back to columns of a thread", "prod_backward", (5, 1200), 0, zeros=0.003, held=True)
 reduce("the first of equals back to columns of a thread", "max_backward", (4, 600), 0, ties="first", held=True)
 reduce("var back to wide whole columns apart", "var_backward", (9, 140, 5), (0, 2), whole=True)
@@ -619,6 +632,10 @@ reduce("products back to whole columns", "prod_backward", (30, 140), 0, whole=Tr
 reduce("zeros of products back to whole columns", "prod_backward", (30, 300), 0, zeros=0.003, whole=True)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to staged rows", "prod_backward", (200, 7), 1, zeros=0.1)
+reduce("zeros of products back to staged rows shorter than a vector", "prod_backward", (200, 3), 1, zeros=0.1)
+for said, zeros in (("products", 0.0), ("zeros of products", 0.003)):
+    reduce(f"{said} back to few columns in lines", "prod_backward", (9, 171, 2), 1, zeros=zeros, lines=True)
+    reduce(f"{said} back to few columns, staged", "prod_backward", (9, 171, 3), 1, zeros=zeros, staged=True)
 reduce("the first of equals back to staged rows", "max_backward", (259, 7), 1, ties="first")
 reduce("zeros of products back to short rows", "prod_backward", (70, 24), 1, zeros=0.01)
 reduce("zeros of products back to columns", "prod_backward", (300, 20), 0, zeros=0.003)

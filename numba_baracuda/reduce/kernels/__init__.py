@@ -9,14 +9,16 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_short_rows` | folds each row; a group of lanes holds a whole row in registers | reduced |
 | :func:`fold_held_rows` | folds each row; a thread holds whole rows, which are contiguous as a whole | reduced |
 | :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of other rows | reduced |
-| :func:`fold_staged_rows` | folds each row; rows are contiguous as a whole and pass through shared memory | reduced |
+| :func:`fold_staged_rows` | folds each row; rows, or few neighbouring columns, are contiguous as a whole and pass through shared memory | any |
 | :func:`fold_columns` | folds each column | kept |
+| :func:`fold_lines` | folds two, four, … neighbouring columns, whose positions are contiguous | kept |
 | :func:`fold_held_columns` | folds each column; a thread holds whole columns | kept |
 | :func:`combine_partials` | folds the partials of rows or columns that are split | any |
 | :func:`merge_states` | combines the states that ranks have of the same rows | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
+| :func:`broadcast_held_rows` | the same; vectors hold whole rows | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
 | :func:`fold_and_broadcast_columns` | the same, and the fold that the gradient needs | kept |
 | :func:`broadcast_held_columns` | the same; a thread holds whole columns | kept |
@@ -65,7 +67,9 @@ from ... import device  # noqa: F401 - whole, before its modules: see lazy.load
 from .broadcast import broadcast_columns, broadcast_rows, find_special_results, fold_and_broadcast_rows
 from .columns import fold_columns
 from .dense import broadcast_dense
-from .held import broadcast_held_columns, fold_held_columns, fold_held_lines, fold_held_rows
+from .held import fold_held_columns, fold_held_lines, fold_held_rows
+from .held_gradients import broadcast_held_columns, broadcast_held_rows
+from .lines import fold_lines
 from .merge import merge_states
 from .results import combine_partials
 from .rows import fold_rows
@@ -77,6 +81,7 @@ __all__ = [
     "broadcast_columns",
     "broadcast_dense",
     "broadcast_held_columns",
+    "broadcast_held_rows",
     "broadcast_rows",
     "broadcast_staged_rows",
     "combine_partials",
@@ -87,6 +92,7 @@ __all__ = [
     "fold_held_columns",
     "fold_held_lines",
     "fold_held_rows",
+    "fold_lines",
     "fold_rows",
     "fold_short_rows",
     "fold_staged_rows",

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...algebra import monoid_of
 from ...device.build import opaque
@@ -17,7 +17,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import column_split_of, lane_of_group, peeled_loads, turned_of, walking_loads
-from .results import result_stores, splits_fold
+from .results import placed_of, result_stores, splits_fold
 
 
 @functools.cache
@@ -98,7 +98,7 @@ def columns_tree(monoid: str, value: str, vector: int, lanes: int) -> tuple[Any,
 
     @jit.device
     def combine_lanes(state: Any, shared: Any, row_lane: Any) -> None:
-        thread = int32(cuda.threadIdx.x)
+        thread = uint32(cuda.threadIdx.x)
         for level in range(levels):
             half = depth >> (level + 1)
             if half <= row_lane < 2 * half:
@@ -126,7 +126,8 @@ def fold_columns(
     the latter case so does each lane. Then the lanes of a column combine states in shared memory, as a tree. ``peeled``: the columns begin
     or end inside an aligned vector. Loads are aligned then, and the lanes at either end load the elements of the columns that exist one by one.
     ``ragged``: the first ``longer`` columns have one element more, and vectors are those of :func:`turned_of`; a lane of the first split and one of
-    the last load the elements of vectors that are not whole one by one. Consecutive blocks have neighbouring columns of a line.
+    the last load the elements of vectors that are not whole one by one. Columns of the walk before are one position behind those of this walk.
+    Consecutive blocks have neighbouring columns of a line.
     In a ``single_pass`` the last block of some columns to finish combines the splits: each lane every ``THREADS // lanes``-th split, then the lanes
     of a column as before. Order and bytes as ``fold_rows``.
 
@@ -146,7 +147,7 @@ def fold_columns(
     add_one, ordered = accumulator.add_batch(1, 1, 1, 0), not monoid_of(monoid).commutes
     batch_stride, neighbours = steps if ordered else depth * steps, ordered or dims == 2
     state_scalars, accumulator_scalars = width * vector, accumulator_width * vector
-    combine_splits, stages = splits_fold(monoid, value, vector, lanes, depth), 2 if single_pass else 1
+    combine_splits, stages, placed = splits_fold(monoid, value, vector, lanes, depth), 2 if single_pass else 1, placed_of(monoid, value)
 
     def fold_columns(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
@@ -202,6 +203,8 @@ def fold_columns(
             if subtracts_origin:
                 advance(found, kept_shape)
             put(state, v * width, 1, state_of(acc, own_count, origin))
+            if ragged and v < others:
+                put(state, v * width, 1, placed(get(state, v * width, 1), int64(-1), int64(1)))
         for stage in range(stages):
             if single_pass and stage > 0:
                 if row_lane == 0:

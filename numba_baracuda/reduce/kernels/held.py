@@ -7,15 +7,13 @@ from numba import cuda
 from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
-from ...algebra.gradients import GRADIENTS
 from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import narrow_of, state_accessors, state_kind, typed_monoid
-from ...kernels.elements import accumulator_type, conversions_of, coordinates_of, is_normal_of, origin_of
+from ...kernels.elements import accumulator_type, coordinates_of, origin_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
-from .vjp import ROW_TERMS, terms_at, vjp_of
 
 
 @functools.cache
@@ -227,90 +225,3 @@ def fold_held_lines(
         store_results(states, y, first, first < rows, corrected_count)
 
     return fold_held_lines, lambda rows: (-(-rows // (THREADS * height)), THREADS, 0)
-
-
-@jit.kernel
-def broadcast_held_columns(
-    *, gradient: str, monoid: str, value: str, vector: int, extent: int, pieces: int, loaded: int, kept: int
-) -> Any:  # fmt: skip
-    """:func:`broadcast_columns` for columns of ``extent`` elements, a constant here, with the fold that the gradient needs, if any.
-
-    A thread has columns as in :func:`fold_held_columns`. x lies as dx does, and the results of neighbouring columns and their gradients lie side by
-    side. Where the gradient is guarded a thread folds only if a result of its neighbouring columns is no normal number. Bytes: columns · extent ·
-    value written, and as many read where x is used.
-
-    Constants and parameters as :mod:`.` lists them, and: ``monoid``: of the fold, "" where the gradient has none; ``pieces``; ``loaded``: elements
-    of dy and y that a thread loads at a time. ``stride``: the distance of neighbours in a column, in elements.
-    """
-    element, wide, row_vjp, grad, folds = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient], monoid != ""
-    load, load_rows, store, stride_across = LOAD_STREAM[vector], LOAD_STREAM[loaded], STORE_STREAM[vector], THREADS * vector
-    uses_x, has_y, guarded, (begin, go_on, column_offset) = row_vjp.has_x or folds, len(grad.segments) > 1, grad.guarded, places_of(kept, vector)
-    load_row_terms, element_vjp, widen, is_normal = row_vjp.load_row_terms, row_vjp.element_vjp, conversions_of(value)[0], is_normal_of(value)
-    size, words, across = extent * vector, vector // loaded, vector * pieces
-    held = size * pieces if uses_x else 1
-    kind = jit.SCALARS[state_kind(monoid, value)] if folds else wide
-    accumulator: Any = thread_accumulator_of(monoid, value) if folds else None
-    fold_columns: Any = accumulator.reduce_rows(extent, 1, 1, 1, vector) if folds else None
-    finish: Any = jit.device(typed_monoid(monoid, value).finish) if folds else None
-    width, results = (accumulator.state_width, monoid_of(monoid).results) if folds else (1, 0)
-    (get, _), scalars, pairs, terms_size = state_accessors(width), width * vector, 2 * vector, ROW_TERMS * vector
-
-    @jit.device
-    def fold(own: Any, corrected_count: Any, p_q: Any) -> None:
-        """(p, q) of each column."""
-        if folds:
-            states, valid = cuda.local.array(scalars, kind), cuda.local.array(vector, int32)
-            for v in range(vector):
-                valid[v] = int32(extent)
-            fold_columns(own, int64(0), valid, int32(0), extent, states)
-            for v in range(vector):
-                finished = finish(get(states, v * width, 1), corrected_count, kind(1))
-                p_q[2 * v] = finished if results == 1 else finished[0]
-                p_q[2 * v + 1] = wide(0) if results == 1 else finished[1]
-
-    def broadcast_held_columns(
-        x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
-        columns: int64, stride: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
-        kept_shape: Extents[kept], x_kept_strides: Extents[kept],
-    ) -> None:  # fmt: skip
-        batch, own, out = cuda.local.array(held, element), cuda.local.array(size, element), cuda.local.array(vector, element)
-        dys, ys, bases = cuda.local.array(across, element), cuda.local.array(across, element), cuda.local.array(pieces, int64)
-        found, p_q, terms = cuda.local.array(kept, int64), cuda.local.array(pairs, wide), cuda.local.array(terms_size, wide)
-        first = int64(cuda.blockIdx.x) * (pieces * stride_across) + cuda.threadIdx.x * vector
-        begin(found, first, columns, kept_shape)
-        for p in range(pieces):
-            bases[p] = column_offset(found, x_kept_strides)
-            column = min(first + p * stride_across, int64(columns - vector))
-            if uses_x:
-                for s in range(extent):
-                    load(x, bases[p] + s * stride, batch, p * size + s * vector)
-            for k in range(words):
-                load_rows(dy, column + k * loaded, dys, p * vector + k * loaded)
-                if has_y:
-                    load_rows(y, column + k * loaded, ys, p * vector + k * loaded)
-            if p < pieces - 1:
-                go_on(found, first + (p + 1) * stride_across, columns, kept_shape)
-        for p in range(pieces):
-            for v in range(vector):
-                p_q[2 * v], p_q[2 * v + 1] = wide(0), wide(-1 if guarded else 0)
-                for s in range(extent):
-                    own[v * extent + s] = batch[p * size + s * vector + v] if uses_x else element(0)
-            if guarded:
-                special = False
-                for v in range(vector):
-                    special |= not is_normal(widen(ys[p * vector + v]))
-                if special:
-                    fold(own, wide(corrected_count), p_q)
-                    for v in range(vector):
-                        p_q[2 * v + 1] = wide(-1) if is_normal(widen(ys[p * vector + v])) else p_q[2 * v + 1]
-            else:
-                fold(own, wide(corrected_count), p_q)
-            for v in range(vector):
-                load_row_terms(terms, ROW_TERMS * v, own, dys, ys, v * extent, p * vector + v, p * vector + v, (p_q[2 * v], p_q[2 * v + 1]))
-            if first + p * stride_across < columns:
-                for s in range(extent):
-                    for v in range(vector):
-                        out[v] = element_vjp(own[v * extent + s], int64(s), inverse_extent, terms_at(terms, ROW_TERMS * v))
-                    store(dx, bases[p] + s * stride, out, 0)
-
-    return broadcast_held_columns, lambda columns: (-(-columns // (pieces * stride_across)), THREADS, 0)

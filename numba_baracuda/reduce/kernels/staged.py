@@ -19,7 +19,7 @@ from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import STAGED_STEPS, THREADS, steps_of
 from .loads import lane_of_group
 from .results import result_stores
-from .vjp import ROW_TERMS, terms_at, vjp_of
+from .vjp import ROW_TERMS, vjp_of
 
 #: bytes that ``copy_async`` copies
 _ASYNC_BYTES = 16
@@ -40,21 +40,21 @@ def copy_of(value: str, vector: int) -> Any:
     def copy(x: Any, base: Any, size: Any, staged: Any) -> None:
         loaded = cuda.local.array(in_flight, element)
         thread, vector_end = int32(cuda.threadIdx.x), int32(size & -vector)
-        copied = int32(thread * vector)
+        copied = int64(uint32(thread * vector))
         if not past_registers:
             while copied + (steps - 1) * stride < vector_end:
                 for s in range(steps):
                     load(x, base + (copied + s * stride), loaded, s * vector)
                 for s in range(steps):
                     store(staged, copied + s * stride, loaded, s * vector)
-                copied = int32(copied + steps * stride)
+                copied += steps * stride
         while copied < vector_end:
             if past_registers:
                 copy_async(x, base + copied, staged, copied)
             else:
                 load(x, base + copied, loaded, 0)
                 store(staged, copied, loaded, 0)
-            copied = int32(copied + stride)
+            copied += stride
         if vector_end + thread < size:
             staged[vector_end + thread] = x[base + vector_end + thread]
         if past_registers:
@@ -65,48 +65,50 @@ def copy_of(value: str, vector: int) -> Any:
 
 
 @functools.cache
-def _batch_fold(monoid: str, value: str, lanes: int, steps: int) -> Any:
-    """``take(acc, count, index, staged, begin, end)``: (accumulator, its elements, index of the next) after ``steps`` more of them, or as they are.
+def _batch_fold(monoid: str, value: str, lanes: int, steps: int, inner: int) -> Any:
+    """``take(acc, count, index, staged, lane, end)``: (accumulator, its elements, index of the next) after ``steps`` more of them, or as they are.
 
-    A lane takes every ``lanes``-th element of ``staged[begin : end]``, from ``index`` on, if so many are left.
+    A lane takes every ``lanes``-th element of a row, which are ``inner`` apart in ``staged`` and end before ``end``, from ``index`` on, if so many
+    are left.
     """
-    element, add = jit.SCALARS[value], thread_accumulator_of(monoid, value).add_batch(steps, 1, 1, lanes)
+    element, add, stride = jit.SCALARS[value], thread_accumulator_of(monoid, value).add_batch(steps, 1, 1, lanes), lanes * inner
 
     @jit.device
-    def take(acc: Any, count: Any, index: Any, staged: Any, begin: Any, end: Any) -> Any:
+    def take(acc: Any, count: Any, index: Any, staged: Any, lane: Any, end: Any) -> Any:
         batch = cuda.local.array(steps, element)
-        if index < int32(end - (steps - 1) * lanes):
+        if index < int32(end - (steps - 1) * stride):
             for s in range(steps):
-                batch[s] = staged[uint64(int64(index) + s * lanes)]  # of a signed index, Numba would wrap negative ones
-            acc = add(acc, batch, 0, int64(index - begin), steps, count)
-            count, index = int32(count + steps), int32(index + steps * lanes)
+                batch[s] = staged[uint64(int64(index) + s * stride)]  # of a signed index, Numba would wrap negative ones
+            acc = add(acc, batch, 0, int64(lane + count * lanes), steps, count)
+            count, index = int32(count + steps), int32(index + steps * stride)
         return acc, count, index
 
     return take
 
 
 @functools.cache
-def group_fold_of(monoid: str, value: str, lanes: int) -> Any:
-    """``fold(staged, begin, extent, exists, lane)``: the state of the row ``staged[begin : begin + extent]``, in the first of its ``lanes`` lanes.
+def group_fold_of(monoid: str, value: str, lanes: int, inner: int = 1) -> Any:
+    """``fold(staged, begin, extent, exists, lane)``: the state of a row of ``extent`` elements, in the first of its ``lanes`` lanes.
 
+    Its elements are ``inner`` apart in ``staged``, from ``staged[begin]`` on.
     Groups whose row does not ``exist`` call it, too: the reduction over lanes needs all of them. A lane takes batches of ``STAGED_STEPS`` elements,
     then a half and a quarter of a batch, …: lanes that share a row alone would load elements again to fill the last batch.
     """
     wide, origin_from, subtracts_origin = accumulator_type(value), origin_of(value), monoid_of(monoid).subtracts_origin
     accumulator = thread_accumulator_of(monoid, value)
     reduce_lanes, empty = accumulator.reduce_lanes(lanes), accumulator.empty
-    take_8, take_4, take_2, take_1 = (_batch_fold(monoid, value, lanes, STAGED_STEPS >> halved) for halved in range(4))
+    take_8, take_4, take_2, take_1 = (_batch_fold(monoid, value, lanes, STAGED_STEPS >> halved, inner) for halved in range(4))
 
     @jit.device
     def fold(staged: Any, begin: Any, extent: Any, exists: Any, lane: Any) -> Any:
         acc, count, origin = empty(), int32(0), wide(0)
         if exists:
-            index, end = int32(begin + lane), int32(begin + extent)
-            while index < int32(end - (STAGED_STEPS - 1) * lanes):
-                acc, count, index = take_8(acc, count, index, staged, begin, end)
-            acc, count, index = take_4(acc, count, index, staged, begin, end)
-            acc, count, index = take_2(acc, count, index, staged, begin, end)
-            acc, count, index = take_1(acc, count, index, staged, begin, end)
+            index, end = int32(begin + lane * inner), int32(begin + extent * inner)
+            while index < int32(end - (STAGED_STEPS - 1) * lanes * inner):
+                acc, count, index = take_8(acc, count, index, staged, lane, end)
+            acc, count, index = take_4(acc, count, index, staged, lane, end)
+            acc, count, index = take_2(acc, count, index, staged, lane, end)
+            acc, count, index = take_1(acc, count, index, staged, lane, end)
             if subtracts_origin and extent > 0:
                 origin = origin_from(staged[begin])
         return reduce_lanes(acc, count, origin)
@@ -115,17 +117,22 @@ def group_fold_of(monoid: str, value: str, lanes: int) -> Any:
 
 
 @jit.kernel
-def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes: int, height: int, guarded: bool, kept: int) -> Any:
+def fold_staged_rows(
+    *, monoid: str, value: str, result: str, vector: int, lanes: int, height: int, inner: int, guarded: bool, kept: int
+) -> Any:  # fmt: skip
     """:func:`fold_rows` for short rows that are contiguous as a whole: row r begins at ``x[r · extent]``, which need not be aligned.
 
-    A block copies ``THREADS // lanes · height`` rows to shared memory, in aligned vectors that need not begin or end with a row. Then ``lanes`` lanes
-    fold each row from shared memory. Dynamic shared memory: the bytes of these rows, rounded up to 16. Order and bytes as ``fold_rows``.
+    Of ``inner`` > 1 neighbouring columns each position has one element of each, and all positions of all columns are contiguous as a whole.
+    A block copies ``THREADS // lanes · height`` rows to shared memory, or the most whole neighbours that these are, in aligned vectors that need not
+    begin or end with a row. Then ``lanes`` lanes fold each row from shared memory. Dynamic shared memory: the bytes of these rows, and of a vector
+    where they may begin inside one, rounded up to 16. Order and bytes as ``fold_rows``.
 
-    Constants and parameters as :mod:`.` lists them, and: ``height``: rows that a group folds, one after another. ``partials`` is not used.
+    Constants and parameters as :mod:`.` lists them, and: ``height``: rows that a group folds, one after another; ``inner``: neighbouring columns, 1
+    of rows. ``partials`` is not used.
     """
     element, groups, copy = jit.SCALARS[value], THREADS // lanes, copy_of(value, vector)
-    rows_a_block = groups * height
-    fold, (store_result, _), row_offset = group_fold_of(monoid, value, lanes), result_stores(monoid, value, result), strided_offset_of(kept)
+    rows_a_block = groups * height // inner * inner
+    fold, (store_result, _), row_offset = group_fold_of(monoid, value, lanes, inner), result_stores(monoid, value, result), strided_offset_of(kept)
 
     def fold_staged_rows(
         x: Ptr[value], guard: Ptr[int32], y: Ptr[result], partials: Ptr[state_kind(monoid, value)],
@@ -137,16 +144,26 @@ def fold_staged_rows(*, monoid: str, value: str, result: str, vector: int, lanes
             return
         first_row = int64(cuda.blockIdx.x) * rows_a_block
         rows_here = int32(min(int64(rows_a_block), rows - first_row))
-        copy(x, first_row * extent, int32(rows_here * extent), staged)
+        base = first_row * extent
+        before = int32(base & (vector - 1)) if inner > 1 else int32(0)
+        copy(x, base - before, int32(rows_here * extent + before), staged)
         cuda.syncthreads()
         group, lane = lane_of_group(lanes)
         for h in range(height):
             own = int32(group + h * groups)
-            state = fold(staged, int32(own * extent), extent, own < rows_here, lane)
+            line = int32(uint32(own) // uint32(inner))
+            state = fold(staged, int32(before + line * inner * extent + (own - line * inner)), extent, own < rows_here, lane)
             if lane == 0 and own < rows_here:
                 store_result(y, row_offset(first_row + own, kept_shape, y_kept_strides), state, corrected_count)
 
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
+
+
+@jit.device
+def terms_of(terms: Any, row: Any) -> Any:
+    """The terms of a row of the block, by indices without a sign: see :func:`_batch_fold`."""
+    at = int64(row) * ROW_TERMS
+    return terms[uint64(at)], terms[uint64(at + 1)], terms[uint64(at + 2)], terms[uint64(at + 3)], terms[uint64(at + 4)]
 
 
 @jit.kernel
@@ -188,7 +205,7 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
     @jit.device
     def element_of_dx(x: Any, position: Any, row: Any, terms: Any, inverse_extent: Any) -> Any:
         """An element of dx: of the element x at a position of a row of the block."""
-        return element_vjp(x, int64(position), inverse_extent, terms_at(terms, row * ROW_TERMS))
+        return element_vjp(x, int64(position), inverse_extent, terms_of(terms, row))
 
     def broadcast_staged_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
@@ -220,7 +237,7 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
             if lane == 0 and row < rows:
                 load_row_terms(terms, own * ROW_TERMS, staged, dy, y, begin, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
         cuda.syncthreads()
-        last_row = int32(min(int64(rows_a_block), rows - first_row) - 1)
+        last_row, width = int32(min(int64(rows_a_block), rows - first_row) - 1), int32(extent)
         vector_end = int32(size & -vector)
         index = int32(thread * vector)
         while index < vector_end:
@@ -229,16 +246,16 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
             own = int32(uint32(index) // uint32(extent))
             position = int32(index - own * int32(extent))
             if extent >= vector:
-                here, behind = terms_at(terms, own * ROW_TERMS), terms_at(terms, min(int32(own + 1), last_row) * ROW_TERMS)
+                here, behind = terms_of(terms, own), terms_of(terms, min(int32(own + 1), last_row))
                 for v in range(vector):
-                    inside = position + v < extent
-                    place = int64(position + v) - (int64(0) if inside else extent)
+                    inside = position + v < width
+                    place = int64(position + v if inside else position + v - width)
                     batch[v] = element_vjp(batch[v] if uses_x else element(0), place, inverse_extent, one_of(inside, here, behind))
             else:
                 for v in range(vector):
                     batch[v] = element_of_dx(batch[v] if uses_x else element(0), position, own, terms, inverse_extent)
                     position = int32(position + 1)
-                    if position == extent:
+                    if position == width:
                         own, position = int32(own + 1), int32(0)
             store(dx, base + index, batch, 0)
             index = int32(index + stride)
