@@ -56,7 +56,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_passes.py::test_places_and_truth",
     ),
     "reduce/lines": ("* of lines*", "* columns in lines"),
-    "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing"),
+    "reduce/rows": ("sum of rows of *", "var of rows of *", "sum of peeled rows", "var of peeled rows", "var of nothing*"),
     "reduce/short": ("sum of *short rows", "var of *short rows", "* that lie otherwise", "var of nothing"),
     "reduce/staged": ("* of staged *", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
     "reduce/ordered": ("*rows of a * in order",),

@@ -581,6 +581,7 @@ reduce("var of columns in splits, the last of one element", "var", (2049, 3), 0,
 reduce("var of rows of a block in splits, the last of one element", "var", (1, 8193), 1, batches=1)
 reduce("var of columns of one element", "var", (1, 20), 0, correction=0)
 reduce("var of nothing", "var", (5, 0), 1)
+reduce("var of nothing along all axes", "var", (0, 1), (0, 1))
 reduce("var of single elements", "var", (70, 5), 1, late=True)
 reduce("logsumexp of halves in short rows", "logsumexp", (70, 24), 1, "f16")
 for said, shape, axis in (("short rows", (70, 24), 1), ("rows of a warp", (9, 700), 1), ("columns", (300, 20), 0)):

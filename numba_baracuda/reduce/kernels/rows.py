@@ -111,7 +111,7 @@ def fold_rows(
                 acc, count = fold_lane(x, base, split, splits, extent, lane, shape, x_strides)
             else:
                 acc, count = fold_lane(x, base, split * chunk, min((split + 1) * chunk, int64(extent)), lane, shape, x_strides)
-            if subtracts_origin:
+            if subtracts_origin and extent > 0:
                 origin = origin_from(x[base])
         state = reduce_lanes(acc, count, origin)
         if single_pass:
