@@ -22,7 +22,7 @@ def sprinkled(rng: np.random.Generator, values: Array, profile: str, factors: bo
     """``values`` with the special values of a profile among them; with ``factors`` absolute values stay, since products must stay in range."""
     if profile == "normal" or not values.size or values.dtype == bool:
         return values
-    made = values.copy()
+    made = np.array(values)  # of no axes, values may be a scalar
     if profile == "whole":
         made[...] = (rng.integers(-2, 3, made.shape) if factors else rng.integers(-8, 9, made.shape)).astype(made.dtype)
         return made
