@@ -6,6 +6,17 @@ Files are named by their path in the package, without the folder ``kernels`` of 
 from __future__ import annotations
 
 _ALONG_ROWS = tuple(f"test_scan.py::test_logcumsumexp_along_rows[numpy-{options}-f32]" for options in ({}, {"initial": 2.0}))
+_IN_WARPS = (
+    "cum* of rows in several tiles",
+    "cum* of *short rows*",
+    "places of short rows",
+    "cum* of peeled *",
+    "cummax_backward of *rows*",
+    "what comes before in rows",
+    "exponentials of rows*",
+    "logcumsumexp_backward of * halves*",
+    *_ALONG_ROWS,
+)
 
 #: by file: patterns of cases of watched_cases.py, or test files, with ``::test`` for one test
 TESTS: dict[str, tuple[str, ...]] = {
@@ -86,11 +97,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "scan/scattered_store": ("cummax_backward of *rows*",),
     "scan/gathered_store": ("cummax_backward of *rows*",),
-    "scan/warp_tile": (
-        "cum* of rows in several tiles", "cum* of *short rows*", "places of short rows", "cum* of peeled *", "cummax_backward of *rows*",
-        "what comes before in rows", "exponentials of rows*", "logcumsumexp_backward of * halves*",
-        *_ALONG_ROWS,
-    ),
+    "scan/warp_tile": _IN_WARPS,
+    "scan/warp_inputs": _IN_WARPS,
     "scan/rows": ("cumsum of *short rows*", "cumsum of rows in several tiles", "cumsum of long rows*", "cumsum of peeled *"),
     "scan/slices": ("* slices*",),
     "scan/slabs": ("* slabs*",),
