@@ -168,7 +168,8 @@ def test_the_command_lists(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     monkeypatch.setattr("sys.argv", ["mutate", "--list", "--kernel", "segment/kernels/carries"])
     assert mutate.main() == 0
     listed = capsys.readouterr().out.splitlines()
-    assert sum("barrier: cuda.syncthreads()" in line for line in listed) == 6 and all("carries.py" in line for line in listed)
+    barriers = (mutate.ROOT / "numba_baracuda/segment/kernels/carries.py").read_text().count("cuda.syncthreads()")
+    assert sum("barrier: cuda.syncthreads()" in line for line in listed) == barriers > 0 and all("carries.py" in line for line in listed)
 
 
 def test_the_import_changes_no_environment() -> None:
