@@ -126,8 +126,8 @@ def _two_passes(
     constants["special"] = False
     arguments = {
         "guard": guard, "partials": "states", "y": output, "rows": rows, "splits": first.states, "parts": 1, "scale": first.scale,
-        "step": first.step,
-        "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape, "y_kept_strides": first.y_kept,
+        "step": first.step, "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape,
+        "y_kept_strides": first.y_kept,
     }  # fmt: skip
     together = len(steps) > 1 and first.problem.kept_strides[0] == c_strides(first.problem.kept_shape) and not fold_monoid.uses_positions
     if together and isinstance(steps[0], Launch) and isinstance(steps[1], Launch):

@@ -147,11 +147,11 @@ class _Scan:
         alike = all(step >= 0 and (step - other) % vector == 0 for each in problem.kept for step, other in zip(each, problem.kept[0], strict=True))
         if constants["index"] or problem.dense < vector or not alike:
             return None
-        # the statuses of slices that begin anywhere would need more memory than a plan says
-        if fitting(vector, [width, *problem.kept[0][:-1]]) < fitting(vector, [width]):
+        grain = fitting(vector, [width])
+        # the statuses of slices that begin inside a grain would need more memory than a plan says
+        if fitting(grain, problem.kept[0][:-1]) < grain:
             return None
         plan, slices = policy.scan_slabs(self.states, size, target), problem.rows // width
-        grain = fitting(vector, [width])
         slab = tiling.slab_of(plan, self.bits, len(operator.inputs), size, width, grain, slices, problem.extent, target.multiprocessors)
         shared, columns = policy.scan_long_columns(self.states, size, 0, False, target), policy.scan_columns(self.states, size)
         alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)

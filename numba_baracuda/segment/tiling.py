@@ -187,9 +187,9 @@ def lanes_for(needed: int, threads: int, widest: int, narrowest: int = 1) -> int
     fewest = ceil_div(needed, ceil_div(needed, min(16, widest)))
     lanes = [each for each in range(min(widest, needed), fewest - 1, -1) if ceil_div(needed, ceil_div(needed, each)) == each]
     busy = {each: needed * (threads // each) / (ceil_div(needed, each) * threads) for each in lanes}
-    best = max(busy.values())
-    wide = [each for each in lanes if each >= min(narrowest, needed) and busy[each] >= 0.75 * best]
-    return next(each for each in wide or lanes if busy[each] >= 0.9 * (max(busy[k] for k in wide) if wide else best))
+    lanes = [each for each in lanes if each >= min(narrowest, needed) and busy[each] >= 0.75 * max(busy.values())] or lanes
+    best = max(busy[each] for each in lanes)
+    return next(each for each in lanes if busy[each] >= 0.9 * best)
 
 
 def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:

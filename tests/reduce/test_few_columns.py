@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import EVERY, FORWARD, OTHER, check, function, kind_of, values
+from reduce_cases import EVERY, FORWARD, OTHER, check, check_places, function, values
 from samples import name_of
 
 import numba_baracuda as nb
@@ -81,16 +81,8 @@ def test_elements(kind: Kind, op: Any, how: Any, shape: tuple[int, ...], axis: A
 @pytest.mark.parametrize("op", OTHER, ids=name_of)
 def test_places_and_truth(kind: Kind, op: Any, how: Any, shape: tuple[int, ...], axis: Any) -> None:
     """Of ties the first wins, and NaN wherever it lies."""
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    kept = [k for k in range(len(shape)) if k not in axes]
-    ties = np.random.default_rng(0).integers(0, 2, shape).astype(np.float32)
-    missing = np.where(np.random.default_rng(1).random(shape) < 0.02, np.nan, ties).astype(np.float32)
-    for x in (ties, missing, np.zeros(shape, np.float32), np.random.default_rng(2).random(shape).astype(np.float32)):
-        with how():
-            got = kind.numpy(function(op)(kind.array(x), axis, False))
-        rows = np.transpose(x, (*kept, *axes)).reshape(*[shape[k] for k in kept], -1)
-        wanted = {"any": rows.any(-1), "all": rows.all(-1), "count_nonzero": np.count_nonzero(rows, -1)}
-        np.testing.assert_array_equal(got, wanted[kind_of(op)] if kind_of(op) in wanted else getattr(np, kind_of(op))(rows, axis=-1))
+    with how():
+        check_places(kind, op, shape, axis)
 
 
 @pytest.mark.parametrize(("how", "shape"), [(staged, (9, 171, 3)), (in_lines, (9, 171, 2))], ids=name_of_case)

@@ -94,3 +94,16 @@ def check(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any, element: str = 
     given = operands(op, shape, axes, element, **options)
     got = kind.numpy(run(op, {name: kind.array(array) for name, array in given.items()}, shape, axis, **options))
     assert_close(got, truth(op, given, shape, axes, **({"ties": "all"} if "ties" in op.traits["keywords"] else {}) | options), element, op.name)
+
+
+def check_places(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
+    """An op of ``OTHER`` finds what NumPy finds: among ties, NaN wherever it lies, zeros, and different numbers."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    kept = [k for k in range(len(shape)) if k not in axes]
+    ties = np.random.default_rng(0).integers(0, 2, shape).astype(np.float32)
+    missing = np.where(np.random.default_rng(1).random(shape) < 0.02, np.nan, ties).astype(np.float32)
+    for x in (ties, missing, np.zeros(shape, np.float32), np.random.default_rng(2).random(shape).astype(np.float32)):
+        got = kind.numpy(function(op)(kind.array(x), axis, False))
+        rows = np.transpose(x, (*kept, *axes)).reshape(*[shape[k] for k in kept], -1)
+        wanted = {"any": rows.any(-1), "all": rows.all(-1), "count_nonzero": np.count_nonzero(rows, -1)}
+        np.testing.assert_array_equal(got, wanted[kind_of(op)] if kind_of(op) in wanted else getattr(np, kind_of(op))(rows, axis=-1))

@@ -8,14 +8,13 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.build import opaque
-from ...device.vector import aligned_span
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.batch import state_accessors, state_kind
 from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
-from .loads import lane_of_group, split_of, vector_loads
+from .loads import lane_of_group, peeled_span_of, split_of, vector_loads
 from .results import result_stores
 
 
@@ -30,7 +29,7 @@ def line_fold(monoid: str, value: str, vector: int, lanes: int, inner: int, reus
     """
     element, accumulator = jit.SCALARS[value], thread_accumulator_of(monoid, value)
     stride, steps, own, width = lanes * vector, steps_of(value, vector), vector // inner, accumulator.width
-    batch_stride, kind = steps * stride, accumulator.kind
+    batch_stride, kind, span = steps * stride, accumulator.kind, peeled_span_of(vector)
     add, add_one, empty = accumulator.add_batch(steps, own, inner, stride // inner), accumulator.add_batch(1, 1, 1, 0), accumulator.empty
     (fetch, fetch_some), (get, put), size = vector_loads(value, vector, stride, 1, steps, reused), state_accessors(width), steps * vector
 
@@ -46,10 +45,7 @@ def line_fold(monoid: str, value: str, vector: int, lanes: int, inner: int, reus
         chosen = cuda.local.array(width, kind)
         for j in range(inner):
             put(accumulators, j * width, 1, empty())
-        first, last = aligned_span(x, base, base + line_size, vector)
-        first, last, unaligned = first - base, last - base, int64(line_size)
-        if split == 0:
-            unaligned = int64(lane) if lane < first else last + (lane - first)
+        first, last, unaligned = span(x, base, line_size, split, lane)
         if unaligned < line_size:
             single[0] = x[base + unaligned]
         count, longer = int32(0), int32(-1)

@@ -156,6 +156,25 @@ def vector_loads(value: str, vector: int, stride: int, dims: int, steps: int, re
 
 
 @functools.cache
+def peeled_span_of(vector: int) -> Any:
+    """``span(x, base, extent, split, lane)``: the aligned vectors of the row of ``extent`` elements at offset ``base``, and an element beside them.
+
+    Returns the position of the first aligned vector, the one behind the last, and that of an element before or behind them: of split 0 each of the
+    first lanes has one; other lanes get ``extent``.
+    """
+
+    @jit.device
+    def span(x: Any, base: Any, extent: Any, split: Any, lane: Any) -> Any:
+        first, last = aligned_span(x, base, base + extent, vector)
+        first, last, single = first - base, last - base, int64(extent)
+        if split == 0:
+            single = int64(lane) if lane < first else last + (lane - first)
+        return first, last, single
+
+    return span
+
+
+@functools.cache
 def turned_of(vector: int, kept: int, outer: int) -> Any:
     """``turn(x, column, longer, width, kept_shape, strides, found)``: ragged columns, of which walks begin inside an aligned vector.
 

@@ -8,7 +8,6 @@ from numba.cuda.types import int32, int64
 
 from ...algebra import monoid_of
 from ...device.build import opaque
-from ...device.vector import aligned_span
 from ...kernels.accumulators import thread_accumulator_of
 from ...kernels.arrivals import last_to_arrive
 from ...kernels.batch import state_accessors, state_kind
@@ -17,7 +16,7 @@ from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS, steps_of
-from .loads import lane_of_group, split_of, vector_loads
+from .loads import lane_of_group, peeled_span_of, split_of, vector_loads
 from .ordered import lane_in_order
 from .results import result_stores, special_of, splits_fold
 
@@ -33,7 +32,7 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
     """
     element, accumulator = jit.SCALARS[value], thread_accumulator_of(monoid, value)
     stride, steps = lanes * vector, 1 if rare else steps_of(value, vector)
-    batch_stride = steps * stride
+    batch_stride, span = steps * stride, peeled_span_of(vector)
     empty, add, add_one = accumulator.empty, accumulator.add_batch(steps, vector, 1, stride), accumulator.add_batch(1, 1, 1, 0)
     (fetch, fetch_some), size = vector_loads(value, vector, stride, dims, steps, reused), steps * vector
 
@@ -43,10 +42,7 @@ def lane_fold(monoid: str, value: str, vector: int, lanes: int, peeled: bool, di
         single = cuda.local.array(1, element)
         acc, count, begin, end, unaligned = empty(), int32(0), int64(0), int64(extent), int64(extent)
         if peeled:
-            begin, end = aligned_span(x, base, base + extent, vector)
-            begin, end = begin - base, end - base
-            if split == 0:
-                unaligned = int64(lane) if lane < begin else end + (lane - begin)
+            begin, end, unaligned = span(x, base, extent, split, lane)
             if unaligned < extent:
                 single[0] = x[base + unaligned]
         position, jump = begin + split * batch_stride + lane * vector, splits * batch_stride

@@ -19,7 +19,7 @@ from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import STAGED_STEPS, THREADS, steps_of
 from .loads import lane_of_group
 from .results import result_stores
-from .vjp import ROW_TERMS, vjp_of
+from .vjp import ROW_TERMS, terms_at, vjp_of
 
 #: bytes that ``copy_async`` copies
 _ASYNC_BYTES = 16
@@ -159,13 +159,6 @@ def fold_staged_rows(
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
 
-@jit.device
-def terms_of(terms: Any, row: Any) -> Any:
-    """The terms of a row of the block, by indices without a sign: see :func:`_batch_fold`."""
-    at = int64(row) * ROW_TERMS
-    return terms[uint64(at)], terms[uint64(at + 1)], terms[uint64(at + 2)], terms[uint64(at + 3)], terms[uint64(at + 4)]
-
-
 @jit.kernel
 def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, height: int, kept: int) -> Any:
     """:func:`broadcast_rows` for short rows of dx and x that are contiguous as a whole, with the fold that the gradient needs, if any.
@@ -205,7 +198,7 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
     @jit.device
     def element_of_dx(x: Any, position: Any, row: Any, terms: Any, inverse_extent: Any) -> Any:
         """An element of dx: of the element x at a position of a row of the block."""
-        return element_vjp(x, int64(position), inverse_extent, terms_of(terms, row))
+        return element_vjp(x, int64(position), inverse_extent, terms_at(terms, ROW_TERMS * row))
 
     def broadcast_staged_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
@@ -246,7 +239,7 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
             own = int32(uint32(index) // uint32(extent))
             position = int32(index - own * int32(extent))
             if extent >= vector:
-                here, behind = terms_of(terms, own), terms_of(terms, min(int32(own + 1), last_row))
+                here, behind = terms_at(terms, ROW_TERMS * own), terms_at(terms, ROW_TERMS * min(int32(own + 1), last_row))
                 for v in range(vector):
                     inside = position + v < width
                     place = int64(position + v if inside else position + v - width)

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint64
 
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
@@ -23,7 +23,8 @@ ROW_TERMS = 5
 @jit.device
 def terms_at(row_terms: Any, offset: Any) -> Any:
     """The terms of a row, ``row_terms[offset:]``, as a tuple."""
-    return row_terms[offset], row_terms[offset + 1], row_terms[offset + 2], row_terms[offset + 3], row_terms[offset + 4]
+    at = int64(offset)  # without a sign below, since Numba would wrap negative indices
+    return row_terms[uint64(at)], row_terms[uint64(at + 1)], row_terms[uint64(at + 2)], row_terms[uint64(at + 3)], row_terms[uint64(at + 4)]
 
 
 class RowVjp:
@@ -120,8 +121,8 @@ def lane_vjp(gradient: str, value: str, vector: int, stride: int, dims: int, ste
         else:
             s = int32(0)
             while s < steps:
-                own, left = position + s * stride, behind
-                walk_special(x, dx, x_offset, dx_offset, own, left, end, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
+                own = position + s * stride
+                walk_special(x, dx, x_offset, dx_offset, own, behind, end, jump, shape, x_strides, dx_strides, inverse_extent, row_terms)
                 s = int32(opaque(s + 1))
 
     return store_gradient
