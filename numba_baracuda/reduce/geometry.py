@@ -57,15 +57,16 @@ class Geometry:
         Where elements are folded in order a row belongs to whole warps, unless each lane has one vector of it. ``at_most``: columns are split to
         no more blocks than the policy wants, which are resident in whole waves. ``state_bytes``: those of the state of a column.
         """
-        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, tuned(FoldColumns()))
+        columns, size = tuned(FoldColumns()), BY_NAME[value].itemsize
+        lanes, blocks, step, steps = _block_shape(problem, multiprocessors, value, columns)
         if not problem.row_contiguous:
-            splits = splits_for(tuned(FoldColumns()), blocks, problem.extent, step, multiprocessors, at_most)
-            if splits[0] > 1 and not at_most:
-                splits = max(splits, even_splits(blocks, problem.extent, step, multiprocessors, state_bytes / BY_NAME[value].itemsize))
+            splits, line = splits_for(columns, blocks, problem.extent, step, multiprocessors, at_most), (problem.kept_shape or (1,))[-1] * size
+            if splits[0] > 1 and not at_most and line < columns.even_line_bytes:
+                splits = max(splits, even_splits(blocks, problem.extent, step, multiprocessors, state_bytes / size))
             return cls(lanes, blocks, *splits, steps)
         if lanes == THREADS:
             policy = tuned(FoldRows())
-            if problem.rows == 1 and problem.extent * BY_NAME[value].itemsize <= policy.max_single_row_bytes:
+            if problem.rows == 1 and problem.extent * size <= policy.max_single_row_bytes:
                 policy = replace(policy, grid_blocks_per_multiprocessor=policy.single_row_blocks)
             return cls(lanes, blocks, *splits_for(policy, blocks, problem.extent, step, multiprocessors))
         vectors = ceil_div(problem.extent, problem.vector)

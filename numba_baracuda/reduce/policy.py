@@ -97,7 +97,8 @@ class FoldColumns(Policy):
     short_walk: int = 1024  #: the same of columns along two axes or more: each lane divides before its first load
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
-    even_blocks_per_multiprocessor: int = 64  #: so many finish more evenly; split columns have them as far as ``min_state_share`` allows
+    even_blocks_per_multiprocessor: int = 16  #: so many finish more evenly; columns of short lines have them as far as ``min_state_share`` allows
+    even_line_bytes: int = 8 << 10  #: of a line; of longer ones many blocks read far apart, up to 7 % more slowly
     min_state_share: int = 192  #: bytes of a column in a split for each byte of the state that it leaves
     min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
     min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of halves
