@@ -32,8 +32,10 @@ SHAPES = [
     ((7, 2, 4), 1),
 ]
 
-#: rows of several lines
-LINES = [((3, 2, 300, 5), (0, 1, 3)), ((7, 31, 2), (0, 2)), ((2, 260, 4), (0, 2)), ((9, 40, 12), (0, 2))]
+#: rows of several lines, along one kept axis and along two
+LINES = [
+    ((3, 2, 300, 5), (0, 1, 3)), ((7, 31, 2), (0, 2)), ((2, 260, 4), (0, 2)), ((9, 40, 12), (0, 2)), ((7, 5, 30, 2), (1, 3)), ((3, 9, 31, 3), (1, 3)),
+]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -113,6 +115,10 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("argmax", (1 << 24, 3), 1, "f32", "fold_held_rows", {"height": 4, "stored": 2}),
         ("min", (3, 2, 2267732, 5), (0, 1, 3), "f32", "fold_held_lines", {"vector": 4, "extent": 5, "height": 4, "pieces": 1, "stored": 4}),
         ("argmin", (8, 8858055, 2), (0, 2), "bf16", "fold_held_lines", {"vector": 2, "extent": 2, "height": 1, "pieces": 8, "stored": 1}),
+        ("prod", (19490, 5, 584, 2), (1, 3), "f32", "fold_held_lines", {"vector": 4, "extent": 2, "height": 2, "pieces": 3, "kept": 2}),
+        ("sum", (1949, 5, 5841, 2), (1, 3), "f32", "fold_held_lines", {"vector": 2, "height": 1, "pieces": 5}),
+        ("sum", (1949, 5, 5844, 3), (1, 3), "bf16", "fold_held_lines", {"vector": 4, "height": 4, "pieces": 2}),
+        ("sum", (19490, 5, 58, 2), (1, 3), "f64", "fold_held_lines", {"vector": 2, "height": 1}),
         ("sum", (1 << 24, 9), 1, "bf16", "fold_held_rows", {"vector": 4, "height": 4}),
         ("sum", (1 << 24, 11), 1, "f32", "fold_staged_rows", {}),
         ("sum", (1 << 24, 12), 1, "f32", "fold_held_rows", {"vector": 4, "height": 1}),

@@ -573,6 +573,7 @@ for op in ("sum", "var", "norm2"):
     reduce(f"{op} of held rows", op, (1031, 5), 1, held=True)
     reduce(f"{op} of held columns", op, (3, 4, 301), 1, held=True)
     reduce(f"{op} of held lines", op, (5, 300, 3), (0, 2), held=True)
+    reduce(f"{op} of held lines apart", op, (3, 5, 104, 3), (1, 3), held=True)
 reduce("sum of held lines, two at a time", "sum", (5, 300, 2), (0, 2), held=True)
 reduce("var of held rows of halves", "var", (1030, 2), 1, "bf16", held=True)
 reduce("sum of columns that wrap to the next line", "sum", (40, 3, 41), 1, held=True)

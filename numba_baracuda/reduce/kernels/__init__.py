@@ -8,7 +8,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_rows` | folds each row | reduced |
 | :func:`fold_short_rows` | folds each row; a group of lanes holds a whole row in registers | reduced |
 | :func:`fold_held_rows` | folds each row; a thread holds whole rows, which are contiguous as a whole | reduced |
-| :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of other rows | reduced |
+| :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of neighbouring rows | reduced |
 | :func:`fold_staged_rows` | folds each row; rows, or few neighbouring columns, are contiguous as a whole and pass through shared memory | any |
 | :func:`fold_columns` | folds each column | kept |
 | :func:`fold_lines` | folds two, four, … neighbouring columns, whose positions are contiguous | kept |
