@@ -28,6 +28,7 @@ from .tiling import (
     even_splits,
     even_steps,
     few_rows,
+    narrow_lanes,
     row_lanes,
     short_row,
     splits_for,
@@ -83,9 +84,11 @@ class Geometry:
         if not alternates(problem.extent, inner, size) or problem.rows * problem.extent * size < tuned(FoldLines()).min_bytes:
             return None
         line = replace(problem, kept_shape=problem.kept_shape[:-1], shape=(problem.extent * inner,), row_contiguous=True, peeled=True)
-        own = cls.of(replace(line, vector=tuned(Block()).vector_bytes // size), multiprocessors, value)
-        lanes = max(32, own.lanes)
-        return replace(own, lanes=lanes, blocks=ceil_div(line.rows, THREADS // lanes), inner=inner)
+        line = replace(line, vector=tuned(Block()).vector_bytes // size)
+        vectors, steps, most = ceil_div(line.extent, line.vector), steps_of(value, line.vector), tuned(FoldLines()).max_warp_vectors * inner
+        lanes = max(32, row_lanes(vectors, steps, line.rows, multiprocessors, most))
+        own = cls.of(line, multiprocessors, value) if lanes == THREADS else cls(lanes, ceil_div(line.rows, THREADS // lanes), 1, line.extent)
+        return replace(own, inner=inner)
 
     @classmethod
     def of_few(cls, problem: Problem, value: str) -> Geometry | None:
@@ -175,6 +178,8 @@ def _block_shape(
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector, steps
     lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, policy)
+    if isinstance(policy, FoldColumns):
+        lanes = narrow_lanes(lanes, problem.adjacent_vectors, problem.extent, steps, problem.rows // vector, multiprocessors)
     many = tuned(FoldColumns()).grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
     walks, wide = len(problem.shape) > 1, problem.adjacent_vectors >= THREADS
     if problem.rows >= many and ((wide and problem.extent <= policy.short_extent) or (walks and problem.extent <= policy.short_walk)):

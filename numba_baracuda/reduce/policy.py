@@ -60,6 +60,7 @@ class FoldLines(Policy):
     """``fold_lines``: a group of threads folds a line of few columns as ``fold_rows`` does a row. Computed, not timed."""
 
     min_line_bytes: int = 3 << 10  #: of all elements of neighbouring columns; shorter lines have too few for each thread of a warp
+    max_warp_vectors: int = 2048  #: for each column of a line: the longest that one warp folds where there are many. Lanes exchange states of each
     min_bytes: int = 32 << 20  #: of elements; fewer go in a single pass
 
 
@@ -95,6 +96,8 @@ class FoldColumns(Policy):
     max_idle_percent: int = 12  #: of the lanes that blocks have across: where more had no column, blocks load fewer contiguous bytes
     short_extent: int = 64  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
     short_walk: int = 1024  #: the same of columns along two axes or more: each lane divides before its first load
+    narrow_vectors: int = 32  #: of lines of fewer, each lane has ``narrow_batches`` of a column, where blocks are many: others would soon end
+    narrow_batches: int = 4
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     even_blocks_per_multiprocessor: int = 64  #: so many finish more evenly; split columns have them as far as ``min_state_share`` allows
