@@ -110,13 +110,23 @@ class Geometry:
         return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
 
     @classmethod
-    def of_fused(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
-        """For a gradient that folds its rows itself: fewer lanes share a row, since they exchange states that are wide."""
+    def of_fused(cls, problem: Problem, multiprocessors: int, value: str, holds: bool) -> Geometry:
+        """For a gradient that folds its rows itself: fewer lanes share a row, since they exchange states that are wide.
+
+        ``holds``: a warp or a block may hold a long row.
+        """
         own, policy = cls.of(problem, multiprocessors, value), tuned(FoldAndBroadcastRows())
         if not problem.row_contiguous:
             return own
         vectors, most, lanes = ceil_div(problem.extent, problem.vector), steps_of(value, problem.vector), own.lanes
-        if lanes < THREADS and problem.rows * problem.extent * BY_NAME[value].itemsize >= policy.min_bytes:
+        size = BY_NAME[value].itemsize
+        if holds and own.splits == 1 and len(problem.shape) == 1 and problem.extent * size > policy.max_read_bytes:
+            held = (min(lanes, 32), policy.max_peeled_bytes if problem.peeled else policy.max_held_bytes), (THREADS, policy.max_block_held_bytes)
+            for width, nbytes in held[lanes == THREADS :]:
+                each = ceil_div(vectors, width)
+                if problem.vector * size == tuned(Block()).vector_bytes and each * problem.vector * size <= nbytes:
+                    return cls(width, ceil_div(problem.rows, THREADS // width), 1, problem.extent, each, held=True)
+        if lanes < THREADS and problem.rows * problem.extent * size >= policy.min_bytes:
             lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=most)
 

@@ -158,11 +158,16 @@ class BroadcastRows(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcastRows(Policy):
-    """``fold_and_broadcast_rows``: gradients of rows that a group folds itself, whose lanes exchange states."""
+    """``fold_and_broadcast_rows`` and ``…_held_rows``: gradients of rows that a group folds itself, whose lanes exchange states."""
 
     items_per_thread: int = 8  #: vectors of a row that a lane should have
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_group_threads: int = 2  #: of rows of several vectors
+    max_read_bytes: int = 4 << 10  #: of a row that a warp reads twice; of longer ones, L1 loses those of all resident warps
+    max_held_bytes: int = 384  #: of a longer row that a thread of a warp holds
+    max_peeled_bytes: int = 288  #: the same of peeled rows
+    max_block_held_bytes: int = 128  #: of a still longer one, or of few, that a thread of a block holds
+    min_blocks_per_multiprocessor: int = 2  #: of rows that are held
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from samples import name_of
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import FoldHeld
+from numba_baracuda.reduce.policy import FoldAndBroadcastRows, FoldHeld
 
 CARD = Target((9, 0), 132)
 #: rows and columns, in one piece or several, and some left over; along kept axes apart
@@ -38,10 +38,14 @@ LINES = [
 ]  # fmt: skip
 
 
+#: rows of gradients that groups of lanes hold: one step and several, peeled, of a block
+LONG = [((9, 96), 1), ((11, 300), 1), ((3, 3, 301), 2), ((1030, 24), 1), ((2, 2100), 1), ((2, 3101), 1), ((3, 1025), 1), ((5, 1023), 1)]
+
+
 @contextlib.contextmanager
 def held(pieces: int = 8) -> Iterator[None]:
     """Few rows are held as many are."""
-    with using(FoldHeld, min_bytes=1, min_line_rows=1, max_pieces=pieces):
+    with using(FoldHeld, min_bytes=1, min_line_rows=1, max_pieces=pieces), using(FoldAndBroadcastRows, max_read_bytes=64):
         yield
 
 
@@ -68,6 +72,14 @@ def test_values(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
 def test_lines(kind: Kind, op: Op, shape: tuple[int, ...], axes: Any) -> None:
     with held():
         check(kind, op, shape, axes)
+
+
+@pytest.mark.parametrize(("shape", "axis"), LONG)
+@pytest.mark.parametrize("name", ["var", "std", "max"])
+def test_rows_of_gradients(kind: Kind, name: str, shape: tuple[int, ...], axis: int) -> None:
+    for element in ("f32", "bf16", "f64"):
+        with held():
+            check(kind, nb.OPS[f"reduce_{name}_backward"], shape, axis, element, **({"ties": "even"} if name == "max" else {}))
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
@@ -127,6 +139,15 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("std_backward", (1 << 24, 4), 1, "f32", "broadcast_held_rows", {"vector": 4, "loaded": 1}),
         ("max_backward", (1 << 23, 8), 1, "f32", "broadcast_dense", {}),
         ("prod_backward", (1 << 24, 3), 1, "f32", "broadcast_staged_rows", {}),
+        ("std_backward", (26629, 3008), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 24, "peeled": False}),
+        ("std_backward", (26629, 1024), 1, "f32", "fold_and_broadcast_rows", {"lanes": 32}),
+        ("std_backward", (26629, 2001), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 16, "peeled": True}),
+        ("std_backward", (26629, 2401), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 3, "peeled": True}),
+        ("var_backward", (26629, 8192), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 8}),
+        ("var_backward", (26629, 8196), 1, "f32", "fold_and_broadcast_rows", {"lanes": 256}),
+        ("var_backward", (1000, 2048), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 2}),
+        ("var_backward", (26629, 3000), 1, "bf16", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 12}),
+        ("prod_backward", (26629, 3008), 1, "f32", "fold_and_broadcast_rows", {}),
     ],
 )
 def test_kernel(name: str, shape: tuple[int, ...], axis: Any, element: str, kernel: str, constants: dict[str, int]) -> None:
