@@ -60,9 +60,10 @@ def broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient
     """The launch that stores dense dx, given the results of a fold in the slot ``folded``; ``after_fold``: of one that has just read x."""
     vector, items = dense.vector, tuned(BroadcastDense()).items_per_thread
     dy, y, folded_strides, origin = dense.kept_strides
+    constants = {"kept_line": dense.kept_line, "columns": dense.columns, "whole": dense.whole, "short": dense.short}
     spec = spec_of(
-        "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), after_fold=after_fold,
+        "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), after_fold=after_fold,
+        near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), **constants,
     )  # fmt: skip
     arguments = {
         **_operands(descriptor, gradient, bool(gradient.rows)), "folded": folded,

@@ -192,7 +192,6 @@ class BroadcastDense(Policy):
     items_per_thread: int = 4  #: vectors that a thread stores in all
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_item_bytes: int = 4  #: of an element; smaller ones are more in a vector, and have instructions each
-    min_vector_bytes: int = 8  #: of vectors that are as short as kept lines, where wider ones would have elements of several
     min_near_vectors: int = 32  #: of a line of small elements; on shorter ones many vectors reach the next line, whose terms lie elsewhere
     max_line_bytes: int = 8 << 20  #: of kept elements that lie together; of more, caches lose the terms before they are used again
     max_row_bytes: int = 2 << 10  #: longer rows of small elements go by rows where vectors are whole

@@ -342,9 +342,6 @@ KNOWN: dict[str, dict[str, str]] = {
     "scan/columns": {
         "scan_columns.scan_columns: barrier: cuda.syncthreads() at the end of if alone and (not whole):": "keeps warps together, for memory's sake",
     },
-    "reduce/dense": {
-        "broadcast_dense.broadcast_dense: guard: left < vector in if left < vector:": "loads terms once more, and uses them for no element",
-    },
     "reduce/held": {
         "fold_held_columns.fold_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
         "places_of.go_on: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":

@@ -661,6 +661,8 @@ for op in ("mean", "max", "logsumexp"):
         ("columns", (37, 83), 0),
         ("short columns", (1100, 3), 0),
         ("columns in lines", (40, 9), 0),
+        ("columns in turns", (9, 301, 2), 1),
+        ("columns in turns of whole vectors", (9, 302, 2), 1),
     ):
         reduce(f"{op} back to dense {said}", f"{op}_backward", shape, axis, dense=True)
     reduce(f"{op} back to dense columns of halves", f"{op}_backward", (37, 83), 0, "bf16", dense=True)
