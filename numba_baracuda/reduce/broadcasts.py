@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..algebra import monoid_of
@@ -102,8 +103,10 @@ def broadcast(
         constants["monoid"] = monoid
         arguments["corrected_count"] = _corrected_count(descriptor, monoid)
     if monoid and problem.row_contiguous and geometry.held:
-        resident = tuned(FoldAndBroadcastRows()).min_blocks_per_multiprocessor
-        return Launch(spec_of("fold_and_broadcast_held_rows", resident=resident, **constants), geometry.launch, arguments)
+        resident, lines = tuned(FoldAndBroadcastRows()).min_blocks_per_multiprocessor, math.prod(problem.shape[:-1])
+        arguments.pop("extent")
+        arguments |= {"line": problem.shape[-1], "x_stride": x_reduced[0], "dx_stride": dx_reduced[0]}
+        return Launch(spec_of("fold_and_broadcast_held_rows", resident=resident, lines=lines, **constants), geometry.launch, arguments)
     constants["dims"] = len(problem.shape)
     arguments |= {"shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced}
     if not problem.row_contiguous:

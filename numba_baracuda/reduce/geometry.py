@@ -120,12 +120,10 @@ class Geometry:
             return own
         vectors, most, lanes = ceil_div(problem.extent, problem.vector), steps_of(value, problem.vector), own.lanes
         size = BY_NAME[value].itemsize
-        if holds and own.splits == 1 and len(problem.shape) == 1 and problem.extent * size > policy.max_read_bytes:
-            held = (min(lanes, 32), policy.max_peeled_bytes if problem.peeled else policy.max_held_bytes), (THREADS, policy.max_block_held_bytes)
-            for width, nbytes in held[lanes == THREADS :]:
-                each = ceil_div(vectors, width)
-                if problem.vector * size == tuned(Block()).vector_bytes and each * problem.vector * size <= nbytes:
-                    return cls(width, ceil_div(problem.rows, THREADS // width), 1, problem.extent, each, held=True)
+        held = _held(problem, size, lanes) if holds and own.splits == 1 else None
+        if held:
+            width, each = held
+            return cls(width, ceil_div(problem.rows, THREADS // width), 1, problem.extent, each, held=True)
         if lanes < THREADS and problem.rows * problem.extent * size >= policy.min_bytes:
             lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=most)
@@ -177,6 +175,25 @@ class Geometry:
     @property
     def launch(self) -> tuple[int, int, int]:
         return self.blocks * self.splits, THREADS, 0
+
+
+def _held(problem: Problem, size: int, lanes: int) -> tuple[int, int] | None:
+    """(lanes that hold a row, vectors of each of its lines that a lane has); None where they do not. ``lanes`` would read it twice."""
+    policy, vector_bytes, (*outer, line), wide = tuned(FoldAndBroadcastRows()), problem.vector * size, problem.shape, tuned(Block()).vector_bytes
+    vectors = ceil_div(line, problem.vector)
+    if not outer and (problem.extent * size <= policy.max_read_bytes or vector_bytes < wide):
+        return None
+    if not outer:
+        most = policy.max_peeled_bytes if problem.peeled else policy.max_held_bytes
+        held = (min(lanes, 32), most if lanes < THREADS else 0), (THREADS, policy.max_block_held_bytes)
+        return next(((width, ceil_div(vectors, width)) for width, nbytes in held if ceil_div(vectors, width) * vector_bytes <= nbytes), None)
+    if len(outer) > 1 or any(strides[-1] != 1 for strides in problem.full_reduced) or lanes == THREADS:
+        return None
+    for width in (lanes >> k for k in range(lanes.bit_length())):
+        each = ceil_div(vectors, width)
+        if 100 * (each * width - vectors) <= policy.max_idle_percent * each * width:
+            return (width, each) if outer[0] * each * max(vector_bytes, 4) <= policy.max_held_bytes else None
+    return None
 
 
 def _block_shape(

@@ -167,6 +167,7 @@ class FoldAndBroadcastRows(Policy):
     max_held_bytes: int = 384  #: of a longer row that a thread of a warp holds
     max_peeled_bytes: int = 288  #: the same of peeled rows
     max_block_held_bytes: int = 128  #: of a still longer one, or of few, that a thread of a block holds
+    max_idle_percent: int = 20  #: of vectors that lanes of a warp hold of each of several lines of a row, so many may be none of the line's
     min_blocks_per_multiprocessor: int = 2  #: of rows that are held
 
 

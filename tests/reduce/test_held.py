@@ -38,8 +38,11 @@ LINES = [
 ]  # fmt: skip
 
 
-#: rows of gradients that groups of lanes hold: one step and several, peeled, of a block
-LONG = [((9, 96), 1), ((11, 300), 1), ((3, 3, 301), 2), ((1030, 24), 1), ((2, 2100), 1), ((2, 3101), 1), ((3, 1025), 1), ((5, 1023), 1)]
+#: rows of gradients that groups of lanes hold: one step and several, peeled, of a block, of several lines
+LONG = [
+    ((9, 96), 1), ((11, 300), 1), ((3, 3, 301), 2), ((1030, 24), 1), ((2, 2100), 1), ((2, 3101), 1), ((3, 1025), 1), ((5, 1023), 1),
+    ((3, 20, 37), (0, 2)), ((2, 11, 128), (0, 2)), ((5, 301, 3), (0, 2)), ((2, 3, 2, 61), (1, 3)),
+]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -76,7 +79,7 @@ def test_lines(kind: Kind, op: Op, shape: tuple[int, ...], axes: Any) -> None:
 
 @pytest.mark.parametrize(("shape", "axis"), LONG)
 @pytest.mark.parametrize("name", ["var", "std", "max"])
-def test_rows_of_gradients(kind: Kind, name: str, shape: tuple[int, ...], axis: int) -> None:
+def test_rows_of_gradients(kind: Kind, name: str, shape: tuple[int, ...], axis: Any) -> None:
     for element in ("f32", "bf16", "f64"):
         with held():
             check(kind, nb.OPS[f"reduce_{name}_backward"], shape, axis, element, **({"ties": "even"} if name == "max" else {}))
@@ -147,6 +150,9 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("var_backward", (26629, 8196), 1, "f32", "fold_and_broadcast_rows", {"lanes": 256}),
         ("var_backward", (1000, 2048), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 2}),
         ("var_backward", (26629, 3000), 1, "bf16", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 12}),
+        ("std_backward", (7, 172460, 173), (0, 2), "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "lines": 7, "steps": 6, "vector": 1}),
+        ("std_backward", (7, 172460, 180), (0, 2), "f32", "fold_and_broadcast_held_rows", {"lanes": 16, "lines": 7, "steps": 3, "vector": 4}),
+        ("std_backward", (9, 172460, 450), (0, 2), "f32", "fold_and_broadcast_rows", {"vector": 2}),
         ("prod_backward", (26629, 3008), 1, "f32", "fold_and_broadcast_rows", {}),
     ],
 )

@@ -618,6 +618,7 @@ for op in ("var", "std"):
     reduce(f"{op} back to peeled rows that a warp holds", f"{op}_backward", (9, 301), 1, held=True)
     reduce(f"{op} back to rows that a block holds", f"{op}_backward", (2, 3100), 1, held=True)
     reduce(f"{op} back to peeled rows that a block holds", f"{op}_backward", (2, 2201), 1, held=True)
+    reduce(f"{op} back to lines of rows that a warp holds", f"{op}_backward", (3, 10, 37), (0, 2), held=True)
     reduce(f"{op} back to rows of halves that a group holds", f"{op}_backward", (9, 88), 1, "bf16", held=True)
 reduce("max back to rows that a warp holds, divided among equals", "max_backward", (9, 300), 1, ties="even", held=True)
 for op in ("var", "prod"):
