@@ -127,7 +127,7 @@ class PivotAccumulator(ThreadAccumulator):
             total = int32(count)
             for level in range(levels):
                 first += cuda.shfl_xor_sync(-1, first, 1 << level)
-                total += cuda.shfl_xor_sync(-1, total, 1 << level)
+                total = int32(total + cuda.shfl_xor_sync(-1, total, 1 << level))
                 if two_terms:
                     second += cuda.shfl_xor_sync(-1, second, 1 << level)
             folded = state((pivot, first, second), total, origin)

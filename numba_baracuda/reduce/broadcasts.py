@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..algebra import monoid_of
@@ -15,7 +16,7 @@ from .descriptor import ReduceBackwardDescriptor
 from .geometry import Geometry
 from .held import Held
 from .launches import extents, form_of, kept_strides, spec_of, splits
-from .policy import BroadcastDense, BroadcastStagedRows
+from .policy import BroadcastDense, BroadcastStagedRows, FoldAndBroadcastRows
 from .problem import Problem
 from .tiling import THREADS, staged_height, staged_lanes
 
@@ -60,9 +61,10 @@ def broadcast_dense(descriptor: ReduceBackwardDescriptor, dense: Dense, gradient
     """The launch that stores dense dx, given the results of a fold in the slot ``folded``; ``after_fold``: of one that has just read x."""
     vector, items = dense.vector, tuned(BroadcastDense()).items_per_thread
     dy, y, folded_strides, origin = dense.kept_strides
+    constants = {"kept_line": dense.kept_line, "columns": dense.columns, "whole": dense.whole, "short": dense.short}
     spec = spec_of(
-        "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), kept_line=dense.kept_line,
-        short=dense.shape[-1] < vector, near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), after_fold=after_fold,
+        "broadcast_dense", gradient=gradient.name, value=descriptor.element, vector=vector, axes=len(dense.shape), after_fold=after_fold,
+        near=dense.is_near(gradient, BY_NAME[descriptor.element].itemsize), **constants,
     )  # fmt: skip
     arguments = {
         **_operands(descriptor, gradient, bool(gradient.rows)), "folded": folded,
@@ -90,23 +92,29 @@ def broadcast(
     """
     (dx_kept, x_kept), (dx_reduced, x_reduced), (dy, y, folded_strides) = problem.full_kept, problem.full_reduced, problem.kept_strides
     constants: dict[str, Any] = {"gradient": gradient.name, "value": descriptor.element, "vector": problem.vector, "lanes": geometry.lanes}
-    constants |= {"kept": len(problem.kept_shape), "dims": len(problem.shape), "steps": geometry.steps}
+    constants |= {"kept": len(problem.kept_shape), "steps": geometry.steps}
     if problem.row_contiguous:
         constants["peeled"] = problem.peeled
-    if not monoid and not problem.row_contiguous:
-        constants |= {"ragged": problem.ragged, "outer": problem.outer}
     arguments: dict[str, Any] = {
         **_operands(descriptor, gradient, bool(gradient.rows or monoid)), **extents(problem),
         "kept_shape": problem.kept_shape, **kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
-        "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced,
     }  # fmt: skip
+    if monoid:
+        constants["monoid"] = monoid
+        arguments["corrected_count"] = _corrected_count(descriptor, monoid)
+    if monoid and problem.row_contiguous and geometry.held:
+        resident, lines = tuned(FoldAndBroadcastRows()).min_blocks_per_multiprocessor, math.prod(problem.shape[:-1])
+        arguments.pop("extent")
+        arguments |= {"line": problem.shape[-1], "x_stride": x_reduced[0], "dx_stride": dx_reduced[0]}
+        return Launch(spec_of("fold_and_broadcast_held_rows", resident=resident, lines=lines, **constants), geometry.launch, arguments)
+    constants["dims"] = len(problem.shape)
+    arguments |= {"shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced}
     if not problem.row_contiguous:
+        constants |= {"held": geometry.held} if monoid else {"ragged": problem.ragged, "outer": problem.outer}
         arguments |= kept_strides(origin=problem.origin_kept)
     if problem.row_contiguous or not monoid:
         arguments |= splits(problem, geometry)
     if monoid:
-        arguments["corrected_count"] = _corrected_count(descriptor, monoid)
-        constants |= {} if problem.row_contiguous else {"held": geometry.held}
-        return Launch(spec_of(f"fold_and_broadcast_{form_of(problem)}", monoid=monoid, **constants), geometry.launch, arguments)
+        return Launch(spec_of(f"fold_and_broadcast_{form_of(problem)}", **constants), geometry.launch, arguments)
     arguments |= {"folded": folded, **kept_strides(folded=folded_strides)}
     return Launch(spec_of(f"broadcast_{form_of(problem)}", after_fold=after_fold, **constants), geometry.launch, arguments)

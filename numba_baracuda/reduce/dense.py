@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..algebra.gradients import Gradient
-from ..core.axes import fitting, merge_axes
+from ..core.axes import merge_axes
 from ..core.dtypes import BY_NAME
 from ..core.op import Layout
 from ..core.policy import tuned
@@ -24,12 +24,15 @@ class Dense:
     """All axes of a problem in the order of memory, merged where all operands walk them as one.
 
     * ``kept_strides``: strides of each kept operand, and those that lead to the first element of the row; 0 along reduced axes
-    * ``kept_line``: whether the innermost axis is kept
+    * ``columns``: of lines that a vector has whole ones of, along the innermost axis behind a reduced one; then both are merged, and the last one of
+      each operand's strides is that of its columns. Else 1
+    * ``kept_line``: whether the innermost axis is kept, and not merged
     * ``vector``: elements of the widest vector that is aligned in all full operands at once; ``head``: elements before the first one
     """
 
     shape: Strides
     kept_strides: list[Strides]
+    columns: int
     kept_line: bool
     vector: int
     head: int
@@ -50,19 +53,31 @@ class Dense:
         vector = max(1, tuned(Block()).vector_bytes // size)
         while any((layout.address - first.address) % (vector * size) for layout in full):
             vector //= 2
-        kept_line, line = order[-1] not in axes, fitting(vector, shape[-1:])
-        if kept_line and shape[-1] < vector and line * size >= tuned(BroadcastDense()).min_vector_bytes:
-            vector = line  # whole vectors of one line, of which there are more
-        return cls(shape, strides, kept_line, vector, min(-first.address // size % vector, spans[0]), spans[0])
+        head, kept_line, columns = min(-first.address // size % vector, spans[0]), order[-1] not in axes, 1
+        behind = kept_line and len(shape) > 1 and not any(each[-2] for each in strides)
+        if behind and vector % shape[-1] == 0 and head % shape[-1] == 0 and shape[-2] * shape[-1] >= vector:
+            columns, kept_line = shape[-1], False
+            shape, strides = (*shape[:-2], shape[-2] * columns), [(*each[:-2], each[-1]) for each in strides]
+        return cls(shape, strides, columns, kept_line, vector, head, spans[0])
+
+    @property
+    def whole(self) -> bool:
+        """Whether no vector reaches the next line, of lines that are not kept."""
+        return not self.kept_line and self.head == 0 and self.shape[-1] % self.vector == 0
+
+    @property
+    def short(self) -> bool:
+        """Whether a vector reaches several lines."""
+        return self.shape[-1] < self.vector
 
     def pays(self, gradient: Gradient, problem: Problem, size: int) -> bool:
         """Whether rows or columns, as in ``problem``, are slower. Many terms for each element take long, and so do terms that caches lose."""
         policy = tuned(BroadcastDense())
         small, whole = size < policy.min_item_bytes, problem.vector * size == tuned(Block()).vector_bytes and not problem.staged
         if gradient.fold:
-            return not self.kept_line and not (small and problem.vector > 1)
-        if self.kept_line:
-            nbytes = self.shape[-1] * size
+            return not self.kept_line and self.columns == 1 and not (small and problem.vector > 1)
+        if self.kept_line or self.columns > 1:
+            nbytes = self.shape[-1] * size if self.kept_line else self.columns * size
             short = nbytes < tuned(Block()).vector_bytes and problem.line * size >= tuned(Passes()).contiguous_bytes
             return not (gradient.divides or nbytes > policy.max_line_bytes or (whole and (short or small) and not gradient.rows))
         rows = problem.row_contiguous and len(problem.shape) == 1 and problem.extent * size >= policy.max_row_bytes
@@ -74,7 +89,7 @@ class Dense:
         unit = dy == 1 and (y == 1 or len(gradient.segments) == 1)
         policy = tuned(BroadcastDense())
         many = size < policy.min_item_bytes and self.shape[-1] >= policy.min_near_vectors * self.vector
-        return self.kept_line and unit and self.vector > 1 and (many or self.shape[-1] == self.vector)
+        return self.kept_line and unit and self.vector > 1 and many
 
     def step(self, distance: int) -> Strides:
         """The coordinates of the element number ``distance``."""

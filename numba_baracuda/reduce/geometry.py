@@ -28,6 +28,7 @@ from .tiling import (
     even_splits,
     even_steps,
     few_rows,
+    narrow_lanes,
     row_lanes,
     short_row,
     splits_for,
@@ -84,9 +85,11 @@ class Geometry:
         if not alternates(problem.extent, inner, size) or problem.rows * problem.extent * size < tuned(FoldLines()).min_bytes:
             return None
         line = replace(problem, kept_shape=problem.kept_shape[:-1], shape=(problem.extent * inner,), row_contiguous=True, peeled=True)
-        own = cls.of(replace(line, vector=tuned(Block()).vector_bytes // size), multiprocessors, value)
-        lanes = max(32, own.lanes)
-        return replace(own, lanes=lanes, blocks=ceil_div(line.rows, THREADS // lanes), inner=inner)
+        line = replace(line, vector=tuned(Block()).vector_bytes // size)
+        vectors, steps, most = ceil_div(line.extent, line.vector), steps_of(value, line.vector), tuned(FoldLines()).max_warp_vectors * inner
+        lanes = max(32, row_lanes(vectors, steps, line.rows, multiprocessors, most))
+        own = cls.of(line, multiprocessors, value) if lanes == THREADS else cls(lanes, ceil_div(line.rows, THREADS // lanes), 1, line.extent)
+        return replace(own, inner=inner)
 
     @classmethod
     def of_few(cls, problem: Problem, value: str) -> Geometry | None:
@@ -108,13 +111,21 @@ class Geometry:
         return made if splits > 1 and splits * made.states(problem) * scalars <= policy.max_scalars else None
 
     @classmethod
-    def of_fused(cls, problem: Problem, multiprocessors: int, value: str) -> Geometry:
-        """For a gradient that folds its rows itself: fewer lanes share a row, since they exchange states that are wide."""
+    def of_fused(cls, problem: Problem, multiprocessors: int, value: str, holds: bool) -> Geometry:
+        """For a gradient that folds its rows itself: fewer lanes share a row, since they exchange states that are wide.
+
+        ``holds``: a warp or a block may hold a long row.
+        """
         own, policy = cls.of(problem, multiprocessors, value), tuned(FoldAndBroadcastRows())
         if not problem.row_contiguous:
             return own
         vectors, most, lanes = ceil_div(problem.extent, problem.vector), steps_of(value, problem.vector), own.lanes
-        if lanes < THREADS and problem.rows * problem.extent * BY_NAME[value].itemsize >= policy.min_bytes:
+        size = BY_NAME[value].itemsize
+        held = _held(problem, size, lanes) if holds and own.splits == 1 else None
+        if held:
+            width, each = held
+            return cls(width, ceil_div(problem.rows, THREADS // width), 1, problem.extent, each, held=True)
+        if lanes < THREADS and problem.rows * problem.extent * size >= policy.min_bytes:
             lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=most)
 
@@ -167,6 +178,25 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
+def _held(problem: Problem, size: int, lanes: int) -> tuple[int, int] | None:
+    """(lanes that hold a row, vectors of each of its lines that a lane has); None where they do not. ``lanes`` would read it twice."""
+    policy, vector_bytes, (*outer, line), wide = tuned(FoldAndBroadcastRows()), problem.vector * size, problem.shape, tuned(Block()).vector_bytes
+    vectors = ceil_div(line, problem.vector)
+    if not outer and (problem.extent * size <= policy.max_read_bytes or vector_bytes < wide):
+        return None
+    if not outer:
+        most = policy.max_peeled_bytes if problem.peeled else policy.max_held_bytes
+        held = (min(lanes, 32), most if lanes < THREADS else 0), (THREADS, policy.max_block_held_bytes)
+        return next(((width, ceil_div(vectors, width)) for width, nbytes in held if ceil_div(vectors, width) * vector_bytes <= nbytes), None)
+    if len(outer) > 1 or any(strides[-1] != 1 for strides in problem.full_reduced) or lanes == THREADS:
+        return None
+    for width in (lanes >> k for k in range(lanes.bit_length())):
+        each = ceil_div(vectors, width)
+        if 100 * (each * width - vectors) <= policy.max_idle_percent * each * width:
+            return (width, each) if outer[0] * each * max(vector_bytes, 4) <= policy.max_held_bytes else None
+    return None
+
+
 def _block_shape(
     problem: Problem, multiprocessors: int, value: str, policy: FoldColumns | BroadcastColumns | FoldAndBroadcastColumns
 ) -> tuple[int, int, int, int]:
@@ -176,6 +206,8 @@ def _block_shape(
         lanes = row_lanes(ceil_div(problem.extent, vector), steps, problem.rows, multiprocessors)
         return lanes, ceil_div(problem.rows, THREADS // lanes), lanes * steps * vector, steps
     lanes = column_lanes(problem.adjacent_vectors, vector * BY_NAME[value].itemsize, problem.extent, steps, policy)
+    if isinstance(policy, FoldColumns):
+        lanes = narrow_lanes(lanes, problem.adjacent_vectors, problem.extent, steps, problem.rows // vector, multiprocessors)
     many = tuned(FoldColumns()).grid_blocks_per_multiprocessor * multiprocessors * THREADS * vector
     walks, wide = len(problem.shape) > 1, problem.adjacent_vectors >= THREADS
     if problem.rows >= many and ((wide and problem.extent <= policy.short_extent) or (walks and problem.extent <= policy.short_walk)):

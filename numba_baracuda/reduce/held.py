@@ -81,21 +81,24 @@ def held_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, m
 
 
 def held_lines_of(problem: Problem, x: Layout, y: Layout, element: str, result: str, monoid: str) -> Held | None:
-    """How threads hold the lines of rows whose lines are contiguous as a whole; None where others are as good, or the rows are few."""
+    """How threads hold the lines of rows whose lines are contiguous along the last kept axis; None where others are as good, or the rows are few."""
     policy, size, flat = tuned(FoldHeld()), BY_NAME[element].itemsize, c_strides(problem.kept_shape)
-    if len(problem.shape) != 2 or not problem.row_contiguous or len(flat) != 1 or problem.kept_strides[0] != flat:
+    if len(problem.shape) != 2 or not problem.row_contiguous or problem.kept_strides[0] != flat or problem.rows < policy.min_line_rows:
         return None
-    (lines, extent), (stride, step) = problem.shape, problem.full_reduced[0]
-    if step != 1 or problem.full_kept[0] != (extent,) or problem.rows < policy.min_line_rows:
+    (lines, extent), (stride, step), (*outer, across) = problem.shape, problem.full_reduced[0], problem.full_kept[0]
+    if step != 1 or across != extent:
         return None
-    vector = fitting(widest_aligned([x], tuned(Block()).vector_bytes, size), [stride, problem.rows * extent])
+    inner = problem.kept_shape[-1]
+    vector = fitting(widest_aligned([x], tuned(Block()).vector_bytes, size), [stride, *outer, inner * extent])
     height, vector = _narrowed(vector // fitting(vector, [extent]), vector, extent * size)
     nbytes = height * extent * size
-    if nbytes > policy.max_bytes or problem.rows % height or vector * size < policy.min_vector_bytes:
+    if nbytes > policy.max_bytes or inner % height or vector * size < policy.min_vector_bytes:
         return None
-    pieces = min(_pieces(policy.bytes_in_flight, nbytes), lines)
-    constants = {"vector": vector, "extent": extent, "height": height, "pieces": pieces, "stored": _stored(y, result, height, monoid)}
-    return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), {"rows": problem.rows, "lines": lines, "stride": stride})
+    most = _pieces(policy.bytes_in_flight, nbytes)
+    constants = {"vector": vector, "extent": extent, "height": height, "pieces": ceil_div(lines, ceil_div(lines, most))}
+    constants |= {"stored": _stored(y, result, height, monoid), "kept": len(flat)}
+    arguments = {"rows": problem.rows, "lines": lines, "stride": stride, "kept_shape": problem.kept_shape, "x_kept_strides": problem.full_kept[0]}
+    return Held("fold_held_lines", constants, ceil_div(problem.rows, THREADS * height), arguments)
 
 
 def _loaded(results: int, dy: Layout, y: Layout, size: int) -> int:

@@ -60,6 +60,7 @@ class FoldLines(Policy):
     """``fold_lines``: a group of threads folds a line of few columns as ``fold_rows`` does a row. Computed, not timed."""
 
     min_line_bytes: int = 3 << 10  #: of all elements of neighbouring columns; shorter lines have too few for each thread of a warp
+    max_warp_vectors: int = 2048  #: for each column of a line: the longest that one warp folds where there are many. Lanes exchange states of each
     min_bytes: int = 32 << 20  #: of elements; fewer go in a single pass
 
 
@@ -95,6 +96,8 @@ class FoldColumns(Policy):
     max_idle_percent: int = 12  #: of the lanes that blocks have across: where more had no column, blocks load fewer contiguous bytes
     short_extent: int = 64  #: most elements of a column that one lane takes alone, without others below it, where there are many columns
     short_walk: int = 1024  #: the same of columns along two axes or more: each lane divides before its first load
+    narrow_vectors: int = 32  #: of lines of fewer, each lane has ``narrow_batches`` of a column, where blocks are many: others would soon end
+    narrow_batches: int = 4
     pivot_vector_bytes: int = chosen(8, *VECTOR_BYTES)  #: bytes of the widest load for sums about a pivot, so that pivots change less often
     grid_blocks_per_multiprocessor: int = 8
     even_blocks_per_multiprocessor: int = 16  #: so many finish more evenly; columns of short lines have them as far as ``min_state_share`` allows
@@ -156,11 +159,17 @@ class BroadcastRows(Policy):
 
 @dataclass(frozen=True)
 class FoldAndBroadcastRows(Policy):
-    """``fold_and_broadcast_rows``: gradients of rows that a group folds itself, whose lanes exchange states."""
+    """``fold_and_broadcast_rows`` and ``…_held_rows``: gradients of rows that a group folds itself, whose lanes exchange states."""
 
     items_per_thread: int = 8  #: vectors of a row that a lane should have
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_group_threads: int = 2  #: of rows of several vectors
+    max_read_bytes: int = 4 << 10  #: of a row that a warp reads twice; of longer ones, L1 loses those of all resident warps
+    max_held_bytes: int = 384  #: of a longer row that a thread of a warp holds
+    max_peeled_bytes: int = 288  #: the same of peeled rows
+    max_block_held_bytes: int = 128  #: of a still longer one, or of few, that a thread of a block holds
+    max_idle_percent: int = 20  #: of vectors that lanes of a warp hold of each of several lines of a row, so many may be none of the line's
+    min_blocks_per_multiprocessor: int = 2  #: of rows that are held
 
 
 @dataclass(frozen=True)
@@ -185,7 +194,6 @@ class BroadcastDense(Policy):
     items_per_thread: int = 4  #: vectors that a thread stores in all
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_item_bytes: int = 4  #: of an element; smaller ones are more in a vector, and have instructions each
-    min_vector_bytes: int = 8  #: of vectors that are as short as kept lines, where wider ones would have elements of several
     min_near_vectors: int = 32  #: of a line of small elements; on shorter ones many vectors reach the next line, whose terms lie elsewhere
     max_line_bytes: int = 8 << 20  #: of kept elements that lie together; of more, caches lose the terms before they are used again
     max_row_bytes: int = 2 << 10  #: longer rows of small elements go by rows where vectors are whole

@@ -268,16 +268,16 @@ def backward(op: Op, descriptor: ReduceBackwardDescriptor, layouts: dict[str, La
         if fused:
             return Recipe((broadcast(descriptor, short, fused, gradient, NULL, gradient.fold),))
     full = walk or full
-    quick = bool(gradient.rows) and not gradient.inverts
+    again = bool(gradient.rows)  # the gradient reads what the fold has read
+    quick = again and not gradient.inverts
     backward_geometry = Geometry.of_gradient(full, target.multiprocessors, value, gradient.guarded, quick)
     if brought or not gradient.fold:
         return Recipe((broadcast(descriptor, full, backward_geometry, gradient, results),))
-    geometry = Geometry.of_fused(full, target.multiprocessors, value)
+    geometry = Geometry.of_fused(full, target.multiprocessors, value, again and not gradient.guarded)
     monoid, state, steps = gradient.fold, BY_NAME[value].accumulator, list[Step]()
     if full.row_contiguous and geometry.splits == 1:
         return Recipe((broadcast(descriptor, full, backward_geometry if gradient.guarded else geometry, gradient, NULL, monoid),))
     slots, guard = [Slot("folded", state, math.prod(descriptor.output_shape) * monoid_of(monoid).results)], "guard" if gradient.guarded else NULL
-    again = bool(gradient.rows)  # the gradient reads what the fold has read
     fold_launches, fold_slots = fold_of(
         descriptor, x, folded, target, monoid, "folded", state, guard, ordered=ordered,
         results=y if gradient.guarded else None, reused=again,

@@ -31,10 +31,14 @@ def steps_of(value: str, vector: int) -> int:
     return max(1, min(Block.max_items_per_thread, Block.bytes_in_flight // (vector * BY_NAME[value].itemsize)))
 
 
-def row_lanes(vectors: int, steps: int, rows: int, multiprocessors: int) -> int:
-    """Lanes that share a row of so many vectors: some of a warp, or a block where one warp would take long and there are few rows."""
+def row_lanes(vectors: int, steps: int, rows: int, multiprocessors: int, max_warp_vectors: int = 0) -> int:
+    """Lanes that share a row of so many vectors: some of a warp, or a block where one warp would take long and there are few rows.
+
+    ``max_warp_vectors``: as of ``FoldRows``, unless it is 0.
+    """
     policy = tuned(FoldRows())
-    alone = vectors <= 32 * steps or (vectors <= policy.max_warp_vectors and rows >= policy.warp_rows_per_multiprocessor * multiprocessors)
+    most = max_warp_vectors or policy.max_warp_vectors
+    alone = vectors <= 32 * steps or (vectors <= most and rows >= policy.warp_rows_per_multiprocessor * multiprocessors)
     return min(32, power_of_two(vectors)) if alone else THREADS
 
 
@@ -131,6 +135,18 @@ def combine_lanes(splits: int) -> int:
 def splits_in_flight(scalars: int) -> int:
     """Splits that a lane of the last block loads at a time, so many scalars of each."""
     return max(1, SinglePass.items_per_thread // scalars)
+
+
+def narrow_lanes(lanes: int, vectors: int, extent: int, steps: int, columns: int, multiprocessors: int) -> int:
+    """``lanes`` across columns of ``extent`` elements, or more where lines have few ``vectors``, so that each has several batches of a column.
+
+    ``columns``: vectors of all columns, which leave blocks for all multiprocessors.
+    """
+    policy = tuned(FoldColumns())
+    most = columns // (policy.grid_blocks_per_multiprocessor * multiprocessors)
+    while vectors < policy.narrow_vectors and lanes < THREADS and 2 * lanes <= most and THREADS // lanes * steps * policy.narrow_batches > extent:
+        lanes *= 2
+    return lanes
 
 
 def column_lanes(vectors: int, nbytes: int, extent: int, steps: int, policy: FoldColumns | BroadcastColumns | FoldAndBroadcastColumns) -> int:

@@ -22,7 +22,8 @@ CARD = Target((9, 0), 132)
 #: lines that are kept and reduced, longer than a vector and shorter, along one axis to five; several vectors a thread; a tail
 SHAPES = [
     ((40, 37), 1), ((37, 40), 0), ((400, 3), 1), ((3, 400, 3), 1), ((5, 3, 41), (0, 2)), ((7, 3, 2, 5), (1, 3)), ((4, 3, 5, 2, 9), (0, 2, 4)),
-    ((2500,), 0), ((3, 5000), 0), ((1, 301, 1), 1),
+    ((2500,), 0), ((3, 5000), 0), ((1, 301, 1), 1), ((9, 37, 2), 1), ((5, 3, 41, 4), (0, 2)), ((7, 90, 5, 2), (0, 2)), ((1200, 2), 0),
+    ((300, 1, 2), 1), ((300, 3, 2), 1),
 ]  # fmt: skip
 FREE = [op for op in BACKWARD if op.name not in ("reduce_prod_backward",)]
 
@@ -56,18 +57,18 @@ def test_shapes(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
 @pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
 @pytest.mark.parametrize("op", FREE, ids=name_of)
 def test_elements(kind: Kind, op: Op, element: str) -> None:
-    for shape, axis in (((67, 3, 5), (0, 2)), ((41, 3, 5), 1)):
+    for shape, axis in (((67, 3, 5), (0, 2)), ((41, 3, 5), 1), ((11, 33, 2), 1), ((5, 33, 4), 1)):
         with dense():
             check(kind, op, shape, axis, element)
 
 
-@pytest.mark.parametrize("late", [1, 3])
+@pytest.mark.parametrize(("shape", "late"), [((13, 7, 23), 1), ((13, 7, 23), 3), ((13, 71, 2), 1), ((13, 71, 2), 2)])
 @pytest.mark.parametrize("op", [op for op in FREE if op.name in ("reduce_sum_backward", "reduce_max_backward")], ids=name_of)
-def test_operands_that_begin_inside_a_vector(kind: Kind, op: Op, late: int) -> None:
+def test_operands_that_begin_inside_a_vector(kind: Kind, op: Op, shape: tuple[int, ...], late: int) -> None:
     """Only elements before the first aligned vector of x and dx, which lie alike, and behind the last are stored one by one."""
-    shape, axes = (13, 7, 23), (1,)
+    axes, room = (1,), int(np.prod(shape))
     given = reduce_cases.operands(op, shape, axes, "f32")
-    arrays, room = {name: kind.array(each) for name, each in given.items()}, 13 * 7 * 23
+    arrays = {name: kind.array(each) for name, each in given.items()}
 
     def shifted(values: Any) -> Any:
         flat = np.full(room + 8, np.nan, np.float32)
@@ -184,9 +185,24 @@ def test_special_results_of_long_rows_are_found_by_those_who_fold_them() -> None
 
 
 def test_vectors_of_short_lines() -> None:
-    for shape, element, vector, near in (
-        ((1 << 20, 32, 4), "bf16", 4, True), ((1 << 20, 32, 2), "bf16", 8, False), ((1 << 20, 32, 2), "f32", 2, True),
-        ((1 << 20, 32, 3), "f32", 4, False), ((1 << 10, 32, 1 << 12), "f32", 4, False), ((1 << 14, 32, 300), "bf16", 8, True),
+    """Few columns take turns in whole vectors, if they divide them."""
+    for shape, element, constants in (
+        ((1 << 20, 32, 4), "bf16", {"vector": 8, "columns": 4, "axes": 2, "whole": True}), ((1 << 20, 33, 2), "bf16", {"columns": 2, "whole": False}),
+        ((1 << 20, 32, 2), "f32", {"vector": 4, "columns": 2, "axes": 2, "whole": True}), ((1 << 20, 33, 2), "f32", {"columns": 2, "whole": False}),
+        ((1 << 20, 15, 4), "f32", {"columns": 4, "whole": True}), ((1 << 20, 32, 3), "f32", {"columns": 1, "kept_line": True, "short": True}),
+        ((1 << 10, 32, 1 << 12), "f32", {"columns": 1, "kept_line": True, "near": False}), ((1 << 14, 32, 300), "bf16", {"vector": 8, "near": True}),
     ):  # fmt: skip
         (launch,) = launches("reduce_max_backward", shape, 1, element)
-        assert launch.spec.kernel == "broadcast_dense" and {"vector": vector, "near": near}.items() <= dict(launch.spec.constants).items()
+        assert launch.spec.kernel == "broadcast_dense" and constants.items() <= dict(launch.spec.constants).items()
+    for address, columns in ((8, 2), (4, 1)):
+        (launch,) = launches("reduce_max_backward", (1 << 20, 32, 2), 1, "f32", address)
+        assert dict(launch.spec.constants)["columns"] == columns
+
+
+def test_results_of_few_columns_that_lie_otherwise(kind: Kind) -> None:
+    x = np.random.default_rng(0).random((9, 37, 2), np.float32)
+    y, dy = x.max(1, keepdims=True), np.random.default_rng(1).random((9, 1, 2), np.float32)
+    otherwise = [kind.transpose(kind.array(np.ascontiguousarray(each.transpose(2, 1, 0))), (2, 1, 0)) for each in (dy, y)]
+    with dense():
+        got = kind.numpy(nb.reduce_max_backward(otherwise[0], kind.array(x), otherwise[1], axis=1))
+    np.testing.assert_array_equal(got, np.where(x == y, dy, 0))

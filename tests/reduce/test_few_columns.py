@@ -119,6 +119,11 @@ def test_misaligned_and_transposed(kind: Kind, op: Any, how: Any, shape: tuple[i
     [
         ("prod", (45463, 700, 2), "bf16", "fold_staged_rows", {"inner": 2, "lanes": 16, "height": 1, "vector": 8}),
         ("prod", (45463, 1014, 2), "bf16", "fold_lines", {"inner": 2, "lanes": 32, "vector": 8}),
+        ("argmax", (10000, 4097, 4), "f16", "fold_lines", {"inner": 4, "lanes": 32}),
+        ("argmax", (4000, 4097, 4), "f16", "fold_lines", {"inner": 4, "lanes": 256}),
+        ("argmax", (10000, 9000, 4), "f16", "fold_lines", {"lanes": 32}),
+        ("argmax", (10000, 9000, 2), "f16", "fold_lines", {"lanes": 32}),
+        ("argmax", (10000, 17000, 2), "f16", "fold_lines", {"lanes": 256}),
         ("argmax", (1, 20793600, 2), "f32", "fold_lines", {"inner": 2, "lanes": 256, "vector": 4}),
         ("sum", (1 << 15, 900, 8), "bf16", "fold_columns", {}),  # whole vectors
         ("var", (1 << 19, 179, 2), "f32", "fold_staged_rows", {"inner": 2, "lanes": 8, "height": 1, "vector": 4}),

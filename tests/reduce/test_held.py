@@ -15,7 +15,7 @@ from samples import name_of
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import FoldHeld
+from numba_baracuda.reduce.policy import FoldAndBroadcastRows, FoldHeld
 
 CARD = Target((9, 0), 132)
 #: rows and columns, in one piece or several, and some left over; along kept axes apart
@@ -32,14 +32,23 @@ SHAPES = [
     ((7, 2, 4), 1),
 ]
 
-#: rows of several lines
-LINES = [((3, 2, 300, 5), (0, 1, 3)), ((7, 31, 2), (0, 2)), ((2, 260, 4), (0, 2)), ((9, 40, 12), (0, 2))]
+#: rows of several lines, along one kept axis and along two
+LINES = [
+    ((3, 2, 300, 5), (0, 1, 3)), ((7, 31, 2), (0, 2)), ((2, 260, 4), (0, 2)), ((9, 40, 12), (0, 2)), ((7, 5, 30, 2), (1, 3)), ((3, 9, 31, 3), (1, 3)),
+]  # fmt: skip
+
+
+#: rows of gradients that groups of lanes hold: one step and several, peeled, of a block, of several lines
+LONG = [
+    ((9, 96), 1), ((11, 300), 1), ((3, 3, 301), 2), ((1030, 24), 1), ((2, 2100), 1), ((2, 3101), 1), ((3, 1025), 1), ((5, 1023), 1),
+    ((3, 20, 37), (0, 2)), ((2, 11, 128), (0, 2)), ((5, 301, 3), (0, 2)), ((2, 3, 2, 61), (1, 3)),
+]  # fmt: skip
 
 
 @contextlib.contextmanager
 def held(pieces: int = 8) -> Iterator[None]:
     """Few rows are held as many are."""
-    with using(FoldHeld, min_bytes=1, min_line_rows=1, max_pieces=pieces):
+    with using(FoldHeld, min_bytes=1, min_line_rows=1, max_pieces=pieces), using(FoldAndBroadcastRows, max_read_bytes=64):
         yield
 
 
@@ -66,6 +75,14 @@ def test_values(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any) -> None:
 def test_lines(kind: Kind, op: Op, shape: tuple[int, ...], axes: Any) -> None:
     with held():
         check(kind, op, shape, axes)
+
+
+@pytest.mark.parametrize(("shape", "axis"), LONG)
+@pytest.mark.parametrize("name", ["var", "std", "max"])
+def test_rows_of_gradients(kind: Kind, name: str, shape: tuple[int, ...], axis: Any) -> None:
+    for element in ("f32", "bf16", "f64"):
+        with held():
+            check(kind, nb.OPS[f"reduce_{name}_backward"], shape, axis, element, **({"ties": "even"} if name == "max" else {}))
 
 
 @pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
@@ -113,6 +130,10 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("argmax", (1 << 24, 3), 1, "f32", "fold_held_rows", {"height": 4, "stored": 2}),
         ("min", (3, 2, 2267732, 5), (0, 1, 3), "f32", "fold_held_lines", {"vector": 4, "extent": 5, "height": 4, "pieces": 1, "stored": 4}),
         ("argmin", (8, 8858055, 2), (0, 2), "bf16", "fold_held_lines", {"vector": 2, "extent": 2, "height": 1, "pieces": 8, "stored": 1}),
+        ("prod", (19490, 5, 584, 2), (1, 3), "f32", "fold_held_lines", {"vector": 4, "extent": 2, "height": 2, "pieces": 3, "kept": 2}),
+        ("sum", (1949, 5, 5841, 2), (1, 3), "f32", "fold_held_lines", {"vector": 2, "height": 1, "pieces": 5}),
+        ("sum", (1949, 5, 5844, 3), (1, 3), "bf16", "fold_held_lines", {"vector": 4, "height": 4, "pieces": 2}),
+        ("sum", (19490, 5, 58, 2), (1, 3), "f64", "fold_held_lines", {"vector": 2, "height": 1}),
         ("sum", (1 << 24, 9), 1, "bf16", "fold_held_rows", {"vector": 4, "height": 4}),
         ("sum", (1 << 24, 11), 1, "f32", "fold_staged_rows", {}),
         ("sum", (1 << 24, 12), 1, "f32", "fold_held_rows", {"vector": 4, "height": 1}),
@@ -121,6 +142,18 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("std_backward", (1 << 24, 4), 1, "f32", "broadcast_held_rows", {"vector": 4, "loaded": 1}),
         ("max_backward", (1 << 23, 8), 1, "f32", "broadcast_dense", {}),
         ("prod_backward", (1 << 24, 3), 1, "f32", "broadcast_staged_rows", {}),
+        ("std_backward", (26629, 3008), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 24, "peeled": False}),
+        ("std_backward", (26629, 1024), 1, "f32", "fold_and_broadcast_rows", {"lanes": 32}),
+        ("std_backward", (26629, 2001), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 16, "peeled": True}),
+        ("std_backward", (26629, 2401), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 3, "peeled": True}),
+        ("var_backward", (26629, 8192), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 8}),
+        ("var_backward", (26629, 8196), 1, "f32", "fold_and_broadcast_rows", {"lanes": 256}),
+        ("var_backward", (1000, 2048), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 2}),
+        ("var_backward", (26629, 3000), 1, "bf16", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 12}),
+        ("std_backward", (7, 172460, 173), (0, 2), "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "lines": 7, "steps": 6, "vector": 1}),
+        ("std_backward", (7, 172460, 180), (0, 2), "f32", "fold_and_broadcast_held_rows", {"lanes": 16, "lines": 7, "steps": 3, "vector": 4}),
+        ("std_backward", (9, 172460, 450), (0, 2), "f32", "fold_and_broadcast_rows", {"vector": 2}),
+        ("prod_backward", (26629, 3008), 1, "f32", "fold_and_broadcast_rows", {}),
     ],
 )
 def test_kernel(name: str, shape: tuple[int, ...], axis: Any, element: str, kernel: str, constants: dict[str, int]) -> None:

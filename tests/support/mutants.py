@@ -77,6 +77,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
     "reduce/held": ("* of held *", "* back to columns of a thread", "sum of columns that wrap*", "test_held.py::test_variance_far_from_zero"),
+    "reduce/held_by_groups": ("* back to * a * holds*",),
     "reduce/held_gradients": ("* back to columns of a thread", "* back to rows of *a thread"),
     "reduce/dense": ("* back to dense *", "test_dense.py::test_operands_that_begin_inside_a_vector"),
     "reduce/vjp": ("* back to *rows", "* back to staged rows*", "* back to rows in splits", "* back to columns"),
@@ -341,15 +342,15 @@ KNOWN: dict[str, dict[str, str]] = {
     "scan/columns": {
         "scan_columns.scan_columns: barrier: cuda.syncthreads() at the end of if alone and (not whole):": "keeps warps together, for memory's sake",
     },
-    "reduce/dense": {
-        "broadcast_dense.broadcast_dense: guard: left < vector in if left < vector:": "loads terms once more, and uses them for no element",
-    },
     "reduce/held": {
         "fold_held_columns.fold_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",
         "places_of.go_on: guard: found[inner] >= kept_shape[inner] in if found[inner] >= kept_shape[inner]:":
             "saves a division where the next piece lies on the same line",
         "fold_held_rows.fold_held_rows: guard: whole < rows in if height > 1 and cuda.blockIdx.x == 0 and (whole < rows):":
             "no row is left over, so the block would fold the last one again, and store nothing",
+    },
+    "reduce/held_by_groups": {
+        "held_share.fold: guard: left > 0 in if left > 0:": "a lane without last vectors would choose a pivot once more, and add nothing about it",
     },
     "reduce/held_gradients": {
         "broadcast_held_columns.broadcast_held_columns: guard: p < pieces - 1 in if p < pieces - 1:": "saves the place of a piece that is not there",

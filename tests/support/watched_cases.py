@@ -31,6 +31,7 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import (
     BroadcastDense,
     FoldAndBroadcastColumns,
+    FoldAndBroadcastRows,
     FoldColumns,
     FoldHeld,
     FoldLines,
@@ -538,6 +539,7 @@ def reduce(
             using(FoldLines, **({"min_line_bytes": 1, "min_bytes": 1} if lines else {})),
             using(FoldStagedRows, **({"min_column_bytes": 1} if staged else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
+            using(FoldAndBroadcastRows, **({"max_read_bytes": 64} if held else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY), using(Passes, **(WALKED if walked else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
@@ -573,6 +575,7 @@ for op in ("sum", "var", "norm2"):
     reduce(f"{op} of held rows", op, (1031, 5), 1, held=True)
     reduce(f"{op} of held columns", op, (3, 4, 301), 1, held=True)
     reduce(f"{op} of held lines", op, (5, 300, 3), (0, 2), held=True)
+    reduce(f"{op} of held lines apart", op, (3, 5, 104, 3), (1, 3), held=True)
 reduce("sum of held lines, two at a time", "sum", (5, 300, 2), (0, 2), held=True)
 reduce("var of held rows of halves", "var", (1030, 2), 1, "bf16", held=True)
 reduce("sum of columns that wrap to the next line", "sum", (40, 3, 41), 1, held=True)
@@ -610,6 +613,14 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
     reduce(f"{op} back to halves in such columns", f"{op}_backward", (5, 123, 5), 1, "bf16", walked=True)
 for op in ("mean", "var", "prod"):
     reduce(f"{op} back to peeled rows", f"{op}_backward", (3, 1101), 1)
+for op in ("var", "std"):
+    reduce(f"{op} back to rows that a warp holds", f"{op}_backward", (9, 300), 1, held=True)
+    reduce(f"{op} back to peeled rows that a warp holds", f"{op}_backward", (9, 301), 1, held=True)
+    reduce(f"{op} back to rows that a block holds", f"{op}_backward", (2, 3100), 1, held=True)
+    reduce(f"{op} back to peeled rows that a block holds", f"{op}_backward", (2, 2201), 1, held=True)
+    reduce(f"{op} back to lines of rows that a warp holds", f"{op}_backward", (3, 10, 37), (0, 2), held=True)
+    reduce(f"{op} back to rows of halves that a group holds", f"{op}_backward", (9, 88), 1, "bf16", held=True)
+reduce("max back to rows that a warp holds, divided among equals", "max_backward", (9, 300), 1, ties="even", held=True)
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)
@@ -651,6 +662,8 @@ for op in ("mean", "max", "logsumexp"):
         ("columns", (37, 83), 0),
         ("short columns", (1100, 3), 0),
         ("columns in lines", (40, 9), 0),
+        ("columns in turns", (9, 301, 2), 1),
+        ("columns in turns of whole vectors", (9, 302, 2), 1),
     ):
         reduce(f"{op} back to dense {said}", f"{op}_backward", shape, axis, dense=True)
     reduce(f"{op} back to dense columns of halves", f"{op}_backward", (37, 83), 0, "bf16", dense=True)

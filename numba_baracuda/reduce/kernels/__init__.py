@@ -8,7 +8,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`fold_rows` | folds each row | reduced |
 | :func:`fold_short_rows` | folds each row; a group of lanes holds a whole row in registers | reduced |
 | :func:`fold_held_rows` | folds each row; a thread holds whole rows, which are contiguous as a whole | reduced |
-| :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of other rows | reduced |
+| :func:`fold_held_lines` | folds each row; a thread holds some of its lines, each of which is contiguous with those of neighbouring rows | reduced |
 | :func:`fold_staged_rows` | folds each row; rows, or few neighbouring columns, are contiguous as a whole and pass through shared memory | any |
 | :func:`fold_columns` | folds each column | kept |
 | :func:`fold_lines` | folds two, four, … neighbouring columns, whose positions are contiguous | kept |
@@ -17,6 +17,7 @@ Kernels that walk across memory call rows columns. The position of an element in
 | :func:`merge_states` | combines the states that ranks have of the same rows | any |
 | :func:`broadcast_rows` | stores the gradient of each element of a row | reduced |
 | :func:`fold_and_broadcast_rows` | the same, and the fold that the gradient needs | reduced |
+| :func:`fold_and_broadcast_held_rows` | the same; a group of lanes holds a whole row in registers | reduced |
 | :func:`broadcast_staged_rows` | the same; rows are contiguous as a whole, and pass through shared memory | reduced |
 | :func:`broadcast_held_rows` | the same; vectors hold whole rows | reduced |
 | :func:`broadcast_columns` | stores the gradient of each element of a column | kept |
@@ -68,6 +69,7 @@ from .broadcast import broadcast_columns, broadcast_rows, find_special_results, 
 from .columns import fold_columns
 from .dense import broadcast_dense
 from .held import fold_held_columns, fold_held_lines, fold_held_rows
+from .held_by_groups import fold_and_broadcast_held_rows
 from .held_gradients import broadcast_held_columns, broadcast_held_rows
 from .lines import fold_lines
 from .merge import merge_states
@@ -87,6 +89,7 @@ __all__ = [
     "combine_partials",
     "find_special_results",
     "fold_and_broadcast_columns",
+    "fold_and_broadcast_held_rows",
     "fold_and_broadcast_rows",
     "fold_columns",
     "fold_held_columns",

@@ -21,11 +21,12 @@ OPERANDS = 4
 
 
 @functools.cache
-def coordinates_along(axes: int) -> tuple[Any, Any, Any]:
+def coordinates_along(axes: int, counted: int) -> tuple[Any, Any, Any]:
     """(``locate``, ``advance``, ``offsets``) of coordinates along axes of extents ``shape``, in C order; all numbers are of 32 bits.
 
     ``locate(index, shape, found)`` stores those of the element number ``index`` to ``found``. ``advance(found, shape, step, new)`` stores to ``new``
-    those of an element further on, by coordinates ``step`` inside the shape. ``offsets(found, strides)`` is a tuple of the offsets in all operands.
+    those of an element further on, by coordinates ``step`` inside the shape. ``offsets(found, strides)`` is a tuple of the offsets in all operands
+    along the first ``counted`` axes.
     """
 
     @jit.device
@@ -52,7 +53,7 @@ def coordinates_along(axes: int) -> tuple[Any, Any, Any]:
     @jit.device
     def offset(found: Any, strides: Any) -> Any:
         total = int32(0)
-        for k in range(axes):
+        for k in range(counted):
             total = int32(total + found[k] * int32(strides[k]))
         return total
 
@@ -84,28 +85,30 @@ def neighbours_of(value: str, count: int) -> Any:
 
 @jit.kernel
 def broadcast_dense(
-    *, gradient: str, value: str, vector: int, axes: int, kept_line: bool, short: bool, near: bool, after_fold: bool
+    *, gradient: str, value: str, vector: int, axes: int, columns: int, kept_line: bool, whole: bool, short: bool, near: bool, after_fold: bool
 ) -> Any:  # fmt: skip
     """:func:`broadcast_rows` for dense dx and x, whatever is reduced: each thread stores aligned vectors, and finds the rows of their elements.
 
     A block stores ``THREADS · vectors`` neighbouring vectors. A thread divides once, for its first one; from then on it counts. The elements of a
-    vector belong to one line along the innermost axis and to the next one, or to several where lines are ``short``. Bytes: elements · value written,
-    and as many read where the gradient uses x; what belongs to rows comes from the caches.
+    vector belong to one line along the innermost axis and to the next one, or to several where lines are ``short``. Where the innermost axis is
+    reduced, or has the positions of few columns side by side, a thread keeps the terms of one line. Bytes: elements · value written, and as many read
+    where the gradient uses x; what belongs to rows comes from the caches.
 
     Constants and parameters as :mod:`.` lists them, and: ``axes``: the number of all axes, in the order of memory; ``kept_line``: whether the
-    innermost one is kept; ``short``: whether its extent is less than a vector; ``near``: whether a
-    line has many vectors, and neighbours on it are neighbours in dy and y. ``elements``: their number, of 31 bits; ``head``: those before the
-    first aligned vector; ``vectors``: those that a thread stores; ``shape`` [axes]: the extents; ``step`` [axes]: coordinates of the element number
-    ``THREADS · vector``; ``dy_strides``, ``y_strides``, ``folded_strides``, ``origin_strides`` [axes]: those of the operands of rows, the last ones
-    leading to a row's first element; 0 along reduced axes.
+    innermost one is kept; ``columns``: elsewhere, to which its elements belong by turns, as many as divide ``vector``; ``whole``: elsewhere, whether
+    no vector reaches the next line; ``short``: whether vectors reach several lines; ``near``: whether a line has many vectors, and neighbours on it
+    are neighbours in dy and y. ``elements``: their number, of 31 bits; ``head``: those before the first aligned vector; ``vectors``: those that a
+    thread stores; ``shape`` [axes]: the extents; ``step`` [axes]: coordinates of the element number ``THREADS · vector``; ``dy_strides``,
+    ``y_strides``, ``folded_strides``, ``origin_strides`` [axes]: those of the operands of rows, the last ones leading to a row's first element; 0
+    along reduced axes, and the last one from one of the ``columns`` to the next.
     """
-    element, row_vjp, wide, terms_size = jit.SCALARS[value], vjp_of(gradient, value), accumulator_type(value), 2 * ROW_TERMS
+    element, row_vjp, wide, terms_size = jit.SCALARS[value], vjp_of(gradient, value), accumulator_type(value), 2 * ROW_TERMS * columns
     load, store, stride = LOAD_STREAM[vector], STORE_STREAM[vector], THREADS * vector
-    locate, advance, offsets = coordinates_along(axes)
+    locate, advance, offsets = coordinates_along(axes, axes if kept_line else axes - 1)
     load_folded, load_row_terms, element_vjp, has_x = row_vjp.load_folded, row_vjp.load_row_terms, row_vjp.element_vjp, row_vjp.has_x
     load_neighbours: Any = neighbours_of(value, vector) if near else None
     has_y = len(GRADIENTS[gradient].segments) > 1
-    inner, one, block = axes - 1, (0,) * (axes - 1) + (1,), block_of(after_fold)
+    inner, one, block, next_terms = axes - 1, (0,) * (axes - 1) + (1,), block_of(after_fold), ROW_TERMS * columns
 
     @jit.device
     def load_terms(terms: Any, at: Any, x: Any, dy: Any, y: Any, folded: Any, places: Any) -> Any:
@@ -119,16 +122,43 @@ def broadcast_dense(
         return a[0] if first else b[0], a[1] if first else b[1], a[2] if first else b[2], a[3] if first else b[3], a[4] if first else b[4]
 
     @jit.device
+    def of_column(places: Any, c: Any, strides: Any) -> Any:
+        """The offsets of column c of a line, given those of the first."""
+        if columns == 1:
+            return places
+        first, second, third, fourth = strides
+        return (
+            int32(places[0] + c * int32(first[inner])), int32(places[1] + c * int32(second[inner])), int32(places[2] + c * int32(third[inner])),
+            int32(places[3] + c * int32(fourth[inner])),
+        )  # fmt: skip
+
+    @jit.device
+    def load_columns(terms: Any, at: Any, x: Any, dy: Any, y: Any, folded: Any, places: Any, strides: Any) -> None:
+        """The terms of each of the columns of a line."""
+        for c in range(columns):
+            load_terms(terms, at + c * ROW_TERMS, x, dy, y, folded, of_column(places, c, strides))
+
+    @jit.device
     def place(first: Any, here: Any, behind: Any, left: Any, v: Any, stride: Any) -> Any:
         """The offset of element v of a vector: on the line that begins at ``here`` − its position, or on the next one."""
         return int32((here if first else int32(behind - left * int32(stride))) + v * int32(stride))
+
+    @jit.device
+    def offsets_behind(found: Any, behind: Any, shape: Any, strides: Any) -> Any:
+        """The offsets of the first element of the next line; ``behind`` becomes its coordinates."""
+        for k in range(inner):
+            behind[k] = found[k]
+        behind[inner] = int32(int32(shape[inner]) - 1)
+        advance(behind, shape, one, behind)
+        return offsets(behind, strides)
 
     @jit.device
     def store_one(
         position: Any, x: Any, dy: Any, y: Any, folded: Any, dx: Any, inverse_extent: Any, terms: Any, found: Any, shape: Any, strides: Any
     ) -> None:
         locate(position, shape, found)
-        own = load_terms(terms, 0, x, dy, y, folded, offsets(found, strides))
+        c = int32(found[inner] & (columns - 1))
+        own = load_terms(terms, 0, x, dy, y, folded, of_column(offsets(found, strides), c, strides))
         dx[position] = element_vjp(x[position] if has_x else element(0), int64(0), inverse_extent, own)
 
     def broadcast_dense(
@@ -144,6 +174,7 @@ def broadcast_dense(
             cuda.local.array(vector, element),
             cuda.local.array(vector, element),
         )
+        first, second = cuda.local.array(columns, element), cuda.local.array(columns, element)
         begin = head + block() * vectors * stride
         position, end = int32(begin + cuda.threadIdx.x * vector), int32(min(int64(elements), begin + vectors * stride))
         locate(position, shape, found)
@@ -164,13 +195,9 @@ def broadcast_dense(
                     own = load_terms(terms, 0, x, dy, y, folded, offsets(behind, strides))
                     batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own)
                     advance(behind, shape, one, behind)
-            else:
+            elif kept_line:
                 left = int32(int32(shape[inner]) - found[inner])
-                for k in range(inner):
-                    behind[k] = found[k]
-                behind[inner] = int32(int32(shape[inner]) - 1)
-                advance(behind, shape, one, behind)
-                after = offsets(behind, strides)
+                after = offsets_behind(found, behind, shape, strides)
                 if left >= vector:
                     after = here
                 if near and left >= vector:
@@ -180,27 +207,31 @@ def broadcast_dense(
                     for v in range(vector):
                         load_row_terms(terms, 0, x, dys, ys, int32(0), v, v, (wide(0), wide(0)))
                         batch[v] = element_vjp(batch[v], int64(0), inverse_extent, terms_at(terms, 0))
-                elif kept_line:
+                else:
                     for v in range(vector):
                         for j in range(OPERANDS):
                             places[j] = place(v < left, here[j], after[j], left, v, strides[j][inner])
                         own = load_terms(terms, 0, x, dy, y, folded, (places[0], places[1], places[2], places[3]))
                         batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own)
+            else:
+                left = int32(int32(shape[inner]) - found[inner])
+                if here[2] != row:
+                    load_columns(terms, 0, x, dy, y, folded, here, strides)
+                    row = here[2]
+                if not whole and left < vector:
+                    load_columns(terms, next_terms, x, dy, y, folded, offsets_behind(found, behind, shape, strides), strides)
+                if has_x:
+                    for v in range(vector):
+                        own = terms_at(terms, v % columns * ROW_TERMS)
+                        if not whole:
+                            own = one_of(v < left, own, terms_at(terms, next_terms + v % columns * ROW_TERMS))
+                        batch[v] = element_vjp(batch[v], int64(0), inverse_extent, own)
                 else:
-                    if here[2] != row:
-                        load_terms(terms, 0, x, dy, y, folded, here)
-                        row = here[2]
-                    if left < vector:
-                        load_terms(terms, ROW_TERMS, x, dy, y, folded, after)
-                    own, next_own = terms_at(terms, 0), terms_at(terms, ROW_TERMS)
-                    if has_x:
-                        for v in range(vector):
-                            batch[v] = element_vjp(batch[v], int64(0), inverse_extent, one_of(v < left, own, next_own))
-                    else:
-                        first = element_vjp(element(0), int64(0), inverse_extent, own)
-                        second = element_vjp(element(0), int64(0), inverse_extent, next_own)
-                        for v in range(vector):
-                            batch[v] = first if v < left else second
+                    for c in range(columns):
+                        first[c] = element_vjp(element(0), int64(0), inverse_extent, terms_at(terms, c * ROW_TERMS))
+                        second[c] = element_vjp(element(0), int64(0), inverse_extent, terms_at(terms, next_terms + c * ROW_TERMS))
+                    for v in range(vector):
+                        batch[v] = first[v % columns] if whole or v < left else second[v % columns]
             store(dx, position, batch, 0)
             advance(found, shape, step, found)
             position = opaque(int32(position + stride))

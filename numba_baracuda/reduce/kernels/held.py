@@ -175,9 +175,9 @@ def fold_held_rows(
 
 @jit.kernel
 def fold_held_lines(
-    *, monoid: str, value: str, result: str, vector: int, extent: int, height: int, pieces: int, stored: int, guarded: bool
+    *, monoid: str, value: str, result: str, vector: int, extent: int, height: int, pieces: int, stored: int, guarded: bool, kept: int
 ) -> Any:  # fmt: skip
-    """:func:`fold_held_rows` for rows of several lines, of ``extent`` elements each, where the lines of all rows are contiguous as a whole.
+    """:func:`fold_held_rows` for rows of several lines, of ``extent`` elements each, where the lines of rows along the last kept axis are contiguous.
 
     A thread has ``height`` neighbouring rows. It loads ``pieces`` of their lines before it uses the first. Bytes as ``fold_rows``.
 
@@ -194,17 +194,20 @@ def fold_held_lines(
         monoid_of(monoid).subtracts_origin,
     )
     origin_from, vectors, held, scalars, state_scalars = origin_of(value), size // vector, size * pieces, width * height, state_width * height
-    wide = accumulator_type(value)
+    wide, (begin, _, row_offset) = accumulator_type(value), places_of(kept, height)
 
     def fold_held_lines(
-        x: Ptr[value], guard: Ptr[int32], y: Ptr[result], rows: int64, lines: int64, stride: int64, corrected_count: Scalar[state_kind(monoid, value)]
+        x: Ptr[value], guard: Ptr[int32], y: Ptr[result],
+        rows: int64, lines: int64, stride: int64, corrected_count: Scalar[state_kind(monoid, value)],
+        kept_shape: Extents[kept], x_kept_strides: Extents[kept],
     ) -> None:  # fmt: skip
-        batch, accumulators = cuda.local.array(held, element), cuda.local.array(scalars, kind)
+        batch, accumulators, found = cuda.local.array(held, element), cuda.local.array(scalars, kind), cuda.local.array(kept, int64)
         states, firsts = cuda.local.array(state_scalars, kind), cuda.local.array(height, wide)
         if guarded and guard[0] == 0:
             return
         first = (int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.x) * height
-        base, line, count = min(first, int64(rows - height)) * extent, int64(0), int32(0)
+        begin(found, first, rows, kept_shape)
+        base, line, count = row_offset(found, x_kept_strides), int64(0), int32(0)
         for r in range(height):
             put(accumulators, r * width, 1, empty())
             firsts[r] = origin_from(x[base + r * extent]) if subtracts_origin else wide(0)

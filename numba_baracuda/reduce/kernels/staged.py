@@ -159,36 +159,13 @@ def fold_staged_rows(
     return fold_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
 
 
-@jit.kernel
-def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, height: int, kept: int) -> Any:
-    """:func:`broadcast_rows` for short rows of dx and x that are contiguous as a whole, with the fold that the gradient needs, if any.
+def rows_store_of(element_vjp: Any, value: str, vector: int, uses_x: bool) -> Any:
+    """``store_rows(staged, terms, dx, base, size, extent, last_row, inverse_extent)``: the block stores ``dx[base : base + size]``.
 
-    A block copies ``THREADS // lanes · height`` rows of x to shared memory, if the gradient or its fold uses x. ``lanes`` lanes fold each row there,
-    only where a result of the block is no normal number if the gradient is guarded; the terms of each row go to shared memory, too. Then the threads
-    store dx in aligned vectors, which need not begin or end with a row. Dynamic shared memory: the bytes of these rows, rounded up to 16. Bytes:
-    rows · extent · value written, and as many read where x is used.
-
-    Constants and parameters as :mod:`.` lists them, and: ``monoid``: of the fold, "" where the gradient has none. ``height``: as in
-    :func:`fold_staged_rows`.
+    Those are the elements of its rows of ``extent`` elements, stored as vectors up to the last whole one. ``staged`` are those of x, if it is used,
+    and ``terms`` those of the rows, of which ``last_row`` is the last one.
     """
-    element, wide, row_vjp, grad = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient]
-    groups, copy, guarded, folds = THREADS // lanes, copy_of(value, vector), grad.guarded, monoid != ""
-    rows_a_block = groups * height
-    load, store, stride = LOAD[vector], STORE_STREAM[vector], THREADS * vector
-    load_row_terms, element_vjp, terms_size, uses_x = row_vjp.load_row_terms, row_vjp.element_vjp, ROW_TERMS * rows_a_block, row_vjp.has_x or folds
-    widen, is_normal, row_offset = conversions_of(value)[0], is_normal_of(value), strided_offset_of(kept)
-    fold_kind = jit.SCALARS[state_kind(monoid, value)] if folds else wide
-    group_fold: Any = group_fold_of(monoid, value, lanes) if folds else None
-    finish: Any = jit.device(typed_monoid(monoid, value).finish) if folds else None
-    results = monoid_of(monoid).results if folds else 0
-
-    @jit.device
-    def fold(staged: Any, begin: Any, extent: Any, exists: Any, lane: Any, corrected_count: Any) -> Any:
-        """(p, q) of a row."""
-        if folds:
-            finished = finish(group_fold(staged, begin, extent, exists, lane), corrected_count, fold_kind(1))
-            return (finished, wide(0)) if results == 1 else finished
-        return wide(0), wide(0)
+    element, load, store, stride = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], THREADS * vector
 
     @jit.device
     def one_of(first: Any, a: Any, b: Any) -> Any:
@@ -200,38 +177,10 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
         """An element of dx: of the element x at a position of a row of the block."""
         return element_vjp(x, int64(position), inverse_extent, terms_at(terms, ROW_TERMS * row))
 
-    def broadcast_staged_rows(
-        x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
-        rows: int64, extent: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
-        kept_shape: Extents[kept], dy_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
-    ) -> None:  # fmt: skip
-        staged = cuda.shared.array(0, element)
-        terms = cuda.shared.array(terms_size, wide)
-        batch = cuda.local.array(vector, element)
-        thread, first_row = int32(cuda.threadIdx.x), int64(cuda.blockIdx.x) * rows_a_block
-        base, size = first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent)
-        if uses_x:
-            copy(x, base, size, staged)
-        if uses_x and not guarded:
-            cuda.syncthreads()
-        group, lane = lane_of_group(lanes)
-        for h in range(height):
-            own = int32(group + h * groups)
-            row, begin = first_row + own, int32(own * extent)
-            safe_row = min(row, int64(rows - 1))
-            y_offset, p_q = row_offset(safe_row, kept_shape, y_kept_strides), (wide(0), wide(-1))
-            if guarded:
-                special = not is_normal(widen(y[y_offset]))
-                if cuda.syncthreads_or(int32(special)):
-                    row_p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
-                    p_q = row_p_q if special else p_q
-            else:
-                p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
-            if lane == 0 and row < rows:
-                load_row_terms(terms, own * ROW_TERMS, staged, dy, y, begin, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
-        cuda.syncthreads()
-        last_row, width = int32(min(int64(rows_a_block), rows - first_row) - 1), int32(extent)
-        vector_end = int32(size & -vector)
+    @jit.device
+    def store_rows(staged: Any, terms: Any, dx: Any, base: Any, size: Any, extent: Any, last_row: Any, inverse_extent: Any) -> None:
+        batch, width = cuda.local.array(vector, element), int32(extent)
+        vector_end, thread = int32(size & -vector), int32(cuda.threadIdx.x)
         index = int32(thread * vector)
         while index < vector_end:
             if uses_x:
@@ -257,5 +206,77 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
             own = int32(uint32(index) // uint32(extent))
             single = staged[index] if uses_x else element(0)
             dx[base + index] = element_of_dx(single, int32(index - own * int32(extent)), own, terms, inverse_extent)
+
+    return store_rows
+
+
+@jit.kernel
+def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int, lanes: int, height: int, kept: int) -> Any:
+    """:func:`broadcast_rows` for short rows of dx and x that are contiguous as a whole, with the fold that the gradient needs, if any.
+
+    A block copies ``THREADS // lanes · height`` rows of x to shared memory, if the gradient or its fold uses x. ``lanes`` lanes fold each row there,
+    only where a result of the block is no normal number if the gradient is guarded; the terms of each row go to shared memory, too. Then the threads
+    store dx in aligned vectors, which need not begin or end with a row. Dynamic shared memory: the bytes of these rows, rounded up to 16. Bytes:
+    rows · extent · value written, and as many read where x is used.
+
+    Constants and parameters as :mod:`.` lists them, and: ``monoid``: of the fold, "" where the gradient has none. ``height``: as in
+    :func:`fold_staged_rows`.
+    """
+    element, wide, row_vjp, grad = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient]
+    groups, copy, guarded, folds = THREADS // lanes, copy_of(value, vector), grad.guarded, monoid != ""
+    rows_a_block = groups * height
+    load_row_terms, terms_size, uses_x = row_vjp.load_row_terms, ROW_TERMS * rows_a_block, row_vjp.has_x or folds
+    store_any, store_normal = (rows_store_of(each, value, vector, uses_x) for each in (row_vjp.element_vjp, row_vjp.element_vjp_normal))
+    widen, is_normal, row_offset = conversions_of(value)[0], is_normal_of(value), strided_offset_of(kept)
+    fold_kind = jit.SCALARS[state_kind(monoid, value)] if folds else wide
+    group_fold: Any = group_fold_of(monoid, value, lanes) if folds else None
+    finish: Any = jit.device(typed_monoid(monoid, value).finish) if folds else None
+    results = monoid_of(monoid).results if folds else 0
+
+    @jit.device
+    def fold(staged: Any, begin: Any, extent: Any, exists: Any, lane: Any, corrected_count: Any) -> Any:
+        """(p, q) of a row."""
+        if folds:
+            finished = finish(group_fold(staged, begin, extent, exists, lane), corrected_count, fold_kind(1))
+            return (finished, wide(0)) if results == 1 else finished
+        return wide(0), wide(0)
+
+    def broadcast_staged_rows(
+        x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],
+        rows: int64, extent: int64, corrected_count: Scalar[wide], inverse_extent: Scalar[wide],
+        kept_shape: Extents[kept], dy_kept_strides: Extents[kept], y_kept_strides: Extents[kept],
+    ) -> None:  # fmt: skip
+        staged = cuda.shared.array(0, element)
+        terms = cuda.shared.array(terms_size, wide)
+        first_row = int64(cuda.blockIdx.x) * rows_a_block
+        base, size = first_row * extent, int32(min(int64(rows_a_block), rows - first_row) * extent)
+        if uses_x:
+            copy(x, base, size, staged)
+        if uses_x and not guarded:
+            cuda.syncthreads()
+        group, lane = lane_of_group(lanes)
+        found = int32(0)
+        for h in range(height):
+            own = int32(group + h * groups)
+            row, begin = first_row + own, int32(own * extent)
+            safe_row = min(row, int64(rows - 1))
+            y_offset, p_q = row_offset(safe_row, kept_shape, y_kept_strides), (wide(0), wide(-1))
+            if guarded:
+                special = not is_normal(widen(y[y_offset]))
+                anywhere = cuda.syncthreads_or(int32(special))
+                found |= anywhere
+                if anywhere:
+                    row_p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
+                    p_q = row_p_q if special else p_q
+            else:
+                p_q = fold(staged, begin, extent, row < rows, lane, corrected_count)
+            if lane == 0 and row < rows:
+                load_row_terms(terms, own * ROW_TERMS, staged, dy, y, begin, row_offset(row, kept_shape, dy_kept_strides), y_offset, p_q)
+        cuda.syncthreads()
+        last_row = int32(min(int64(rows_a_block), rows - first_row) - 1)
+        if guarded and found == 0:
+            store_normal(staged, terms, dx, base, size, extent, last_row, inverse_extent)
+        else:
+            store_any(staged, terms, dx, base, size, extent, last_row, inverse_extent)
 
     return broadcast_staged_rows, lambda rows: (-(-rows // rows_a_block), THREADS, 0)
