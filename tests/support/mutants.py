@@ -33,6 +33,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/lift": ("lifted pairs *",),
     "segment/narrow": ("narrow, *",),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
+    "segment/pivots": ("atomic logsumexp *",),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
