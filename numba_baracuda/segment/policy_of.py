@@ -168,5 +168,5 @@ def broadcast_to_rows(
 
 def broadcast_flat(target: Target, itemsize: int, guarded: bool) -> BroadcastFlat:
     """The policy: for a gradient that is ``guarded``, whose special elements take many registers, as many blocks as fit without a spill on sm_90."""
-    blocks = 0 if not guarded or _beyond(target) else 4 if itemsize == 2 else 5
+    blocks = 0 if not guarded or _beyond(target) else 5 if itemsize == 4 else 4
     return tuned(BroadcastFlat(min_blocks_per_multiprocessor=blocks))

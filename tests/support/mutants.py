@@ -366,7 +366,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "a group without a row would fold the last one once more, and write nothing",
     },
     "segment/gaps": {
-        "short_gap_filler.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
+        "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
         "gap_filler.fill_long_gaps: guard: probe < segments in if probe < segments:":
             "saves a search: behind the last segment there is no gap, which is looked at next",

@@ -20,7 +20,7 @@ from ...runtime.parameters import Extents, Ptr
 from ..policy import RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
-from .common import ids_of
+from .common import last_id_of
 from .counts import frequent_of_warp
 from .rows import position_of
 
@@ -155,7 +155,7 @@ def scatter_rows(
     items, threads = items_per_thread or scatter_items(update), threads_per_block
     group_position = position_of(threads, lanes, vector, items, cut)
     groups, batch_size, shared_size = threads // lanes, items * vector, threads * vector
-    (last_id, _), greatest = ids_of(index), index_type.maxval
+    last_id, greatest = last_id_of(index), index_type.maxval
 
     def scatter_rows(
         input: Ptr[value], ids: Ptr[index], pivots: Ptr[state_type], guard: Ptr[int32], output: Ptr[state_type],
