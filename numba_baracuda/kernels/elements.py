@@ -91,8 +91,13 @@ def quotient(index: Any, extent: Any) -> Any:
 
 
 @functools.cache
-def strided_offset_of(dims: int) -> Any:
-    """``strided_offset(index, shape, strides)``: the offset of the element number ``index``, in C order, of ``dims`` axes; strides in elements."""
+def strided_offset_of(dims: int, contiguous: bool = False) -> Any:
+    """``strided_offset(index, shape, strides)``: the offset of the element number ``index``, in C order, of ``dims`` axes; strides in elements.
+
+    ``contiguous`` says that there is one axis, of stride 1.
+    """
+    if contiguous:
+        return jit.device(lambda index, shape, strides: index)
     if dims == 1:
         return jit.device(lambda index, shape, strides: index * strides[0])
 

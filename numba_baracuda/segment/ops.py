@@ -31,6 +31,7 @@ SORTED = Variant("ragged_sorted", True, recipes.ragged, out_of_order)
 BINS = Variant("bins", True, recipes.bins, unless_any_order(recipes.many), times.bins)
 EXACT = Variant("atomic_exact", True, recipes.scatter, unless_any_order(recipes.exact), times.scatter)
 ATOMIC = Variant("atomic", False, recipes.scatter, unless_any_order(recipes.inexact), times.scatter)
+ABOUT = Variant("atomic_about_max", False, recipes.scatter_about_greatest, unless_any_order(), times.about_greatest)
 FIRST = Variant("atomic_first", True, recipes.first_by_atomics, recipes.unfit_for_atomics, times.first)
 PAIRS = Variant("ragged_pairs", True, recipes.sorted_pairs, unless_any_order(recipes.unpairable), times.pairs)
 RANGES = Variant("ragged_ranges", True, recipes.ranges, unless_any_order(recipes.unfit), times.ranges)
@@ -109,6 +110,7 @@ TABLE = (
         "logsumexp", (20, 21, 30, 31), "output[s] = log Σ exp input[n]", "d_input[n] = d_output[s] · exp(input[n] − output[s])",
         (D_OUTPUT, INPUT, SAVED),
         "NaN propagates; of nothing but −∞ it is −∞, and the gradient 0; with any +∞ it is +∞.", ("-inf", "-inf"),
+        (ABOUT,),
     ),
     Row(
         "norm2", (22, 23, 32, 33), "output[s] = √Σ input[n]²", "d_input[n] = d_output[s] · input[n] / output[s]", (D_OUTPUT, INPUT, SAVED),

@@ -8,7 +8,7 @@ from ..algebra import KernelMonoid
 from ..core.dtypes import BY_NAME
 from ..core.op import Target
 from ..core.policy import tuned
-from .policy import BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldStaged, FoldTiles, ScatterRows
+from .policy import BroadcastFlat, BroadcastToRows, FoldCarries, FoldNarrow, FoldRanges, FoldShortRuns, FoldStaged, FoldTiles, ScatterRows
 from .residency import NARROW, NARROW_HEAVY, TILES, TILES_BY_REGISTERS, TILES_HEAVY
 
 
@@ -164,3 +164,9 @@ def broadcast_to_rows(
     elif divides and operands == 3 and itemsize > 2:
         items, blocks = 2, {4: 4, 8: 3}[itemsize]
     return tuned(BroadcastToRows(items_per_thread=items, min_blocks_per_multiprocessor=0 if dims > 1 or _beyond(target) else blocks))
+
+
+def broadcast_flat(target: Target, itemsize: int, guarded: bool) -> BroadcastFlat:
+    """The policy: for a gradient that is ``guarded``, whose special elements take many registers, as many blocks as fit without a spill on sm_90."""
+    blocks = 0 if not guarded or _beyond(target) else 5 if itemsize == 4 else 4
+    return tuned(BroadcastFlat(min_blocks_per_multiprocessor=blocks))

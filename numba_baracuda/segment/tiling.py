@@ -60,10 +60,18 @@ class Tiling:
     narrowest: int = 1  #: least lanes of a group, where the columns need as many
 
     @classmethod
-    def of(cls, policy: FoldTiles, rows: int, columns: int, vector: int, itemsize: int, multiprocessors: int) -> Tiling:
-        """For the fold: as many blocks as are resident at a time, or a whole multiple of that, so that the last of them are not alone."""
+    def of(
+        cls, policy: FoldTiles, rows: int, columns: int, vector: int, itemsize: int, multiprocessors: int, short_state_bytes: int = 0
+    ) -> Tiling:  # fmt: skip
+        """For the fold: as many blocks as are resident at a time, or a whole multiple of that, so that the last of them are not alone.
+
+        ``short_state_bytes`` are those of a column's state where runs may be short, else 0.
+        """
         narrowest = policy.min_group_bytes // (vector * itemsize)
         shape = cls(rows, columns, vector, policy.max_tile_rows, policy.threads_per_block, policy.max_group_threads, narrowest)
+        if short_state_bytes:
+            least = ceil_div(policy.carry_rows * short_state_bytes, itemsize * shape.groups)
+            shape = replace(shape, tile=min(policy.max_tile_rows, max(policy.short_tile_rows, least)))
         blocks = max(policy.grid_blocks_per_multiprocessor, policy.min_blocks_per_multiprocessor)
         resident = min(blocks, policy.max_blocks_per_multiprocessor) * multiprocessors
         waves, step = max(1, ceil_div(shape.row_blocks * shape.chunks, resident)), FoldTiles.items_per_thread
@@ -71,9 +79,10 @@ class Tiling:
         return replace(shape, tile=max(1, ceil_div(rows, groups * step)) * step)
 
     @staticmethod
-    def most_entries(policy: FoldTiles, rows: int, multiprocessors: int) -> int:
-        """The most carries of a fold, whatever the layout of its rows: of every tile a carry at each end."""
-        full = ceil_div(rows, policy.max_tile_rows) + policy.max_blocks_per_multiprocessor * multiprocessors
+    def most_entries(policy: FoldTiles, rows: int, multiprocessors: int, short: bool = False) -> int:
+        """The most carries of a fold, whatever the layout of its rows: of every tile a carry at each end. ``short``: whether runs may be short."""
+        tile = min(policy.short_tile_rows, policy.max_tile_rows) if short else policy.max_tile_rows
+        full = ceil_div(rows, tile) + policy.max_blocks_per_multiprocessor * multiprocessors
         return 2 * min(ceil_div(rows, FoldTiles.items_per_thread), full)
 
     @classmethod

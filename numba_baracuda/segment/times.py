@@ -101,6 +101,14 @@ def scatter(op: Op, descriptor: SegmentDescriptor) -> float:
     return times.launches + _MICROSECONDS * found
 
 
+def about_greatest(op: Op, descriptor: SegmentDescriptor) -> float:
+    """Of atomics that find the greatest elements, and of others that add what rows, which read them again, are about these."""
+    times, results = tuned(Times()), descriptor.num_segments * _state_bytes(descriptor)
+    found = _updates(descriptor, True, False) + _updates(descriptor, False, BY_NAME[descriptor.element].accumulator == "f64")
+    read = times.update_row + times.update_miss * max(_state_bytes(descriptor) / _SECTOR, 1) * _missing(2 * results)
+    return times.launches + _MICROSECONDS * (found + descriptor.num_inputs * read)
+
+
 def first(op: Op, descriptor: SegmentDescriptor) -> float:
     """Of atomics that find the extremes, and of others that find their positions: about as long again."""
     return tuned(Times()).launches + _MICROSECONDS * 2 * _updates(descriptor, True, False)

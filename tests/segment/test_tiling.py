@@ -56,6 +56,16 @@ def test_rows_are_covered_once() -> None:
         assert (shape.row_blocks - 1) * shape.groups * shape.tile < rows <= shape.row_blocks * shape.groups * shape.tile
 
 
+def test_tiles_of_short_runs_are_short() -> None:
+    """Of wide states blocks have more rows, so that carries stay few; no tile is longer than others are; and the workspace has room for carries."""
+    plan = policy.FoldTiles()
+    for rows, columns, vector, itemsize, state_bytes in ((5_000_000, 128, 4, 4, 4), (5_000_000, 491, 3, 2, 12), (5_000_000, 300, 1, 2, 8)):
+        usual, short = (Tiling.of(plan, rows, columns, vector, itemsize, 132, each) for each in (0, state_bytes))
+        least = max(plan.short_tile_rows, plan.carry_rows * state_bytes / itemsize / short.groups)
+        assert short.tile < usual.tile and short.groups == usual.groups and 0.9 * least <= short.tile <= least + 8
+        assert short.entries <= Tiling.most_entries(plan, rows, 132, short=True)
+
+
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_stages_are_multiples_of_pieces(itemsize: int) -> None:
     """Rows and ids of a stage are multiples of 16 bytes, tiles cover the rows once, and a product and a shift find the run and column of an item."""
@@ -277,6 +287,17 @@ def test_sorting_where_it_pays(deterministic: bool, rows: int, columns: int, seg
     """By range, with the rows or with their indices, whatever is faster; atomics for what sorting would hold up, and not for few segments."""
     described = SegmentDescriptor("unsorted_segment_sum", rows, columns, segments)
     assert select(described, PlanPreference(deterministic=deterministic), device=-1).variant.name == variant
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "segments", "variant"),
+    [(19_000_000, 3, 1_300_000, "atomic_about_max"), (60_000_000, 2, 400_000, "atomic_about_max"), (3_000_000, 128, 1000, "ragged_permuted")],
+)
+def test_exponentials_by_atomics_where_they_pay(rows: int, columns: int, segments: int, variant: str) -> None:
+    """Two passes of atomics are faster than a sort of many narrow rows."""
+    described = SegmentDescriptor("unsorted_segment_logsumexp", rows, columns, segments)
+    assert select(described, PlanPreference(deterministic=False), device=-1).variant.name == variant
+    assert select(described, PlanPreference(), device=-1).variant.deterministic
 
 
 @pytest.mark.parametrize(("columns", "segments", "passes"), [(128, 10_000, 1), (128, 100_000, 2), (16, 1_000_000, 3), (128, 10**7, 4), (1, 10**8, 1)])

@@ -33,6 +33,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/lift": ("lifted pairs *",),
     "segment/narrow": ("narrow, *",),
     "segment/order": ("indices and checks", "softmax of ids*", "index of a sum", "tiles, permuted", "ranges in several tiles"),
+    "segment/pivots": ("atomic logsumexp *",),
     "segment/positions": ("atomic first *", "test_first_rows.py::test_positions[numpy-argmax-f32-8-atomic_first]"),
     "segment/ranges": ("many ranges", "ranges in several tiles", "one range*", "ranges in splits*"),
     "segment/ranks": ("one range in splits", "ranges in several tiles"),
@@ -366,7 +367,7 @@ KNOWN: dict[str, dict[str, str]] = {
             "a group without a row would fold the last one once more, and write nothing",
     },
     "segment/gaps": {
-        "short_gap_filler.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
+        "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
         "gap_filler.fill_long_gaps: guard: probe < segments in if probe < segments:":
             "saves a search: behind the last segment there is no gap, which is looked at next",

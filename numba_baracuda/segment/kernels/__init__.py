@@ -12,6 +12,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`fold_carries` | combines the carries that these leave, and stores the results |
 | :func:`scatter_rows` | updates the output atomically; :func:`fill_rows` comes before it, and one of the next after |
 | :func:`finish_rows`, :func:`finish_flat`, :func:`finish_factors` | make results of what atomics have left |
+| :func:`finish_pivots` | makes results of the greatest elements, and of sums about them, that atomics have left |
 | :func:`scatter_positions` | finds the first row of each segment that has its greatest or least value; :func:`finish_positions` comes after |
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
@@ -73,6 +74,7 @@ from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair
 from .lift import lift_pairs
 from .narrow import fold_narrow
 from .order import bound_ranges, bound_segments, expand_offsets, first_fault, first_rows, number_rows, sort_keys
+from .pivots import finish_pivots
 from .positions import finish_positions, scatter_positions
 from .ranges import fold_ranges, split_ranges
 from .rows import fill_rows, finish_flat, finish_rows
@@ -98,6 +100,7 @@ __all__ = [
     "find_special",
     "finish_factors",
     "finish_flat",
+    "finish_pivots",
     "finish_positions",
     "finish_rows",
     "first_fault",

@@ -11,7 +11,7 @@ from ...kernels.elements import strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import FoldBins
-from .common import ids_of
+from .common import last_id_of
 from .states import run_states_of
 
 
@@ -34,7 +34,7 @@ def fold_bins(
     fold = run_states_of(monoid, value, vector, value)
     reset, add_row, combine_right = fold.reset, fold.add_row, fold.combine_right
     save_run, scalars, state_type = fold.save_run, fold.scalars, fold.state_type
-    load, offset_of, (last_id, _) = LOAD_STREAM[vector], strided_offset_of(dims), ids_of(index)
+    load, offset_of, last_id = LOAD_STREAM[vector], strided_offset_of(dims), last_id_of(index)
     groups, batch_size, state_words = threads_per_block // lanes, items_per_thread * vector, state_type.bitwidth // 32
     width, threads = scalars // vector, threads_per_block
 

@@ -1,6 +1,5 @@
 """The results of a fold are broadcast to the rows of each segment: gradients, and whatever else follows from a row and its segment, as softmax."""
 
-import functools
 from typing import Any
 
 from numba import cuda
@@ -11,29 +10,14 @@ from ...core.dtypes import BY_NAME
 from ...device.atomics import red_max
 from ...device.build import opaque
 from ...device.vector import LOAD, LOAD_ONCE, LOAD_STREAM, STORE_STREAM
-from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, strided_offset_of
+from ...kernels.elements import accumulator_type, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
 from ..policy import Elements, FindSpecial, RowWise
 from ..tiling import elements_launch
 from .columns import FAR, columns_loader, columns_storer
 from .rows import ids_loader_of, position_of, rows_launch
-from .vjp import element_vjp_of
-
-
-@functools.cache
-def _special_of(value: str, count: int) -> Any:
-    """``special(batch, at)``: whether one of ``count`` elements from ``at`` on is a zero, a subnormal, an infinity or NaN."""
-    is_normal, (widen, _) = is_normal_of(value), conversions_of(value)
-
-    @jit.device
-    def special(batch: Any, at: Any) -> Any:
-        any_special = False
-        for k in range(count):
-            any_special |= not is_normal(widen(batch[at + k]))
-        return any_special
-
-    return special
+from .vjp import element_vjp_of, special_of
 
 
 @jit.kernel
@@ -59,7 +43,7 @@ def broadcast_to_rows(
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
     grad, element_vjp, element_vjp_normal = GRADIENTS[gradient], element_vjp_of(gradient, value), element_vjp_of(gradient, value, normal=True)
     row_index_type, permuted = jit.SCALARS[row_index or "i32"], row_index != ""
-    guarded, special = grad.guarded, _special_of(value, vector)
+    guarded, special = grad.guarded, special_of(value, vector)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     results, distance, width = grad.results, lanes if apart else 0, 1 if apart else vector
     offset_of, step_of_column = strided_offset_of(dims), distance or 1
@@ -249,7 +233,7 @@ def find_special(
     element, load, offset_of = jit.SCALARS[value], LOAD_ONCE[vector], strided_offset_of(dims)
     group_position = position_of(threads_per_block, lanes, vector, items_per_thread, cut)
     groups, batch_size = threads_per_block // lanes, items_per_thread * vector
-    special = _special_of(value, batch_size)
+    special = special_of(value, batch_size)
 
     def find_special(
         input: Ptr[value], guard: Ptr[int32],

@@ -106,7 +106,7 @@ def fold_carries(
         output: Any, segment: Any, output_row: Any, offset: Any, left: Any, states: Any, count: Any, empty: Any, correction: Any
     ) -> None:
         if blank and count == 0:
-            write_empty(output, segment, segment + 1, output_row, offset, left, empty)
+            write_empty(output, segment, 1, output_row, offset, left, empty)
         else:
             write_run(output, segment * output_row + offset, left, states, count, correction)
 

@@ -52,18 +52,13 @@ def row_of(offset: Any, reciprocal: Any) -> Any:
 
 
 @functools.cache
-def ids_of(index: str) -> tuple[Any, Any]:
-    """``last_id(segments)``, the greatest id that names a segment, and ``adjoin(a, b)``, whether b = a + 1. Both compute in the type of ids."""
+def last_id_of(index: str) -> Any:
+    """``last_id(segments)``: the greatest id that names a segment, in the type of ids."""
     index_type = jit.SCALARS[index]
-    unsigned, greatest = jit.SCALARS["u" + index[1:]], index_type.maxval
+    greatest = index_type.maxval
 
     @jit.device
     def last_id(segments: Any) -> Any:
         return index_type(min(segments - 1, greatest))
 
-    @jit.device
-    def adjoin(a: Any, b: Any) -> Any:
-        # b − a = 1 modulo 2^32 where b is the least integer and a the greatest, too: that is no gap either
-        return unsigned(b - a) == unsigned(1)
-
-    return last_id, adjoin
+    return last_id

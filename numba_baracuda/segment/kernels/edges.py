@@ -10,7 +10,7 @@ from numba.cuda.types import int32, int64
 
 from ...runtime import jit
 from .common import clamp
-from .gaps import short_gap_filler
+from .gaps import short_gap_fillers
 from .states import run_states_of
 
 
@@ -97,7 +97,7 @@ def tile_end_of(monoid: str, value: str, columns: int, result: str, store_vector
     gap is filled. Then the block combines its edges. All threads of the block call it.
     """
     _, save_last_edge, combine_edges = edge_functions_of(monoid, value, columns, result, store_vector)
-    fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
+    fill_short_gap, _ = short_gap_fillers("i64", result, columns, store_vector, fills=fills)
 
     @jit.device
     def end(

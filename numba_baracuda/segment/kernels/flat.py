@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...algebra.gradients import GRADIENTS
 from ...core.dtypes import BY_NAME
@@ -16,35 +16,32 @@ from ...runtime.parameters import Ptr
 from ..policy import BroadcastFlat
 from ..tiling import flat_launch, rows_met
 from .common import row_of
-from .vjp import element_vjp_of
+from .vjp import element_vjp_of, special_of
 
-#: the place of a row's segment where its id is out of range: it stays negative whatever column is added
+#: where a segment's row begins whose id is out of range: it stays negative whatever column is added
 _NOWHERE = -(1 << 30)
 
 
 @functools.cache
 def _locator_of(pieces: int, units: int, unit: int, span: int, stride: int) -> Any:
-    """``locate(bases, offset, pitch, reciprocal, places, begins, tile_rows)``: where the segments of a batch have what its elements need.
+    """``locate(bases, offset, pitch, reciprocal, places, tile_rows)``: where the segments of a batch have what its elements need.
 
-    A piece is ``units`` times ``unit`` elements, and these have one row. Unit k has what it needs from ``places[k]`` on: ``begins[k]``, where its
-    segment's row begins, and its column. Both are negative where an id is out of range. ``tile_rows[k]`` is its row in the tile. ``span``: see
-    :func:`broadcast_flat`.
+    ``bases`` has, for each row of the tile, the place where its segment's row begins less that where it begins itself. A piece is ``units`` times
+    ``unit`` elements, and these have one row. Unit k has what it needs from ``places[k]`` on, which is negative where an id is out of range.
+    ``tile_rows[k]`` is its row in the tile. ``span``: see :func:`broadcast_flat`.
     """
 
     @jit.device
-    def locate(bases: Any, offset: Any, pitch: Any, reciprocal: Any, places: Any, begins: Any, tile_rows: Any) -> None:
+    def locate(bases: Any, offset: Any, pitch: Any, reciprocal: Any, places: Any, tile_rows: Any) -> None:
         for u in range(pieces):
             for v in range(units if span > 2 else 1):
                 k, at = u * units + v, int32(offset + u * stride + v * unit)
                 row = row_of(at, reciprocal)
-                here, column = bases[row], int32(at - row * pitch)
-                begins[k], places[k], tile_rows[k] = here, int32(here + column), row
+                places[k], tile_rows[k] = int32(bases[uint32(row)] + at), row
                 if span == 2:
-                    left, after = int32(pitch - column), bases[row + 1]
-                    next_place = int32(after - left)
+                    left, next_place = int32((row + 1) * pitch - at), int32(bases[uint32(row + 1)] + at)
                     for w in range(1, units):
                         inside = w * unit < left
-                        begins[k + w] = here if inside else after
                         places[k + w] = int32((places[k] if inside else next_place) + w * unit)
                         tile_rows[k + w] = row if inside else int32(row + 1)
 
@@ -58,19 +55,20 @@ def broadcast_flat(
 ) -> Any:  # fmt: skip
     """:func:`broadcast_to_rows` where x, w and output are contiguous, as are g and y: lanes share pieces of ``vector`` elements of all rows.
 
-    A block has ``tile`` elements, a multiple of those that its threads have in flight, and the ids of their rows in shared memory, as the places
-    where their segments' rows begin. Where all ids of a full tile are in range, no element asks again. The last tile comes first. Dynamic shared
-    memory: 4 bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads.
+    A block has ``tile`` elements, a multiple of those that its threads have in flight, and in shared memory what leads from an element of each row
+    to that of its segment. Where all ids of a full tile are in range, no element asks again. The last tile comes first. Dynamic shared memory: 4
+    bytes for each of ``tile_rows``, the rows that a tile may meet and one behind them, and for as many as one turn of the block loads.
 
-    Constants and parameters as :mod:`.` lists them; ``paired``, ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
+    Constants and parameters as :mod:`.` lists them; ``x``, ``w``, ``g`` and ``y`` as in :func:`broadcast_to_rows`; and
 
     * ``unit``: elements that are in one row, and are aligned for one access: a part of a piece, or all of it
+    * ``paired``: whether every ``unit`` elements of ``g`` are followed by as many of y; then ``y`` is the address of ``g``
     * ``span``: 1 where no piece meets two rows, 2 where one may meet two, 3 where it may meet more
     * ``items_per_thread``: pieces; ``ids_per_thread``: ids that a lane loads before it stores the first
     * ``reciprocal``: ⌊2^32 / columns⌋ + 1, by which a product and a shift divide exactly as long as (``tile`` + columns) · columns < 2^32
     """
     element, index_type, wide = jit.SCALARS[value], jit.SCALARS[index], accumulator_type(value)
-    grad, element_vjp = GRADIENTS[gradient], element_vjp_of(gradient, value)
+    grad, element_vjp, element_vjp_normal = GRADIENTS[gradient], element_vjp_of(gradient, value), element_vjp_of(gradient, value, normal=True)
     has_x, has_w, has_g, has_y = len(grad.rows) > 0, len(grad.rows) > 1, len(grad.segments) > 0, len(grad.segments) > 1
     unsigned = jit.SCALARS["u" + index[1:]]
     results, gathers, threads = grad.results, grad.gathered > 0, threads_per_block
@@ -83,6 +81,32 @@ def broadcast_flat(
         load, store, load_once = LOAD_STREAM[width], STORE_STREAM[width], LOAD_ONCE[together]
         folded_width = min(BY_NAME[BY_NAME[value].accumulator].vector, together * max(results, 1))
         load_folded, units, folded_size = LOAD_ONCE[folded_width], size // together, max(size * results, 1)
+        at_once = paired and 2 * together <= BY_NAME[value].vector
+        load_both, both_size, tests, special = (
+            LOAD_ONCE[2 * together if at_once else 1],
+            2 * together,
+            grad.guarded and not checked,
+            special_of(value, size),
+        )
+
+        @jit.device
+        def load_segment(g: Any, y: Any, place: Any, batch_g: Any, batch_y: Any, at: Any) -> None:
+            """Loads what a segment has of a unit, from ``place`` on."""
+            if paired:
+                first = int32(2 * place - (place & (unit - 1) if together < unit else 0))
+                if at_once and together == unit:
+                    both = cuda.local.array(both_size, element)
+                    load_both(g, first, both, 0)
+                    for k in range(together):
+                        batch_g[at + k], batch_y[at + k] = both[k], both[together + k]
+                else:
+                    load_once(g, first, batch_g, at)
+                    load_once(y, first + unit, batch_y, at)
+            else:
+                if has_g:
+                    load_once(g, place, batch_g, at)
+                if has_y:
+                    load_once(y, place, batch_y, at)
 
         @jit.device
         def step(
@@ -95,31 +119,34 @@ def broadcast_flat(
             batch_y = cuda.local.array(size, element)
             batch_folded = cuda.local.array(folded_size, wide)
             places = cuda.local.array(units, int32)
-            begins = cuda.local.array(units, int32)
             tile_rows = cuda.local.array(units, int32)
             for u in range(pieces):
                 if has_x:
                     load(x, begin + start + u * stride, batch_x, u * width)
                 if has_w:
                     load(w, begin + start + u * stride, batch_w, u * width)
-            locate(bases, int32(shift + start), pitch, reciprocal, places, begins, tile_rows)
+            locate(bases, int32(shift + start), pitch, reciprocal, places, tile_rows)
             for k in range(units):
                 if not checked or places[k] >= 0:
-                    place = places[k] + begins[k] if paired else places[k]
-                    if has_g:
-                        load_once(g, place, batch_g, k * together)
-                    if has_y:
-                        load_once(y, place + pitch if paired else place, batch_y, k * together)
+                    load_segment(g, y, places[k], batch_g, batch_y, k * together)
                     if gathers:
                         for r in range(0, together * results, folded_width):
                             load_folded(folded, places[k] * results + r, batch_folded, k * together * results + r)
-            for at in range(size):
-                k = at // together
-                if not checked or places[k] >= 0:
-                    folded_index = (places[k] + at % together) * results
-                    batch_x[at] = element_vjp(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, folded_index, first + tile_rows[k])
-                else:
-                    batch_x[at] = element(0)
+            usual = False
+            if tests:
+                # one test of all y, so that normal ones need no branches
+                usual = not special(batch_y, 0)
+            if usual:
+                for at in range(size):
+                    batch_x[at] = element_vjp_normal(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, 0, 0)
+            else:
+                for at in range(size):
+                    k = at // together
+                    if not checked or places[k] >= 0:
+                        folded_index = (places[k] + at % together) * results
+                        batch_x[at] = element_vjp(batch_x, batch_w, batch_g, batch_y, at, batch_folded, folded, folded_index, first + tile_rows[k])
+                    else:
+                        batch_x[at] = element(0)
             for u in range(pieces):
                 store(output, begin + start + u * stride, batch_x, u * width)
 
@@ -147,7 +174,7 @@ def broadcast_flat(
             for u in range(ids_per_thread):
                 inside = unsigned(batch_ids[u]) < most
                 all_inside &= inside
-                bases[row + u * threads] = int32(batch_ids[u]) * pitch if inside else _NOWHERE
+                bases[uint32(row + u * threads)] = int32((int32(batch_ids[u]) * pitch if inside else _NOWHERE) - (row + u * threads) * pitch)
             row = int32(opaque(row + ids_per_thread * threads))
         limit = length if cuda.syncthreads_and(int32(all_inside)) and length == tile else int32(0)
         at = int32(0)

@@ -16,9 +16,9 @@ from ..policy import FoldTiles
 from ..policy_of import fold_items
 from ..tiling import Tiling
 from .columns import FAR, columns_loader
-from .common import clamp, ids_of, rotate_blocks
+from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of
-from .gaps import gap_filler, short_gap_filler
+from .gaps import gap_filler, short_gap_fillers
 from .states import run_states_of
 from .sums import open_run_of
 
@@ -54,10 +54,10 @@ def fold_tiles(
     begin_run, recentre, close_run, run_scalars = open_run.begin, open_run.recentre, open_run.close, open_run.scalars
     groups = threads_per_block // lanes
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result, apart=distance)
-    fill_short_gap = short_gap_filler(result, vector, fold.store_vector, distance, fills)
+    fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, distance, fills)
     fill_long_gaps = gap_filler(result, width, dims, threads_per_block, fold.store_vector)
-    offset_of = strided_offset_of(dims)
-    last_id, adjoin = ids_of(index)
+    offset_of = strided_offset_of(dims, contiguous=vector > 1)
+    last_id = last_id_of(index)
     index_vector = BY_NAME[index].vector
     # rows from all over the input would evict ids from L1
     load = columns_loader((LOAD_DIRECT if permuted else LOAD_ONCE)[width], width, vector, distance)
@@ -103,7 +103,7 @@ def fold_tiles(
         input_offset = offset_of(column, shape, input_strides)
         other_offset = offset_of(column, shape, other_strides) if paired else int64(0)
         output_offset = offset_of(column, shape, output_strides)
-        last = last_id(segments)
+        last = index_type(opaque(last_id(segments)))
         if column < columns and group < groups:
             first = (row_block * groups + group) * tile
             begin_run(run, first)
@@ -154,9 +154,11 @@ def fold_tiles(
                 if whole_batches and heads == 0 and valid == unroll:
                     append_rows(run, batch, others, row_indices, first + tile_row, whole, folded)
                 else:
-                    begin = int32(0)
-                    while begin < valid:
-                        if int32(heads >> begin) & 1:
+                    # one bit for the row that comes next, and the bit behind the last row
+                    bit, stop = int32(1), int32(1 << valid)
+                    while bit != stop:
+                        begin = cuda.popc(int32(bit - 1))
+                        if heads & bit:
                             following = ids[first + tile_row + begin if packed else (first + tile_row + begin) * ids_step]
                             if permuted:
                                 # L1 has lost the id; a mask selects it, since a branch on u = begin would index registers by begin
@@ -174,16 +176,14 @@ def fold_tiles(
                                 edge = int32(edge + 1)
                             elif 0 <= current <= last:
                                 store_result(output, int64(current) * output_row + output_offset, left, states, count, correction)
-                            if not adjoin(current, following):
-                                fill_short_gap(output, clamp(current, segments), clamp(following, segments), output_row, output_offset, left, empty)
+                            fill_between(output, current, following, last, output_row, output_offset, left, empty)
                             current, begun = following, int32(tile_row + begin)
                             begin_run(run, source if input_positions else first + begun)
-                        end = min(int32(cuda.ffs(int32(int32(heads >> begin) >> 1)) + begin), valid)
-                        if end == begin:
-                            end = valid
-                        inside = int32((1 << end) - (1 << begin))
+                            heads = int32(heads ^ bit)
+                        following_bit = int32(heads & -heads) if heads != 0 else stop
+                        inside = int32(following_bit - bit)
                         append_rows(run, batch, others, row_indices, first + tile_row, inside, int32(tile_row + begin - begun))
-                        begin = int32(opaque(end))
+                        bit = int32(opaque(following_bit))
                 tile_row = int32(tile_row + unroll)
             segment = clamp(current, segments)
             if length > 0 and first + length == rows:

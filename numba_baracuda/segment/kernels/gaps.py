@@ -19,20 +19,21 @@ from .common import clamp, first_at_least
 
 @functools.cache
 def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0) -> Any:
-    """``write_empty(output, first, last, row_stride, offset, left, empty)`` stores ``empty`` in ``vector`` columns of the segments in [first, last).
+    """``write_empty(output, first, count, row_stride, offset, left, empty)`` stores ``empty`` in ``vector`` columns of ``count`` segments.
 
-    Rows have ``left`` columns from ``offset`` on. The columns are neighbours, or ``apart`` columns apart where that is not 0.
+    These are ``first`` and those behind it. Rows have ``left`` columns from ``offset`` on. The columns are neighbours, or ``apart`` columns apart
+    where that is not 0.
     """
     element, width = jit.SCALARS[value], store_vector or vector
     store, (_, narrow) = columns_storer(STORE[width], width, vector, apart), conversions_of(value)
 
     @jit.device
-    def write_empty(output: Any, first: Any, last: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
+    def write_empty(output: Any, first: Any, count: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
         blank = cuda.local.array(vector, element)
         for v in range(vector):
             blank[v] = narrow(empty)
-        segment = int64(first)
-        while segment < last:
+        segment, end = int64(first), int64(first) + count
+        while segment < end:
             store(output, segment * row_stride + offset, blank, 0, left)
             segment = opaque(segment + 1)
 
@@ -40,19 +41,30 @@ def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0)
 
 
 @functools.cache
-def short_gap_filler(value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True) -> Any:
-    """``fill_short_gap(output, before, after, row_stride, offset, left, empty)`` fills the empty segments between two clamped ids.
+def short_gap_fillers(index: str, value: str, vector: int, store_vector: int = 0, apart: int = 0, fills: bool = True) -> tuple[Any, Any]:
+    """``fill_between(output, before, after, last, row_stride, offset, left, empty)`` fills the empty segments between two ids of type ``index``;
+    ``last`` is :func:`~.common.last_id_of` them. ``fill_short_gap`` without ``last`` does so between two clamped ids.
 
-    Gaps are of at most ``GAP`` segments; it does nothing unless it ``fills``.
+    Gaps are of at most ``GAP`` segments; both do nothing unless they ``fill``.
     """
-    write_empty = blank_writer(value, vector, store_vector, apart)
+    write_empty, index_type, unsigned = blank_writer(value, vector, store_vector, apart), jit.SCALARS[index], jit.SCALARS["u" + index[1:]]
+
+    @jit.device
+    def fill_between(output: Any, before: Any, after: Any, last: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
+        if fills and unsigned(after - before) != unsigned(1):
+            # without a sign there are numbers for all segments and one behind them, and one beyond ``end`` makes a long gap
+            first = unsigned(unsigned(max(before, index_type(-1))) + unsigned(1))
+            end = unsigned(unsigned(last) + unsigned(1)) if after > last else unsigned(max(after, index_type(0)))
+            count = unsigned(end - first)
+            if unsigned(count - unsigned(1)) < unsigned(GAP):
+                write_empty(output, first, count, row_stride, offset, left, empty)
 
     @jit.device
     def fill_short_gap(output: Any, before: Any, after: Any, row_stride: Any, offset: Any, left: Any, empty: Any) -> None:
         if fills and 0 < after - before - 1 <= GAP:
-            write_empty(output, before + 1, after, row_stride, offset, left, empty)
+            write_empty(output, before + 1, after - before - 1, row_stride, offset, left, empty)
 
-    return fill_short_gap
+    return fill_short_gap, fill_between
 
 
 @functools.cache
@@ -84,7 +96,7 @@ def gap_filler(value: str, vector: int, dims: int, threads: int, store_vector: i
             end = cuda.shfl_sync(-1, last, owner)
             column = int64(cuda.laneid * vector)
             while column < columns:
-                write_empty(output, begin, end, row_stride, offset_of(column, shape, strides), columns - column, empty)
+                write_empty(output, begin, end - begin, row_stride, offset_of(column, shape, strides), columns - column, empty)
                 column = opaque(column + 32 * vector)
 
     return fill_long_gaps

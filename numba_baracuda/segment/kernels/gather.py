@@ -278,11 +278,12 @@ def gather_elements(
 
 @jit.kernel
 def pair_rows(*, value: str) -> Any:
-    """``output[s]`` = the rows ``g[s]`` and ``y[s]``, one behind the other, so that who gathers both finds them together.
+    """Every ``columns`` elements of ``g``, and as many of ``y`` behind them, so that who gathers both finds them together.
 
-    Bytes: segments · columns · 4 · value.
+    Bytes: elements · 4 · value.
 
-    Parameters: ``g``, ``y`` [segments, columns], contiguous; ``output`` [segments, 2, columns]; ``elements``: of ``g``; ``columns``: their number.
+    Parameters: ``g``, ``y`` [segments, columns of a segment], contiguous; ``output``: as many elements as both have; ``elements``: of ``g``;
+    ``columns``: elements that stay together, a row or an equal part of one.
     """
 
     def pair_rows(

@@ -14,9 +14,9 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldNarrow
 from ..tiling import Tiling
-from .common import clamp, ids_of, rotate_blocks
+from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of, tile_end_of
-from .gaps import gap_filler, short_gap_filler
+from .gaps import gap_filler, short_gap_fillers
 from .states import heads_of, lane_scan, run_states_of
 from .sums import open_run_of
 
@@ -51,9 +51,9 @@ def fold_narrow(
     resume, join = open_run.resume, open_run.join
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
-    fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
+    fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
-    last_id, adjoin = ids_of(index)
+    last_id = last_id_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
     warps, batch_size, step = threads_per_block // 32, share * columns, 32 * share
@@ -168,8 +168,7 @@ def fold_narrow(
                         save_edge(edge_ids, edge_counts, edge_states, edge, 0, 1, 0, clamp(ended, segments), count, ended_states)
                     elif 0 <= ended <= last:
                         store_result(output, int64(ended) * output_row, columns, ended_states, count, correction)
-                    if not adjoin(ended, following):
-                        fill_short_gap(output, clamp(ended, segments), clamp(following, segments), output_row, 0, columns, empty)
+                    fill_between(output, ended, following, last, output_row, 0, columns, empty)
                     begin_run(scratch, row)
                     opened, begin, leads = int32(mine + head), int32(opaque(head)), False
                 edge = int32(leading + 1)

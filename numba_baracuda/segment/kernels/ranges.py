@@ -243,7 +243,7 @@ def fold_ranges(*, monoid: str, value: str, result: str, index: str, permuted: b
                 entry = carries + segment * range_splits + split_index
                 save_run(carry_ids, carry_counts, carry_states, entry, entry * size + column * width, 1, column == 0, low + segment, count, states)
             elif count == 0:
-                write_empty(output, low + segment, low + segment + 1, output_row, output_offset, columns - column, empty)
+                write_empty(output, low + segment, 1, output_row, output_offset, columns - column, empty)
             else:
                 store_result(output, (low + segment) * output_row + output_offset, columns - column, states, count, correction)
             segment = int32(opaque(segment + groups))

@@ -88,7 +88,7 @@ def fill_rows(
             return
         row, column = group_position(columns, chunks)
         if column < columns and row < rows:
-            write_empty(output, low + row, low + row + 1, output_row, offset_of(column, shape, output_strides), columns - column, fill)
+            write_empty(output, low + row, 1, output_row, offset_of(column, shape, output_strides), columns - column, fill)
 
     return fill_rows, rows_launch(threads_per_block, vector, 1)
 

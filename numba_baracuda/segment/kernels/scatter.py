@@ -7,11 +7,11 @@ from numba import cuda
 from numba.cuda.types import Integer, float32, float64, int32, int64, uint32
 
 from ...core.dtypes import BY_NAME
-from ...device.atomics import red_add, red_add_2, red_add_4, red_max, red_min
+from ...device.atomics import red_add, red_add_2, red_add_4, red_max, red_max_value, red_min
 from ...device.bits import f32_as_i32, f64_as_i64, i32_as_f32, i64_as_f64, recast
 from ...device.build import opaque
 from ...device.order import load_relaxed, load_relaxed_2
-from ...device.vector import LOAD_STREAM
+from ...device.vector import LOAD, LOAD_STREAM
 from ...kernels.batch import typed_monoid
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...kernels.factors import add_tally, product_of_sums, scale_of, word_of
@@ -20,7 +20,7 @@ from ...runtime.parameters import Extents, Ptr
 from ..policy import RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
-from .common import ids_of
+from .common import last_id_of
 from .counts import frequent_of_warp
 from .rows import position_of
 
@@ -99,20 +99,24 @@ def updates_of(update: str, value: str, vector: int) -> Any:
 
 
 @functools.cache
-def lift_of(update: str, value: str, vector: int) -> Any:
-    """``lift(states, batch, first, output, at, scale)`` sets ``vector`` states to what the elements of a batch add to the output at ``at``.
+def lift_of(update: str, value: str, vector: int, about: str = "") -> Any:
+    """``lift(states, batch, first, output, at, scale, pivots)`` sets ``vector`` states to what the elements of a batch add to the output at ``at``.
 
-    Factors that are 0, infinite or NaN are counted there at once.
+    Factors that are 0, infinite or NaN are counted there at once. Where ``about`` names a monoid, elements become its terms about ``pivots[first]``
+    and the next.
     """
-    widen, factors = conversions_of(value)[0], update == "factor"
+    (widen, _), wide, factors, pivoted = conversions_of(value), accumulator_type(value), update == "factor", about != ""
+    terms = jit.device(typed_monoid(about, value).pivot_terms) if pivoted else widen
 
     @jit.device
-    def lift(states: Any, batch: Any, first: Any, output: Any, at: Any, scale: Any) -> None:
+    def lift(states: Any, batch: Any, first: Any, output: Any, at: Any, scale: Any, pivots: Any) -> None:
         for v in range(vector):
             x = widen(batch[first + v])
             if factors:
                 add_tally(output, at + v, x)
                 states[v] = word_of(x, scale)
+            elif pivoted:
+                states[v] = terms(x, red_max_value(pivots[first + v], wide(0)), wide(1))[0]
             else:
                 states[v] = x
 
@@ -121,7 +125,7 @@ def lift_of(update: str, value: str, vector: int) -> Any:
 
 @jit.kernel
 def scatter_rows(
-    *, update: str, value: str, index: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int,
+    *, update: str, value: str, index: str, about: str, guarded: bool, vector: int, lanes: int, cut: bool, dims: int,
     threads_per_block: int = RowWise.threads_per_block, items_per_thread: int = 0,
 ) -> Any:  # fmt: skip
     """Updates ``output[ids[r]]`` by ``input[r]`` atomically, in no fixed order; drops rows whose id is outside [low, high).
@@ -134,6 +138,8 @@ def scatter_rows(
     Constants and parameters as :mod:`.` lists them, and
 
     * ``update``: add, max or min; or factor, which makes the sums of :mod:`~...kernels.factors`
+    * ``about``: the name of a monoid, whose terms about the pivot of segment and column are added, or ""; ``pivots`` [segments, columns]: these, of
+      the accumulator's type, contiguous, encoded as in ``device.red_max``; any address where ``about`` is ""
     * ``items_per_thread``: 0 stands for the 2 or 4 rows of the tuning policy
     * ``output`` [segments, columns]: of the accumulator's type, floats for max and min encoded as in ``device.red_max``; [segments, columns, 2] of
       factors
@@ -142,21 +148,23 @@ def scatter_rows(
     element, index_type, factors = jit.SCALARS[value], jit.SCALARS[index], update == "factor"
     state = "i64" if factors else BY_NAME[value].accumulator
     state_type, load, offset_of = jit.SCALARS[state], LOAD_STREAM[vector], strided_offset_of(dims)
-    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector)
+    update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector, about)
+    pivoted, coded, load_pivots = about != "", jit.SCALARS[f"u{8 * BY_NAME[BY_NAME[value].accumulator].itemsize}"], LOAD[vector if about else 1]
     monoid = typed_monoid(MONOIDS[update], state)
     combine, identity = jit.device(monoid.combine), monoid.identity[0]
     items, threads = items_per_thread or scatter_items(update), threads_per_block
     group_position = position_of(threads, lanes, vector, items, cut)
     groups, batch_size, shared_size = threads // lanes, items * vector, threads * vector
-    (last_id, _), greatest = ids_of(index), index_type.maxval
+    last_id, greatest = last_id_of(index), index_type.maxval
 
     def scatter_rows(
-        input: Ptr[value], ids: Ptr[index], guard: Ptr[int32], output: Ptr[state_type],
+        input: Ptr[value], ids: Ptr[index], pivots: Ptr[state_type], guard: Ptr[int32], output: Ptr[state_type],
         rows: int64, columns: int64, chunks: int64, low: int64, high: int64, crowd: int64, ids_step: int64, input_row: int64, output_row: int64,
         shape: Extents[dims], input_strides: Extents[dims], output_strides: Extents[dims],
     ) -> None:  # fmt: skip
         shared_states = cuda.shared.array(shared_size, state_type)
         batch = cuda.local.array(batch_size, element)
+        batch_pivots = cuda.local.array(batch_size, coded)
         batch_ids = cuda.local.array(items, index_type)
         states = cuda.local.array(vector, state_type)
         lifted = cuda.local.array(vector, state_type)
@@ -182,10 +190,12 @@ def scatter_rows(
                 row = first + u * groups
                 if least <= batch_ids[u] <= last:
                     load(input, row * input_row + input_offset, batch, u * vector)
+                    if pivoted:
+                        load_pivots(recast(pivots, coded), int64(batch_ids[u]) * columns + column, batch_pivots, u * vector)
             for u in range(items):
                 if least <= batch_ids[u] <= last:
                     at = int64(batch_ids[u]) * output_row + output_offset
-                    lift(lifted, batch, u * vector, output, at, scale)
+                    lift(lifted, batch, u * vector, output, at, scale, batch_pivots)
                     if crowded and batch_ids[u] == frequent:
                         for v in range(vector):
                             states[v] = state_type(combine(states[v], lifted[v]))

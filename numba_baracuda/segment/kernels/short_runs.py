@@ -15,9 +15,9 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldShortRuns
 from ..tiling import Tiling
-from .common import clamp, ids_of, rotate_blocks
+from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of, tile_end_of
-from .gaps import gap_filler, short_gap_filler
+from .gaps import gap_filler, short_gap_fillers
 from .states import heads_of, lane_scan, run_states_of
 from .sums import open_run_of
 
@@ -55,9 +55,9 @@ def fold_short_runs(
     begin_rows, append_row, close_run, run_scalars = open_run.begin, open_run.append, open_run.close, open_run.scalars
     save_edge, _, _ = edge_functions_of(monoid, value, columns, result, store_vector)
     end_tiles, heads_among = tile_end_of(monoid, value, columns, result, store_vector, fills), heads_of(share)
-    fill_short_gap = short_gap_filler(result, columns, store_vector, fills=fills)
+    fill_short_gap, fill_between = short_gap_fillers(index, result, columns, store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, store_vector, 1, threads_per_block)
-    last_id, adjoin = ids_of(index)
+    last_id = last_id_of(index)
     wide, wide_ids = BY_NAME[value].vector, BY_NAME[index].vector
     load, load_ids, store = LOAD_ONCE[wide], LOAD_ONCE[wide_ids], STORE_STREAM[wide]
     row_index_type, wide_row_indices = jit.SCALARS[row_index or "i64"], BY_NAME[row_index or "i64"].vector
@@ -206,8 +206,7 @@ def fold_short_runs(
                         save_edge(edge_ids, edge_counts, edge_states, edge, 0, 1, 0, clamp(identifier, segments), its_rows, ended)
                     elif 0 <= identifier <= last:
                         store_result(output, int64(identifier) * output_row, columns, ended, its_rows, correction)
-                    if not adjoin(identifier, following):
-                        fill_short_gap(output, clamp(identifier, segments), clamp(following, segments), output_row, 0, columns, empty)
+                    fill_between(output, identifier, following, last, output_row, 0, columns, empty)
                     at = int32(opaque(at + 32))
                 slot = int32(room + count - 1 + (count - 1 >> 5))
                 current, begun, edge = next_ids[slot], int32(position + next_rows[slot]), int32(leading + 1)

@@ -15,9 +15,9 @@ from ...runtime import jit
 from ...runtime.parameters import Ptr, Scalar
 from ..policy import FoldStaged
 from ..tiling import Tiling
-from .common import clamp, ids_of, rotate_blocks
+from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of
-from .gaps import gap_filler, short_gap_filler
+from .gaps import gap_filler, short_gap_fillers
 from .states import run_states_of
 from .sums import open_run_of
 
@@ -75,10 +75,10 @@ def fold_staged(
     unroll = items_per_thread
     append_row, append_rows, whole, batch_size = open_run.append, open_run.append_batch(unroll, uses_positions), (1 << unroll) - 1, unroll * vector
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
-    fill_short_gap = short_gap_filler(result, vector, fold.store_vector, fills=fills)
+    fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
     load, await_stage = LOAD_SHARED[vector], await_copies(0)
-    last_id, adjoin = ids_of(index)
+    last_id = last_id_of(index)
     warps, state_size = threads_per_block // 32, state_type.bitwidth // 8
     edges = 2 * warps
 
@@ -199,10 +199,7 @@ def fold_staged(
                     else:
                         identifier = staged_ids[uint32(own_ids + begin)]
                         past = staged_ids[uint32(own_ids + begin - 1)] if begin > 0 else current
-                        if not adjoin(past, identifier):
-                            fill_short_gap(
-                                output, clamp(past, segments), clamp(identifier, segments), output_row, int64(column * vector), vector, empty
-                            )  # fmt: skip
+                        fill_between(output, past, identifier, last, output_row, int64(column * vector), vector, empty)
                 cuda.syncwarp()
                 if owner:
                     if number == heads:

@@ -54,3 +54,18 @@ def element_vjp_of(gradient: str, value: str, normal: bool = False) -> Any:
         return narrow(vjp(one_x, one_w, one_g, one_y, p, q, zero))
 
     return element_vjp
+
+
+@functools.cache
+def special_of(value: str, count: int) -> Any:
+    """``special(batch, at)``: whether one of ``count`` elements from ``at`` on is a zero, a subnormal, an infinity or NaN."""
+    is_normal, (widen, _) = is_normal_of(value), conversions_of(value)
+
+    @jit.device
+    def special(batch: Any, at: Any) -> Any:
+        any_special = False
+        for k in range(count):
+            any_special |= not is_normal(widen(batch[at + k]))
+        return any_special
+
+    return special

@@ -5,6 +5,7 @@ from .broadcast import broadcast, too_many
 from .first import first_by_atomics, unfit_for_atomics
 from .fold import ragged, sorted_pairs, unpairable
 from .gather import gather
+from .pivots import scatter_about_greatest
 from .ranges import ranges, unfit
 from .scatter import exact, inexact, scatter
 
@@ -19,6 +20,7 @@ __all__ = [
     "ragged",
     "ranges",
     "scatter",
+    "scatter_about_greatest",
     "sorted_pairs",
     "too_many",
     "unfit",

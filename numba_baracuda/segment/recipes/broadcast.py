@@ -12,7 +12,6 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
-from ..policy import BroadcastFlat
 from ..tiling import Tiling, broadcast_tile, elements_launch, flat_launch, reciprocal_of, rows_met
 from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
@@ -79,28 +78,28 @@ def broadcast(op: Op, descriptor: SegmentDescriptor, layouts: dict[str, Layout],
     folded = "folded" if folds or brought else NULL
     if scatters:
         return Recipe((*steps, *more, _scatter_to_winners(descriptor, layouts, folded, output)), (*slots, *room))
-    pairs, pair_room = _pairs(descriptor, layouts, gradient, op, last)
-    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, bool(pairs), guard)
-    return Recipe((*steps, *more, *pairs, final), (*slots, *room, *pair_room))
+    paired = _pairs(descriptor, layouts, gradient, op, last)
+    if paired:
+        slots.append(Slot(PAIRED, descriptor.element, 2 * descriptor.num_segments * descriptor.embedding_dim))
+    final = _broadcast(descriptor, layouts, target, gradient, last, folded, output, paired, guard)
+    return Recipe((*steps, *more, *final), (*slots, *room))
 
 
-def _pairs(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, op: Op, order: Order
-) -> tuple[list[Step], list[Slot]]:  # fmt: skip
-    """Puts narrow rows that segments have of two operands side by side, where ids in any order gather both at random."""
-    elements = descriptor.num_segments * descriptor.embedding_dim
+def _pairs(descriptor: SegmentDescriptor, layouts: dict[str, Layout], gradient: Gradient, op: Op, order: Order) -> bool:
+    """Whether narrow rows that segments have of two operands are put side by side, as where ids in any order gather both at random."""
     random = not (order.row_index or descriptor.in_order(op)) and 2 * descriptor.num_segments <= descriptor.num_inputs
-    narrow = descriptor.row_size <= tuned(policy.BroadcastToRows()).max_paired_bytes
-    if len(gradient.segments) != 2 or not (random and narrow and elements):
-        return [], []
-    first, second = gradient.segments
-    rows = Rows(descriptor, layouts[first], layouts[second])
-    if not (rows.is_contiguous(0) and rows.is_contiguous(1)):
-        return [], []
-    arguments = {"g": first, "y": second, "output": PAIRED, "elements": elements, "columns": descriptor.embedding_dim}
-    return [Launch(kernel_spec("pair_rows", value=descriptor.element), Tiling.of_ids(elements).launch, arguments)], [
-        Slot(PAIRED, descriptor.element, 2 * elements)
-    ]
+    narrow = 0 < descriptor.row_size <= tuned(policy.BroadcastToRows()).max_paired_bytes
+    if len(gradient.segments) != 2 or not (random and narrow and descriptor.num_segments):
+        return False
+    rows = Rows(descriptor, *[layouts[name] for name in gradient.segments])
+    return rows.is_contiguous(0) and rows.is_contiguous(1)
+
+
+def _pair(descriptor: SegmentDescriptor, gradient: Gradient, columns: int) -> Launch:
+    """Puts every ``columns`` columns of the two operands that segments have side by side."""
+    (first, second), extent = gradient.segments, descriptor.num_segments * descriptor.embedding_dim
+    arguments = {"g": first, "y": second, "output": PAIRED, "elements": extent, "columns": columns}
+    return Launch(kernel_spec("pair_rows", value=descriptor.element), Tiling.of_ids(extent).launch, arguments)
 
 
 def _fold(
@@ -188,7 +187,8 @@ def _guard(descriptor: SegmentDescriptor, layouts: dict[str, Layout]) -> tuple[l
 def _broadcast(
     descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, gradient: Gradient, order: Order, folded: str, output: str,
     paired: bool, guard: str,
-) -> Launch:  # fmt: skip
+) -> list[Step]:  # fmt: skip
+    """The launch that broadcasts, behind the one that pairs what it gathers, if it is ``paired``."""
     names = [*gradient.rows, *gradient.segments, output]
     if paired:
         shape = layouts[gradient.segments[0]].shape
@@ -210,23 +210,29 @@ def _broadcast(
     common: dict[str, Any] = {"gradient": gradient.name, "value": value, "index": order.index, "paired": paired}
     contiguous = all(rows.is_contiguous(k) for k in (*range(len(gradient.rows)), last))
     if not order.row_index and order.step == 1 and contiguous and is_flat(descriptor, gradient, {} if paired else layouts):
-        return _flat(descriptor, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL}, target.multiprocessors)
+        flat = _flat(descriptor, target, gradient, rows, arguments | {"guard": guard}, common | {"guarded": guard != NULL})
+        return [_pair(descriptor, gradient, rows.vector), flat] if paired else [flat]
+    pair: list[Step] = [_pair(descriptor, gradient, rows.columns)] if paired else []
     if rows.columns == 1 and order.packed and not order.row_index and contiguous:
         arguments |= {"rows": descriptor.num_inputs, "g_row": rows.steps[at[2]], "y_row": rows.steps[at[3]]}
-        return elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)
+        return [*pair, elements("broadcast_to_elements", descriptor.num_inputs, arguments, **common)]
     rows.steps, rows.strides = [rows.steps[k] for k in at], [rows.strides[k] for k in at]
     arguments["ids_step"] = order.step
     spread = rows.spread(range(tuned(policy.BroadcastToRows()).columns_apart, 1, -1))
     rows, apart = spread or rows, spread is not None
     plan = policy_of.broadcast_to_rows(target, BY_NAME[value].itemsize, rows.vector, rows.dims, gradient.operands, gradient.divides, apart)
-    return over_rows(
+    launch = over_rows(
         "broadcast_to_rows", rows, (*read, "output"), descriptor.num_inputs, plan.items_per_thread, arguments, plan, target.multiprocessors,
         row_index=order.row_index, at_once=plan.items_per_thread, apart=apart, **common,
     )  # fmt: skip
+    return [*pair, launch]
 
 
-def _flat(descriptor: SegmentDescriptor, rows: Rows, arguments: dict[str, Any], common: dict[str, Any], multiprocessors: int) -> Launch:
-    policy, value, columns = tuned(BroadcastFlat()), BY_NAME[descriptor.element], rows.columns
+def _flat(
+    descriptor: SegmentDescriptor, target: Target, gradient: Gradient, rows: Rows, arguments: dict[str, Any], common: dict[str, Any]
+) -> Launch:  # fmt: skip
+    value, columns = BY_NAME[descriptor.element], rows.columns
+    policy = policy_of.broadcast_flat(target, value.itemsize, gradient.guarded)
     elements, vector = descriptor.num_inputs * columns, max(rows.vector, policy.vector_bytes // value.itemsize)
     policy = replace(policy, items_per_thread=policy.items_per_thread * max(1, value.vector // vector))
     span = 1 if vector == rows.vector else 2 if columns >= vector else 3
@@ -234,7 +240,7 @@ def _flat(descriptor: SegmentDescriptor, rows: Rows, arguments: dict[str, Any], 
         "broadcast_flat", policy.threads_per_block, policy.min_blocks_per_multiprocessor, vector=vector, unit=rows.vector, span=span,
         items_per_thread=policy.items_per_thread, **common, **constants(policy),
     )  # fmt: skip
-    tile = broadcast_tile(policy, elements, vector, multiprocessors)
+    tile = broadcast_tile(policy, elements, vector, target.multiprocessors)
     tile_rows = rows_met(tile, columns)
     del arguments["permutation"]
     arguments |= {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...algebra.gradients import Gradient
 from ...core.dtypes import BY_NAME
-from ...core.op import Launch, Layout, Slot, Step, Target
+from ...core.op import NULL, Launch, Layout, Slot, Step, Target
 from ...core.policy import constants, tuned
 from ..policy import FactorRows
 from ..policy_of import scatter_rows
@@ -34,12 +34,12 @@ def products(
     both = Rows(descriptor, layouts["input"], scratch(descriptor, layouts["input"]))
     fill = over_rows("fill_rows", blank, ("output",), segments, 1, {"guard": guard, "output": "sums", "low": 0, "fill": 0}, value="i64", guarded=True)
     arguments = {
-        "input": "input", "ids": "segment_ids", "guard": guard, "output": "sums", "low": 0, "high": segments, "crowd": policy.crowd_rows,
-        "ids_step": ids_step(layouts),
+        "input": "input", "ids": "segment_ids", "pivots": NULL, "guard": guard, "output": "sums", "low": 0, "high": segments,
+        "crowd": policy.crowd_rows, "ids_step": ids_step(layouts),
     }  # fmt: skip
     scatter = over_rows(
         "scatter_rows", both, ("input", "output"), descriptor.num_inputs, policy.items_per_thread, arguments, policy, target.multiprocessors,
-        update="factor", value=descriptor.element, index=descriptor.index, guarded=True, **constants(policy),
+        update="factor", value=descriptor.element, index=descriptor.index, about="", guarded=True, **constants(policy),
     )  # fmt: skip
     elements = segments * columns
     given = {"sums": "sums", "guard": guard, "folded": name, "elements": elements, "terms": descriptor.num_inputs}

@@ -55,6 +55,10 @@ class SegmentFold:
     def result(self) -> str:
         return self.layouts[1].element
 
+    def state_of(self, value: str) -> str:
+        """The type of a state's scalars, of elements of type ``value``."""
+        return self.monoid.kind or BY_NAME[value].accumulator
+
 
 def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.FoldNarrow | None:
     """The policy of :func:`~..kernels.fold_short_runs`, if rows are narrow, and permuted or in short runs; of :func:`~..kernels.fold_narrow` if
@@ -69,7 +73,7 @@ def narrow_plan(descriptor: SegmentDescriptor, fold: SegmentFold) -> policy.Fold
     if not permuted and scalars <= tuned(policy.FoldNarrow()).max_state_scalars and all(rows.is_contiguous(k) for k in operands):
         share = policy_of.narrow_items(row_bytes, n, segments)
     if permuted or (share and n <= short.max_segment_rows * segments):
-        state = BY_NAME[fold.monoid.kind or BY_NAME[descriptor.element].accumulator]
+        state = BY_NAME[fold.state_of(descriptor.element)]
         items = policy_of.short_run_items(row_bytes, scalars, state.itemsize, order.index, n, segments)
         if items and (permuted or items * descriptor.row_size % 16 == 0):
             return policy.FoldShortRuns(items_per_thread=items)
@@ -87,10 +91,19 @@ def fold_steps(descriptor: SegmentDescriptor, target: Target, fold: SegmentFold)
         launch, tiling = _narrow(descriptor, target, rows, plan, fold) if plan else _tiles(descriptor, target, rows, fold)
     # whether permuted rows are narrow depends on their layout, and the workspace must do for every layout
     exact = plan is not None and not fold.order.row_index
-    most = tiling.entries if exact else Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors)
-    slots = carry_slots(most, scalars, fold.monoid.kind or BY_NAME[descriptor.element].accumulator) if most > 2 else []
+    most = tiling.entries if exact else _most_entries(descriptor, target)
+    slots = carry_slots(most, scalars, fold.state_of(descriptor.element)) if most > 2 else []
     combine = [combine_carries(descriptor, rows, fold, tiling.entries, target)] if tiling.row_blocks > 1 else []
     return [launch, *combine], slots
+
+
+def _short(descriptor: SegmentDescriptor) -> bool:
+    """Whether segments have so few rows in the mean that runs may be short."""
+    return descriptor.num_inputs < tuned(policy.FoldTiles()).short_segment_rows * descriptor.num_segments
+
+
+def _most_entries(descriptor: SegmentDescriptor, target: Target) -> int:
+    return Tiling.most_entries(tuned(policy.FoldTiles()), descriptor.num_inputs, target.multiprocessors, _short(descriptor))
 
 
 def carry_arguments(several: bool) -> dict[str, str]:
@@ -111,7 +124,7 @@ def combine_carries(
     Where ``count`` is given, ``count[0]`` is the number of carries, at most ``entries``. Only the device knows it, so few blocks walk them.
     """
     value, columns = descriptor.element, descriptor.embedding_dim
-    state = fold.monoid.kind or BY_NAME[value].accumulator
+    state = fold.state_of(value)
     plan, most, counted = policy_of.fold_carries(fold.monoid.hungry), rows.vector, count != NULL
     while most > 1 and most * fold.monoid.width * BY_NAME[state].itemsize > plan.vector_bytes:
         most //= 2
@@ -150,7 +163,8 @@ def _tiles(descriptor: SegmentDescriptor, target: Target, rows: Rows, fold: Segm
         target, value, order.index, rows.vector, monoid, dims=rows.dims, permuted=order.row_index != "", paired=fold.other is not None,
         apart=apart,
     )  # fmt: skip
-    tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors)
+    state_bytes = monoid.width * BY_NAME[fold.state_of(value)].itemsize if _short(descriptor) else 0
+    tiling = Tiling.of(plan, descriptor.num_inputs, rows.columns, rows.vector, BY_NAME[value].itemsize, target.multiprocessors, state_bytes)
     spec = rows.spec(
         "fold_tiles", tiling, plan.min_blocks_per_multiprocessor, monoid=monoid.name, value=value, result=fold.result, index=order.index,
         packed=order.packed, row_index=order.row_index, input_positions=fold.input_positions, fills=fold.fills, guarded=fold.guarded,
@@ -227,7 +241,7 @@ def _staged(
         "correction": taken(descriptor, monoid), "output_row": rows.steps[1],
     }  # fmt: skip
     blocks, threads, _ = _launch(tiling, descriptor, fold)
-    states = rows.columns * monoid.width * BY_NAME[monoid.kind or value.accumulator].itemsize
+    states = rows.columns * monoid.width * BY_NAME[fold.state_of(value.name)].itemsize
     return Launch(spec, (blocks, threads, staged_bytes(plan, stage, row_bytes, id_bytes, states)), arguments), tiling
 
 

@@ -47,12 +47,17 @@ def _floats(descriptor: SegmentDescriptor, update: str) -> bool:
 
 
 def updates(
-    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, update: str, name: str, destination: Layout, start: float
+    descriptor: SegmentDescriptor, layouts: dict[str, Layout], target: Target, update: str, name: str, destination: Layout, start: float,
+    about: str = "", pivots: str = NULL,
 ) -> list[Step]:  # fmt: skip
-    """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics."""
+    """In each pass the values that segments start with, which are still in L2 when the atomics begin, and the atomics.
+
+    Where ``about`` names a monoid, they add its terms about the ``pivots``.
+    """
     n, segments, value = descriptor.num_inputs, descriptor.num_segments, BY_NAME[descriptor.element]
     floats, bits = _floats(descriptor, update), 8 * BY_NAME[value.accumulator].itemsize
     both, out = Rows(descriptor, layouts["input"], destination), Rows(descriptor, destination).within(value.accumulator)
+    both = both.within(value.accumulator) if about else both
     # floats start as the bits that no value reaches (``device.RED_MAX_FILL`` and ``RED_MIN_FILL``, as signed integers)
     unreached = -1 if update == "max" else (1 << (bits - 1)) - 1
     passes, policy, steps = _passes(descriptor, target, update), scatter_rows(update), list[Step]()
@@ -61,13 +66,13 @@ def updates(
         kind = f"i{bits}" if floats else value.accumulator
         steps.append(over_rows("fill_rows", out, ("output",), high - low, 1, filled, value=kind, guarded=False))
         given = {
-            "input": "input", "ids": "segment_ids", "guard": NULL, "output": name, "low": low, "high": high, "crowd": policy.crowd_rows,
-            "ids_step": ids_step(layouts),
+            "input": "input", "ids": "segment_ids", "pivots": pivots, "guard": NULL, "output": name, "low": low, "high": high,
+            "crowd": policy.crowd_rows, "ids_step": ids_step(layouts),
         }  # fmt: skip
         steps.append(
             over_rows(
                 "scatter_rows", both, ("input", "output"), n, policy.items_per_thread, given, policy, target.multiprocessors, update=update,
-                value=value.name, index=descriptor.index, guarded=False, **constants(policy),
+                value=value.name, index=descriptor.index, about=about, guarded=False, **constants(policy),
             )
         )  # fmt: skip
     return steps
