@@ -837,6 +837,25 @@ scan("cummax_backward of slabs of whole wide columns", "cummax_backward", (5, 19
 scan("cummin_backward of slabs of one level of whole columns", "cummin_backward", (5, 11, 45), 1, slabs=SLAB, reverse=True)
 scan("cummax_backward of slabs, two for a column", "cummax_backward", (3, 117, 7), 1, slabs=SLAB, rising=True)
 scan("what wins before in slabs", "cummax_backward", (2, 601, 5), 1, slabs=SLAB, exclusive=True)
+
+
+def slabs_apart(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first three of four slices each, which two axes count."""
+    x = scan_cases.values("cumsum", (2, 4, 52, 7))
+    with narrow(slabs=SLAB), kind.schedule(SEED):
+        scan_cases.check(kind, "cumsum", x[:, :3], 2, kind.array(x)[:, :3])
+
+
+def slabs_of_distant_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums that rise so far within a batch that its elements are not scaled together."""
+    x = 12 * scan_cases.values("logcumsumexp", (401, 5))
+    with narrow(slabs=SLAB), kind.schedule(SEED):
+        scan_cases.check(kind, "logcumsumexp", x, 0)
+        scan_cases.check_backward(kind, "logcumsumexp", x, 0)
+
+
+_add("cumsum of slabs apart", slabs_apart)
+_add("logcumsumexp_backward of slabs of distant numbers", slabs_of_distant_numbers)
 scan("cumsum of two dense columns", "cumsum", (3, 300, 2), 1)
 scan("cumsum_backward of dense columns that begin anywhere", "cumsum_backward", (3, 141, 5), 1)
 scan("cumsum_backward of long dense columns", "cumsum_backward", (1101, 3), 0, reverse=True)
