@@ -17,8 +17,8 @@ from ..core.policy import THREADS, Policy, chosen, fixed, tuned
 
 #: threads of a block that scans a tile of a long row or of long columns in the emulator, so that small problems have several tiles
 EMULATED_THREADS = 64
-#: bytes of a slab there
-EMULATED_SLAB = 6 << 10
+#: bytes of a slab there, and of one that has whole columns
+EMULATED_SLAB, EMULATED_WHOLE_SLAB = 6 << 10, 2 << 10
 #: bytes of a vectorized load or store that a kernel may be compiled for
 VECTOR_BYTES = (2, 4, 8, 16)
 
@@ -73,6 +73,7 @@ class ScanColumns(Policy):
     min_blocks_per_multiprocessor: int = 0
     alone_threads_per_block: int = chosen(256, *THREADS)  #: where each thread walks down whole columns
     alone_items_per_thread: int = 8  #: rows of which such a thread loads its columns at a time; the threads of a block stay together
+    max_alone_elements: int = 32  #: the most elements of these
     grid_blocks_per_multiprocessor: int = 2  #: least blocks of such threads for each element of a vector, up to ``enough_blocks_per_multiprocessor``
     enough_blocks_per_multiprocessor: int = 4
     min_alone_elements: int = 1  #: of a column; where it has fewer, as many blocks as are enough are needed
@@ -116,6 +117,12 @@ class ScanSlabs(Policy):
     bytes_per_status_byte: int = 40  #: least bytes of a slab for each byte of its status, twice as many of those that are smaller
     min_full_percent: int = 200  #: of a slab that a column fills, at least: blocks share columns of more than 100
     min_level_rows: int = 12  #: rows of a level at least
+    whole_bytes: int = 48 << 10  #: bytes of the slab of a block at most that has whole columns, all inputs together
+    whole_strip_columns: int = 128  #: columns of such a block at most, unless it has whole rows
+    bytes_per_thread: int = 256  #: bytes of its slab for each thread
+    least_threads: int = chosen(32, *THREADS)  #: of such a block
+    min_whole_elements: int = 512  #: of its slab, which make up for what a block does besides
+    whole_per_multiprocessor: int = 2  #: such blocks for each multiprocessor, at least
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,7 @@ _COLUMNS = {
         vector_bytes=8,
         grid_blocks_per_multiprocessor=1,
         alone_items_per_thread=16,
+        max_alone_elements=16,
         min_alone_elements=256,
     ),
     "affine": ScanColumns(bytes_per_thread=32, contiguous_bytes=128),
@@ -186,8 +194,8 @@ _SLICES = {
     "affine": ScanSlices(max_extent=32, max_peeled_extent=32, whole_columns=False, peeled_rows=False),
 }
 #: of three inputs, and of large states
-_SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, min_blocks_per_multiprocessor=3))
-_SLABS["runs"] = ScanSlabs(tile_bytes=66 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50)
+_SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, whole_bytes=70 << 10, min_blocks_per_multiprocessor=3))
+_SLABS["runs"] = ScanSlabs(tile_bytes=66 << 10, whole_bytes=66 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50)
 #: of runs: bytes of a row of a strip at most, and of a slab of elements of 8 bytes, of which registers admit two blocks
 _RUN_STRIP_BYTES, _DOUBLE_RUN_SLAB = 128, 84 << 10
 _DOUBLE_STRIPS, _NARROW_STRIPS = 2, 2
@@ -269,9 +277,13 @@ def scan_slabs(states: str, size: int, target: Target) -> ScanSlabs:
     """The policy for a class of scans of elements of ``size`` bytes; slabs are small in the emulator, so that small problems have several."""
     policy = _SLABS.get(states, ScanSlabs())
     if states == "runs":
-        policy = replace(policy, strip_columns=_RUN_STRIP_BYTES // size, tile_bytes=_DOUBLE_RUN_SLAB if size == 8 else policy.tile_bytes)
+        slab = _DOUBLE_RUN_SLAB if size == 8 else policy.tile_bytes
+        policy = replace(policy, strip_columns=_RUN_STRIP_BYTES // size, tile_bytes=slab, whole_bytes=slab)
     if target.emulated:
-        policy = replace(policy, threads_per_block=EMULATED_THREADS, tile_bytes=EMULATED_SLAB, bytes_per_status_byte=1, min_level_rows=1)
+        policy = replace(
+            policy, threads_per_block=EMULATED_THREADS, tile_bytes=EMULATED_SLAB, whole_bytes=EMULATED_WHOLE_SLAB, bytes_per_status_byte=1,
+            min_level_rows=1,
+        )  # fmt: skip
     return tuned(policy if size < 8 and not states.startswith("foreign_") else replace(policy, min_blocks_per_multiprocessor=0))
 
 

@@ -94,7 +94,8 @@ class _Scan:
         else:
             adjacent = tiling.column_lanes(ceil_div(width, vector), vector * self.size, plan.contiguous_bytes)
             alone = tiling.walks_alone(plan, problem.rows, width, vector, self.size, problem.extent, multiprocessors)
-            alone_steps = tiling.steps_of(plan.alone_items_per_thread * vector * self.size, vector, self.size) if alone else 0
+            alone_elements = min(plan.alone_items_per_thread * vector, plan.max_alone_elements)
+            alone_steps = tiling.steps_of(alone_elements * self.size, vector, self.size) if alone else 0
             lanes, steps, threads = tiling.column_config(plan, adjacent, vector, steps, problem.extent, alone_steps)
             dense, blocks = 0, ceil_div(problem.rows, lanes * vector)
         config: dict[str, Any] = {
@@ -152,32 +153,49 @@ class _Scan:
         if fitting(grain, problem.kept[0][:-1]) < grain:
             return None
         plan, slices = policy.scan_slabs(self.states, size, target), problem.rows // width
-        slab = tiling.slab_of(plan, self.bits, len(operator.inputs), size, width, grain, slices, problem.extent, target.multiprocessors)
-        shared, columns = policy.scan_long_columns(self.states, size, 0, False, target), policy.scan_columns(self.states, size)
+        shape = len(operator.inputs), size, width, grain, slices, problem.extent, target.multiprocessors
+        columns = policy.scan_columns(self.states, size)
+        held = tiling.steps_of(columns.bytes_per_thread, problem.vector, size)
         alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)
+        narrow = tiling.is_narrow(problem.vector, size)
+        # the vectors of scan_columns are enough for other columns than narrow ones, but a winner that a column ends without is written twice
+        apart = operator.scatters or (not alone and (narrow or self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0))
+        slab = tiling.whole_slab_of(plan, *shape) if apart and problem.extent > held else None
+        if slab is not None and (operator.scatters or slab.pitch == 0):
+            return self.slab(plan, slab, grain, 0)
+        slab = tiling.slab_of(plan, self.bits, *shape)
+        shared = policy.scan_long_columns(self.states, size, 0, False, target)
         wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors
         # the vectors of scan_columns are enough for whole lines, and for many columns; strips of halves have many ends
         if operator.scatters:
-            enough = wide and problem.vector * size > 4 and width * size >= tiling.LINE_BYTES
+            enough = wide and problem.vector * size > 4 and width * size >= tiling.LINE_BYTES and width * size % tiling.SECTOR_BYTES == 0
         else:
-            many = size == 2 or (wide and not tiling.is_narrow(problem.vector, size))
+            many = size == 2 or (wide and not narrow)
             enough = width * size % tiling.LINE_BYTES == 0 or (slab is not None and slab.pitch > 0 and many)
         if slab is None or alone or enough:
             return None
-        strips, tiles, threads = slices * ceil_div(width, slab.strip_width), ceil_div(problem.extent, slab.height), plan.threads_per_block
-        kept: dict[str, Any] = {name: each for name, each in constants.items() if name not in ("result", "index", "vector")}
-        group = tiling.group_of(shared, strips) if ordered else 0
-        kept |= {"lanes": slab.lanes, "room": slab.room, "pitch": slab.pitch, "grain": grain, "threads": threads, "group_tiles": group}
-        spec = KernelSpec("numba_baracuda.scan.kernels:scan_slabs", tuple(sorted(kept.items())), threads, plan.min_blocks_per_multiprocessor)
+        return self.slab(plan, slab, grain, tiling.group_of(shared, slices * ceil_div(width, slab.strip_width)) if ordered else 0)
+
+    def slab(self, plan: policy.ScanSlabs, slab: tiling.Slab, grain: int, group_tiles: int) -> Recipe:
+        """The launch of ``scan_slabs`` with such slabs."""
+        problem, operator, size, threads = self.problem, self.operator, self.size, slab.threads
+        width, whole = problem.shape[-1], slab.height == problem.extent
+        strips, tiles = problem.rows // width * ceil_div(width, slab.strip_width), ceil_div(problem.extent, slab.height)
+        kept: dict[str, Any] = {name: each for name, each in self._constants.items() if name not in ("result", "index", "vector")}
+        kept |= {"lanes": slab.lanes, "room": slab.room, "pitch": slab.pitch, "grain": grain, "threads": threads, "group_tiles": group_tiles}
+        kept |= {"whole": True} if whole else {}
+        resident = plan.min_blocks_per_multiprocessor * (plan.threads_per_block // threads)
+        spec = KernelSpec("numba_baracuda.scan.kernels:scan_slabs", tuple(sorted(kept.items())), threads, resident)
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output"), problem.kept, strict=False)}
         given = {name: each for name, each in self._arguments.items() if name not in ("indices", "axis_strides")}
         more: dict[str, Any] = {
-            "columns": problem.rows, "tile_status": tile_status.name, "tiles": tiles, "strips": strips, "width": width,
+            "columns": problem.rows, "tile_status": NULL if whole else tile_status.name, "tiles": tiles, "strips": strips, "width": width,
             "strip_width": slab.strip_width, "height": slab.height, "level_rows": slab.level_rows,
         }  # fmt: skip
         config = strips * tiles, threads, (len(operator.inputs) * slab.room + (threads if operator.scatters else 0)) * size
-        return Recipe((Clear(tile_status.name), Launch(spec, config, {**given, **strides, **more})), (tile_status,))
+        launch = Launch(spec, config, {**given, **strides, **more})
+        return Recipe((launch,)) if whole else Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""

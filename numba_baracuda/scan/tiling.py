@@ -12,6 +12,8 @@ from .policy import Elements, ScanColumns, ScanLongColumns, ScanLongRows, ScanRo
 
 #: bytes of a cache line; tiles begin at a multiple of them
 LINE_BYTES = Elements.line_bytes
+#: bytes of a line that memory moves at once: columns of rows that begin inside one are read twice by blocks that are not at the same rows
+SECTOR_BYTES = 32
 #: bytes of the widest vectorized load or store
 MAX_VECTOR_BYTES = 16
 #: lanes of a warp
@@ -97,8 +99,9 @@ def slices_padded(width: int, elements: int, size: int) -> bool:
 
 
 class Slab(NamedTuple):
-    """How the blocks of ``scan_slabs`` share rows and columns, as the kernel's constants and parameters of these names say."""
+    """How the blocks of ``scan_slabs``, of so many threads, share rows and columns, as the kernel's constants and parameters of these names say."""
 
+    threads: int
     lanes: int
     room: int
     pitch: int
@@ -135,7 +138,33 @@ def slab_of(
             return None
         share = ceil_div(extent, ceil_div(extent, levels * each) * levels)
         each = min(each, ceil_div(share - 1, unit) * unit + 1 if whole else ceil_div(share, unit) * unit)
-    return Slab(lanes, room, pitch, strip_width, levels * each, each)
+    return Slab(threads, lanes, room, pitch, strip_width, levels * each, each)
+
+
+def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: int, slices: int, extent: int, multiprocessors: int) -> Slab | None:
+    """The same of slabs that have whole columns, a block each; None where one does not hold them, or they are few.
+
+    A block has the fewer threads the smaller its slab is, so that a multiprocessor holds several. The room for an input is one of four for each power
+    of two, since kernels are compiled for it.
+    """
+    vector, most = MAX_VECTOR_BYTES // size, policy.whole_bytes // (inputs * size)
+    flat, columns = width <= policy.whole_columns, policy.whole_strip_columns
+    while not flat and columns > policy.strip_columns and extent * (columns + vector) > most:
+        columns //= 2
+    strip_width = width if flat else ceil_div(ceil_div(width, ceil_div(width, columns)), vector) * vector
+    pitch = 0 if flat else ceil_div(strip_width + vector - grain, vector) * vector
+    lanes, strips, held = power_of_two(strip_width), slices * ceil_div(width, strip_width), extent * (pitch or width) + (vector if flat else 0)
+    if not policy.min_whole_elements <= held <= most or strips < policy.whole_per_multiprocessor * multiprocessors:
+        return None
+    quarter = power_of_two(held + 1) // 8
+    room = ceil_div(held, quarter) * quarter
+    threads = min(max(power_of_two(held * inputs * size // policy.bytes_per_thread), policy.least_threads, lanes), policy.threads_per_block)
+    levels = threads // lanes
+    each = ceil_div(extent, levels)
+    if levels > 1:
+        unit = 8 if each > 16 else 2 if flat else 1
+        each = ceil_div(each - 1, unit) * unit + 1 if flat else ceil_div(each, unit) * unit
+    return Slab(threads, lanes, room, pitch, strip_width, extent, each)
 
 
 def dense_pitch(lanes: int, steps: int, size: int) -> int:

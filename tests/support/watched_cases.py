@@ -723,8 +723,8 @@ def narrow(threads: int = 64, most: int = 1, slabs: int = 0) -> Iterator[None]:
         using(ScanLongRows, bytes_per_thread=32, threads_per_block=threads, group_tiles=2, busy_rows_per_multiprocessor=3),
         using(ScanLongColumns, bytes_per_thread=32, threads_per_block=threads, min_group_tiles=2, max_group_tiles=2),
         using(
-            ScanSlabs, threads_per_block=threads, tile_bytes=slabs or 1, whole_columns=9, strip_columns=16,
-            min_full_percent=50 if slabs else 1 << 30,
+            ScanSlabs, threads_per_block=threads, tile_bytes=slabs or 1, whole_bytes=slabs or 1, whole_columns=9, strip_columns=16,
+            whole_strip_columns=32, min_whole_elements=1, min_full_percent=50 if slabs else 1 << 30,
         ),
     ):  # fmt: skip
         yield
@@ -846,9 +846,33 @@ for said, slab, rising in (("", SLAB, False), (" that rises", 2 * SLAB, True)):
     scan(f"cummax_backward of slabs of strips{said}", "cummax_backward", (2, 301, 21), 1, slabs=slab, rising=rising)
 scan("cummax_backward of slabs of lines", "cummax_backward", (401, 64), 0, slabs=SLAB, element="bf16", reverse=True, deterministic=False)
 scan("cummax_backward of slabs below a number", "cummax_backward", (701, 7), 0, slabs=SLAB, initial=0.5)
-scan("cummax_backward of slabs of whole columns", "cummax_backward", (3, 71, 7), 1, slabs=SLAB)
+for op in ("cumsum", "logcumsumexp", "cumprod_backward", "cummax_backward"):
+    scan(f"{op} of slabs of whole columns", op, (5, 51, 7), 1, slabs=SLAB, initial=0.5)
+    scan(f"{op} of slabs of whole columns backwards", op, (5, 75, 5), 1, slabs=SLAB, reverse=True, exclusive=True)
+scan("cummax_backward of slabs of whole columns that rise", "cummax_backward", (5, 67, 7), 1, slabs=SLAB, rising=True)
+scan("cummax_backward of slabs of whole wide columns", "cummax_backward", (5, 19, 37), 1, slabs=SLAB, rising=True)
+scan("cummin_backward of slabs of one level of whole columns", "cummin_backward", (5, 11, 45), 1, slabs=SLAB, reverse=True)
 scan("cummax_backward of slabs, two for a column", "cummax_backward", (3, 117, 7), 1, slabs=SLAB, rising=True)
 scan("what wins before in slabs", "cummax_backward", (2, 601, 5), 1, slabs=SLAB, exclusive=True)
+
+
+def slabs_apart(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first three of four slices each, which two axes count."""
+    x = scan_cases.values("cumsum", (2, 4, 52, 7))
+    with narrow(slabs=SLAB), kind.schedule(SEED):
+        scan_cases.check(kind, "cumsum", x[:, :3], 2, kind.array(x)[:, :3])
+
+
+def slabs_of_distant_numbers(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums that rise so far within a batch that its elements are not scaled together."""
+    x = 12 * scan_cases.values("logcumsumexp", (401, 5))
+    with narrow(slabs=SLAB), kind.schedule(SEED):
+        scan_cases.check(kind, "logcumsumexp", x, 0)
+        scan_cases.check_backward(kind, "logcumsumexp", x, 0)
+
+
+_add("cumsum of slabs apart", slabs_apart)
+_add("logcumsumexp_backward of slabs of distant numbers", slabs_of_distant_numbers)
 scan("cumsum of two dense columns", "cumsum", (3, 300, 2), 1)
 scan("cumsum_backward of dense columns that begin anywhere", "cumsum_backward", (3, 141, 5), 1)
 scan("cumsum_backward of long dense columns", "cumsum_backward", (1101, 3), 0, reverse=True)

@@ -10,6 +10,7 @@ from numba.cuda.types import int32, int64
 
 from ...device.vector import LOAD, LOAD_STREAM, STORE_STREAM
 from ...runtime import jit
+from ..operators import INITIAL, NOTHING
 from ..tiling import is_narrow
 from .dense_tile import dense_tile_of
 from .operator_functions import OperatorFunctions
@@ -24,9 +25,10 @@ class ColumnTile:
 
     ``alone`` lanes have all positions of their columns, one tile after the other.
 
-    Where loads and stores are narrow, so that there are many, positions that all lie in the column take a path without conditions. If ``dense`` is
-    not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level together; the levels of a
-    warp follow one another. The operator then has one input and results of its type, and neither scatters nor tells indices.
+    Where loads and stores are narrow, so that there are many, or the operator scatters, positions that all lie in the column take a path without
+    conditions. If ``dense`` is not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level
+    together; the levels of a warp follow one another. The operator then has one input and results of its type, and neither scatters nor tells
+    indices.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class ColumnTile:
         self._load_vector = (LOAD if l1_cached else LOAD_STREAM)[vector]
         self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
         self._dense = dense_tile_of(functions.element, lanes, steps, dense, reverse, l1_cached) if dense else None
-        self._narrow = is_narrow(vector, functions.element.bitwidth // 8)
+        self._two_paths = is_narrow(vector, functions.element.bitwidth // 8) or functions.operator.scatters
         last_level = 32 // lanes - 1 if dense else 0
 
         @jit.device
@@ -52,7 +54,7 @@ class ColumnTile:
 
     def _load(self) -> Any:
         partial, whole, is_whole = self._load_positions(False), self._load_positions(True), self._is_whole
-        if not self._narrow:
+        if not self._two_paths:
             return partial
 
         @jit.device
@@ -66,7 +68,7 @@ class ColumnTile:
 
     def _fold(self) -> Any:
         partial, whole, is_whole = self._fold_positions(False), self._fold_positions(True), self._is_whole
-        if not self._narrow:
+        if not self._two_paths:
             return partial
 
         @jit.device
@@ -77,14 +79,14 @@ class ColumnTile:
 
     def _store(self) -> Any:
         make = self._store_winners if self._functions.operator.scatters else self._store_positions
-        partial, whole, is_whole, narrow, together = make(False), make(True), self._is_whole, self._narrow, self._dense is not None
+        partial, whole, is_whole, two_paths, together = make(False), make(True), self._is_whole, self._two_paths, self._dense is not None
 
         @jit.device
         def store(
             output: Any, indices: Any, output_base: Any, indices_base: Any, output_stride: Any, indices_stride: Any, transformed: Any, start: Any,
             extent: Any, prefixes: Any, active: Any,
         ) -> None:  # fmt: skip
-            if narrow and (active or together) and is_whole(start, extent):
+            if two_paths and (active or together) and is_whole(start, extent):
                 whole(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
             elif active:
                 partial(output, indices, output_base, indices_base, output_stride, indices_stride, transformed, start, extent, prefixes)
@@ -218,6 +220,7 @@ class ColumnTile:
         combine, get, put = functions.states.combine, functions.get, functions.put
         lift, emit, narrow = functions.lift, functions.emit, functions.narrow
         element, wide, store_vector, size = functions.element, functions.wide, STORE_STREAM[vector], self.size
+        position_type = functions.kinds[1]
 
         @jit.device
         def store(
@@ -227,17 +230,19 @@ class ColumnTile:
             values, open_steps = cuda.local.array(size, element), cuda.local.array(vector, int32)
             zero, ends, present = narrow(wide(0)), start < extent and start + steps >= extent, int32(min(extent - start, int64(steps)))
             for v in range(vector):
-                state, winners, open_steps[v] = get(prefixes, v), int32(0), int32(-1)
-                earlier = state[1]
+                run, winners, open_steps[v] = get(prefixes, v), int32(0), int32(-1)
+                earlier = run[1]
                 for s in range(steps):
-                    k, position = s * vector + v, start + s
-                    after = combine(state, lift(transformed, k, position))
-                    values[k] = narrow(emit(state, after, transformed[0][k], transformed[0][k], position))
+                    k = s * vector + v
+                    # positions only tell the element itself, at 0, from all before it
+                    before = run[0], position_type(NOTHING if s == 0 and earlier == NOTHING else INITIAL), run[2], run[3]
+                    after = combine(before, lift(transformed, k, int32(0)))
+                    values[k] = narrow(emit(before, after, transformed[0][k], transformed[0][k], int32(0)))
                     if whole or s < present:
-                        winners = int32(winners | int32(after[1] == position) << s)
-                        state = after
-                put(prefixes, v, state)
-                number = narrow(state[2]) if ends else zero
+                        winners, run = int32(winners | int32(after[1] == 0) << s), after
+                last = position_type(start + (31 - cuda.clz(winners)))
+                put(prefixes, v, (run[0], last if winners != 0 else earlier, run[2], run[3]))
+                number = narrow(run[2]) if ends else zero
                 for s in range(steps - 1, -1, -1):
                     k, won = s * vector + v, winners >> s & 1 != 0
                     emitted = values[k]

@@ -23,6 +23,8 @@ class SlabRuns(SlabWalk):
     elements to itself. Where that one is in the slab, its number goes to shared memory, else to the result. Winners of the slab that the slab leaves
     open are left out of the results that it stores. While states are combined, positions only tell the element itself, at 0, from all before it.
 
+    Slabs that are ``whole`` have all rows of their columns: all winners are in the slab, and known at its end.
+
     ``fold`` is that of :class:`SlabWalk`. ``store(output, first, column, at, advance, offsets, top, rows, slab_rows, width, shift, own, start,
     extent, active, extreme, state, open_places)`` scans the elements, leaves results in the place of the first input, and stores those of the slab,
     whose first row there is at offset ``first`` of the output. All threads of the block call it. ``extreme`` is the number of the winner that
@@ -30,9 +32,9 @@ class SlabRuns(SlabWalk):
     shared memory has an element for each thread.
     """
 
-    def __init__(self, functions: OperatorFunctions, tile: SlabTile, reverse: bool) -> None:
+    def __init__(self, functions: OperatorFunctions, tile: SlabTile, reverse: bool, whole: bool) -> None:
         super().__init__(functions, tile, reverse)
-        self.store = self._store()
+        self.store = self._store(whole)
 
     def _batches(self, whole: bool, count: int) -> Any:
         """(``fold``, ``scan``, ``clear``) of ``count`` elements; unless ``whole``, of ``rest``."""
@@ -130,7 +132,7 @@ class SlabRuns(SlabWalk):
 
         return fold, scan
 
-    def _store(self) -> Any:
+    def _store(self, whole: bool) -> Any:
         element, row_begin, write, scan, next_place = self._tile.element, self._tile.row_begin, self._tile.write, self.scan, self._next_place
         reverse, spare = self._reverse, len(self._functions.operator.inputs) * self._tile.room
         memory_row = jit.device(lambda row, slab_rows: slab_rows - 1 - row if reverse else row)
@@ -154,7 +156,7 @@ class SlabRuns(SlabWalk):
             own: Any, start: Any, extent: Any, active: Any, extreme: Any, state: Any, open_places: Any,
         ) -> None:  # fmt: skip
             shared, thread_place = cuda.shared.array(0, element, 16), int32(spare + int32(cuda.threadIdx.x))
-            place, left_open, ends, closes = int32(-1), int32(-1), start + slab_rows >= extent, False
+            place, left_open, ends, closes = int32(-1), int32(-1), whole or start + slab_rows >= extent, False
             if active and rows > 0:
                 last = top + rows == slab_rows
                 slot = scan(at, advance, offsets, rows, last and ends, extreme, state)
@@ -162,12 +164,14 @@ class SlabRuns(SlabWalk):
                 row = memory_row(state[1] - start, slab_rows)
                 if state[1] >= start:
                     place = int32(row_begin(int32(row), width, shift) + column)
-                elif closes:
+                elif closes and not whole:
                     output[first + column + row * width] = shared[uint64(thread_place)]
                 if last and not ends:
                     left_open = slot if slot != thread_place else place
                     open_places[column] = left_open
-            leaves_open = cuda.syncthreads_or(int32(left_open >= 0)) != 0
+            if whole:
+                cuda.syncthreads()
+            leaves_open = not whole and cuda.syncthreads_or(int32(left_open >= 0)) != 0
             if closes and place >= 0:
                 shared[uint64(place)] = shared[uint64(thread_place)]
             cuda.syncthreads()
@@ -181,6 +185,6 @@ class SlabRuns(SlabWalk):
 
 
 @functools.cache
-def slab_runs_of(functions: OperatorFunctions, tile: SlabTile, reverse: bool) -> SlabRuns:
+def slab_runs_of(functions: OperatorFunctions, tile: SlabTile, reverse: bool, whole: bool) -> SlabRuns:
     """The one :class:`SlabRuns` for these."""
-    return SlabRuns(functions, tile, reverse)
+    return SlabRuns(functions, tile, reverse, whole)

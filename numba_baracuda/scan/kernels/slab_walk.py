@@ -116,12 +116,40 @@ class SlabWalk:
 
         return read
 
+    def _read_inputs(self) -> Any:
+        """``read_inputs(at, advance, offsets, previous, numbers)``: a, b and c of a whole batch instead, the same of an operator that looks ahead."""
+        element, widen, room, next_place = self._tile.element, self._functions.widen, self._tile.room, self._next_place
+
+        @jit.device
+        def read_inputs(at: Any, advance: Any, offsets: Any, previous: Any, numbers: Any) -> Any:
+            shared, place = cuda.shared.array(0, element, 16), at
+            raw_a, raw_b, raw_c = cuda.local.array(BATCH, element), cuda.local.array(BATCH, element), cuda.local.array(BATCH, element)
+            for s in range(BATCH):
+                following = next_place(at, place, s, advance, offsets)
+                raw_a[s], raw_b[s], raw_c[s] = shared[place], shared[place + uint64(room)], shared[following + uint64(2 * room)]
+                place = following
+            for s in range(BATCH):
+                numbers[0][s], numbers[1][s], numbers[2][s] = widen(raw_a[s]), widen(raw_b[s]), previous
+                previous = widen(raw_c[s])
+            return previous
+
+        return read_inputs
+
     def _walks(self) -> Any:
         functions, element, room = self._functions, self._tile.element, self._tile.room
         wide, widen, offset, distinct = functions.wide, functions.widen, functions.operator.neighbour_offset, functions.operator.distinct
         combine, identity, lift, emit, narrow = functions.states.combine, functions.states.identity, functions.lift, functions.emit, functions.narrow
         read_whole, read_rest, left = self._read(True), self._read(False), 1 if offset > 0 else 0
         size_q, size_r, next_place = BATCH if distinct > 1 else 1, BATCH if distinct > 2 else 1, self._next_place
+        together, (fold_together, fits_together, scan_together) = functions.together_of(BATCH, True)
+        inputs_together, (fold_inputs, inputs_fit, scan_inputs) = functions.together_of(BATCH, True, True)
+        read_inputs, transform_into, size_raw = self._read_inputs(), functions.transform_into, BATCH if inputs_together else 1
+
+        @jit.device
+        def transform(numbers: Any, following: Any, transformed: Any) -> None:
+            for s in range(BATCH):
+                neighbour = numbers[2][s + 1] if s + 1 < BATCH else following
+                transform_into(transformed, s, numbers[0][s], numbers[1][s], numbers[2][s], neighbour)
 
         @jit.device
         def before_first(at: Any, rows: Any, neighbour: Any) -> Any:
@@ -132,20 +160,33 @@ class SlabWalk:
             return previous
 
         @jit.device
+        def fold_batch(aggregate: Any, transformed: Any, rest: Any, position: Any) -> Any:
+            for s in range(BATCH):
+                if s < rest:
+                    aggregate = combine(aggregate, lift(transformed, s, position + s))
+            return aggregate
+
+        @jit.device
         def fold(at: Any, advance: Any, offsets: Any, rows: Any, position: Any, neighbour: Any) -> Any:
             transformed = cuda.local.array(BATCH, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide)
+            numbers = cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide)
             aggregate, rest, place = identity(), int32(rows), uint64(at)
             previous = before_first(place, rows, neighbour)
             while rest >= BATCH + left:
-                previous = read_whole(place, advance, offsets, rest, neighbour, previous, transformed)
-                for s in range(BATCH):
-                    aggregate = combine(aggregate, lift(transformed, s, position + s))
+                if inputs_together:
+                    previous = read_inputs(place, advance, offsets, previous, numbers)
+                    if inputs_fit(numbers):
+                        aggregate = fold_inputs(aggregate, numbers, previous)
+                    else:
+                        transform(numbers, previous, transformed)
+                        aggregate = fold_batch(aggregate, transformed, BATCH, position)
+                else:
+                    previous = read_whole(place, advance, offsets, rest, neighbour, previous, transformed)
+                    aggregate = fold_together(aggregate, transformed[0]) if together else fold_batch(aggregate, transformed, BATCH, position)
                 place, rest, position = place + uint64(int64(advance)), int32(rest - BATCH), position + BATCH
             if rest > 0:
                 read_rest(place, advance, offsets, rest, neighbour, previous, transformed)
-                for s in range(BATCH):
-                    if s < rest:
-                        aggregate = combine(aggregate, lift(transformed, s, position + s))
+                aggregate = fold_batch(aggregate, transformed, rest, position)
             return aggregate
 
         @jit.device
@@ -156,15 +197,36 @@ class SlabWalk:
             return after, narrow(emit(state, after, transformed[0][s], last, position))
 
         @jit.device
+        def scan_batch(state: Any, transformed: Any, position: Any, values: Any) -> Any:
+            for s in range(BATCH):
+                state, values[s] = results(transformed, s, state, position + s)
+            return state
+
+        @jit.device
         def scan(at: Any, advance: Any, offsets: Any, rows: Any, position: Any, neighbour: Any, state: Any) -> None:
             shared, values = cuda.shared.array(0, element, 16), cuda.local.array(BATCH, element)
             transformed = cuda.local.array(BATCH, wide), cuda.local.array(size_q, wide), cuda.local.array(size_r, wide)
+            numbers = cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide), cuda.local.array(size_raw, wide)
             rest, place = int32(rows), uint64(at)
             previous = before_first(place, rows, neighbour)
             while rest >= BATCH + left:
-                previous = read_whole(place, advance, offsets, rest, neighbour, previous, transformed)
-                for s in range(BATCH):
-                    state, values[s] = results(transformed, s, state, position + s)
+                if inputs_together:
+                    previous = read_inputs(place, advance, offsets, previous, numbers)
+                    if inputs_fit(numbers):
+                        state = scan_inputs(state, numbers, previous)
+                        for s in range(BATCH):
+                            values[s] = narrow(numbers[0][s])
+                    else:
+                        transform(numbers, previous, transformed)
+                        state = scan_batch(state, transformed, position, values)
+                else:
+                    previous = read_whole(place, advance, offsets, rest, neighbour, previous, transformed)
+                    if together and fits_together(state, transformed[0]):
+                        state = scan_together(state, transformed[0])
+                        for s in range(BATCH):
+                            values[s] = narrow(transformed[0][s])
+                    else:
+                        state = scan_batch(state, transformed, position, values)
                 own = place
                 for s in range(BATCH):
                     shared[own] = values[s]

@@ -3,10 +3,10 @@
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64
+from numba.cuda.types import int32, int64, uint32
 
 from ...device.order import fetch_add
-from ...kernels.elements import strided_offset_of
+from ...kernels.elements import coordinates_of, quotient
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .levels import levels_of
@@ -23,13 +23,14 @@ _RUNS_READ_AHEAD = 4
 @jit.kernel
 def scan_slabs(
     *, operator: str, value: str, lanes: int, room: int, pitch: int, grain: int, threads: int, reverse: bool, exclusive: bool, position: str,
-    kept: int, group_tiles: int, carried: bool = False,
+    kept: int, group_tiles: int, whole: bool = False, carried: bool = False,
 ) -> Any:  # fmt: skip
     """:func:`scan_long_columns` of slices whose columns are one contiguous range of memory; a block has a *slab* of adjacent rows of a strip.
 
     A slab goes to shared memory in vectors of 16 bytes, past the registers. There the threads / ``lanes`` *levels* of the block, each a thread a
     column, fold ``level_rows`` consecutive rows each, and after the look-back scan them; results take the place of the first input, and are stored in
     vectors. Order: fixed by the constants, ``height`` and ``level_rows``; ``group_tiles`` 0 combines slabs in the order in which they are done.
+    Slabs that are ``whole`` have all rows of their columns: nothing is looked back for, and one level folds nothing.
     Where an operator scatters, winners of a slab are left out of its stores if a later one takes over behind it, whose block stores their numbers.
     Bytes: every operand once, and 16 for each 64-bit piece of a column's state in a slab, written once and polled.
 
@@ -37,22 +38,34 @@ def scan_slabs(
     ``room``: elements of shared memory for each input, a multiple of a vector; ``pitch`` and ``grain`` as :class:`~.slab_tile.SlabTile` says.
     ``columns``: the number of columns; ``width``: those of a slice; ``strip_width``: those of a strip, of which a slice may leave the last unfilled;
     ``strips``: of all slices; ``height``: rows of a slab; ``level_rows``: height / levels. The slices of all operands begin equally far from a
-    multiple of a vector.
+    multiple of a vector. ``tile_status`` is not used where slabs are ``whole``.
     """
     functions = functions_of(operator, value, value, exclusive, position)
     slab = slab_tile_of(functions.element, room, threads, pitch, grain)
     scatters = functions.operator.scatters
-    walk: Any = (slab_runs_of if scatters else slab_walk_of)(functions, slab, reverse)
+    walk: Any = slab_runs_of(functions, slab, reverse, whole) if scatters else slab_walk_of(functions, slab, reverse)
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
-    levels, column_of, slots = threads // lanes, strided_offset_of(kept), lanes + 1
+    levels, slots, (_, offset) = threads // lanes, lanes + 1, coordinates_of(kept)
     lookback = lookback_of(states, group_tiles, lanes, threads, _RUNS_READ_AHEAD if scatters else READ_AHEAD)
     look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
-    scan_levels, begin_copy, end_copy, write = levels_of(functions, levels, lanes, threads, slots).scan, slab.begin_copy, slab.end_copy, slab.write
+    scans = levels_of(functions, levels, lanes, threads, slots)
+    scan_levels, begin_copy, end_copy, write, folds = scans.scan, slab.begin_copy, slab.end_copy, slab.write, levels > 1 or not whole
     places, neighbour_of, fold, scan = walk.places, walk.neighbour_of, walk.fold, walk.scan
     store_runs: Any = walk.store if scatters else None
-    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * slots), functions.kinds
-    prefixes_0, prefixes_1, prefixes_2, prefixes_3 = functions.sizes(lanes)
+    (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * slots if folds else 1), functions.kinds
+    prefixes_0, prefixes_1, prefixes_2, prefixes_3 = functions.sizes(1 if whole else lanes)
+
+    @jit.device
+    def coordinates(slice_number: Any, column: Any, kept_shape: Any, place: Any) -> None:
+        """Writes the coordinates of a slice's column to ``place``."""
+        place[0] = slice_number
+        for back in range(kept - 2):
+            k = kept - 2 - back
+            outer = quotient(place[0], kept_shape[k])
+            place[k] = place[0] - outer * kept_shape[k]
+            place[0] = outer
+        place[kept - 1] = column
 
     def scan_slabs(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[value], initials: Ptr[wide], tile_status: Ptr[int64],
@@ -69,37 +82,36 @@ def scan_slabs(
             cuda.shared.array(prefixes_3, kind_3),
         )  # fmt: skip
         open_places = cuda.shared.array(lanes if scatters else 1, int32)
-        ticket, offsets = cuda.shared.array(7, int64), cuda.local.array(BATCH, int32)
+        ticket, offsets, place = cuda.shared.array(3, int64), cuda.local.array(BATCH, int32), cuda.local.array(kept, int64)
         thread = int32(cuda.threadIdx.x)
-        if thread == 0:
-            number = fetch_add(tile_status, 0, int64(1))
-            ticket[0] = number // strips
-            strip, slice_strips = number - ticket[0] * strips, (width + strip_width - 1) // strip_width
-            slice_number = strip // slice_strips
-            ticket[1] = (strip - slice_number * slice_strips) * strip_width
-            ticket[2] = slice_number * width + ticket[1]
-            ticket[3], ticket[4] = column_of(ticket[2], kept_shape, a_strides), column_of(ticket[2], kept_shape, output_strides)
-            if inputs > 1:
-                ticket[5] = column_of(ticket[2], kept_shape, b_strides)
-            if inputs > 2:
-                ticket[6] = column_of(ticket[2], kept_shape, c_strides)
-        cuda.syncthreads()
-        tile, first_column, own = ticket[0], ticket[2], int32(min(strip_width, width - ticket[1]))
+        tile, slice_number, strip_begin = int64(0), int64(cuda.blockIdx.x), int64(0)
+        if not whole or pitch > 0:
+            if thread == 0:
+                number = uint32(cuda.blockIdx.x if whole else fetch_add(tile_status, 0, int64(1)))
+                tile_number, slice_strips = number // uint32(strips), uint32(width + strip_width - 1) // uint32(strip_width)
+                strip = uint32(number - tile_number * uint32(strips))
+                strip_slice = strip // slice_strips
+                ticket[0], ticket[1] = tile_number, strip_slice
+                ticket[2] = uint32(strip - strip_slice * slice_strips) * strip_width
+            cuda.syncthreads()
+            tile, slice_number, strip_begin = ticket[0], ticket[1], ticket[2]
+        first_column, own = slice_number * width + strip_begin, int32(min(strip_width, width - strip_begin))
+        coordinates(slice_number, strip_begin, kept_shape, place)
         start = tile * height
         rows = int32(min(height, extent - start))
         # the slab's first row in memory, and the elements from there to the end of the slice
         first_row = extent - start - rows if reverse else start
-        above, limit = first_row * width, int32(min((extent - first_row) * width - ticket[1], int64(1 << 30)))
-        first, first_output, first_c = ticket[3] + above, ticket[4] + above, ticket[6] + above if inputs > 2 else int64(0)
+        above, limit = first_row * width, int32(min((extent - first_row) * width - strip_begin, int64(1 << 30)))
+        first, first_output, first_c = offset(place, a_strides) + above, offset(place, output_strides) + above, offset(place, c_strides) + above
         shift = int32(first & (vector - 1))
         begin_copy(a, first, shift, rows, width, own, limit, 0)
         if inputs > 1:
-            begin_copy(b, ticket[5] + above, shift, rows, width, own, limit, 1)
+            begin_copy(b, offset(place, b_strides) + above, shift, rows, width, own, limit, 1)
         if inputs > 2:
             begin_copy(c, first_c, shift, rows, width, own, limit, 2)
-        # also for the columns that the strip does not have
-        put(shared_states, int32(thread // lanes * slots + thread % lanes), identity())
-        level = int32(thread // int32(strip_width))
+        if folds:  # also for the columns that the strip does not have
+            put(shared_states, int32(thread // lanes * slots + thread % lanes), identity())
+        level = int32(uint32(thread) // uint32(strip_width))
         column, top = int32(thread - level * int32(strip_width)), int32(level * int32(level_rows))
         active, own_rows = level < levels and column < own, int32(max(min(rows - top, int32(level_rows)), 0))
         slot = int32(level * slots + column)
@@ -109,21 +121,27 @@ def scan_slabs(
         neighbour, extreme = wide(0), wide(0)
         if active:
             neighbour = neighbour_of(c, first_c + column, column, top, own_rows, rows, width, shift, start, extent, initial)
-            folded = fold(at, advance, offsets, own_rows, start + top, neighbour)
-            put(shared_states, slot, folded)
-            if scatters:
-                extreme = folded[0]
-        cuda.syncthreads()
+            if folds:
+                folded = fold(at, advance, offsets, own_rows, start + top, neighbour)
+                put(shared_states, slot, folded)
+                if scatters:
+                    extreme = folded[0]
+        if folds:
+            cuda.syncthreads()
         aggregate, number = identity(), int32(0)
         if thread < lookback_threads:
             number = int32(thread // lookback_lanes)
-            aggregate = scan_levels(shared_states, number, identity())
-        own_column = first_column + number
-        initial_prefix = initial_state(initials[min(own_column, int64(columns - 1))] if carried else initial, initial_position)
-        look_back(tile_status, tile * columns + own_column, columns, tile, tiles, number < own, initial_prefix, aggregate, tile_prefixes)
-        state = identity()
-        if active:
-            state = combine(get(tile_prefixes, column), get(shared_states, slot))
+        own_column = first_column + (number if folds else column)
+        state = initial_state(initials[min(own_column, int64(columns - 1))] if carried else initial, initial_position)
+        if folds:
+            if thread < lookback_threads:
+                aggregate = scan_levels(shared_states, number, state if whole else identity())
+            if whole:
+                cuda.syncthreads()
+            else:
+                look_back(tile_status, tile * columns + own_column, columns, tile, tiles, number < own, state, aggregate, tile_prefixes)
+            if active:
+                state = get(shared_states, slot) if whole else combine(get(tile_prefixes, column), get(shared_states, slot))
         if scatters:
             store_runs(
                 output, first_output, column, at, advance, offsets, top, own_rows, rows, width, shift, own, start, extent, active, extreme, state,
