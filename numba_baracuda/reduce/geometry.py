@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div, power_of_two
@@ -180,21 +181,26 @@ class Geometry:
 
 def _held(problem: Problem, size: int, lanes: int) -> tuple[int, int] | None:
     """(lanes that hold a row, vectors of each of its lines that a lane has); None where they do not. ``lanes`` would read it twice."""
-    policy, vector_bytes, (*outer, line), wide = tuned(FoldAndBroadcastRows()), problem.vector * size, problem.shape, tuned(Block()).vector_bytes
-    vectors = ceil_div(line, problem.vector)
-    if not outer and (problem.extent * size <= policy.max_read_bytes or vector_bytes < wide):
-        return None
-    if not outer:
-        most = policy.max_peeled_bytes if problem.peeled else policy.max_held_bytes
-        held = (min(lanes, 32), most if lanes < THREADS else 0), (THREADS, policy.max_block_held_bytes)
-        return next(((width, ceil_div(vectors, width)) for width, nbytes in held if ceil_div(vectors, width) * vector_bytes <= nbytes), None)
-    if len(outer) > 1 or any(strides[-1] != 1 for strides in problem.full_reduced) or lanes == THREADS:
-        return None
-    for width in (lanes >> k for k in range(lanes.bit_length())):
+    policy, (*outer, line), wide = tuned(FoldAndBroadcastRows()), problem.shape, tuned(Block()).vector_bytes
+    vectors, vector_bytes, lines, alone = ceil_div(line, problem.vector), problem.vector * size, math.prod(outer), lanes < THREADS
+
+    def fits(width: int) -> bool:
         each = ceil_div(vectors, width)
-        if 100 * (each * width - vectors) <= policy.max_idle_percent * each * width:
-            return (width, each) if outer[0] * each * max(vector_bytes, 4) <= policy.max_held_bytes else None
-    return None
+        held, slots = lines * each, each * width
+        if width == THREADS:
+            return held * vector_bytes <= policy.max_block_held_bytes and not (alone and held < policy.min_block_items)
+        if not (outer or problem.peeled):
+            return held * vector_bytes <= policy.max_held_bytes
+        busy = not outer or 100 * (slots - vectors) <= policy.max_idle_percent * slots
+        return busy and held * max(vector_bytes, 4) <= policy.max_uneven_bytes and held * problem.vector <= policy.max_uneven_elements
+
+    if outer:
+        apart = len(outer) == 1 and all(strides[-1] == 1 for strides in problem.full_reduced)
+        widths = [lanes >> k for k in range(lanes.bit_length())] if apart and alone else []
+    else:
+        short = problem.extent * size <= policy.max_read_bytes or vector_bytes < wide
+        widths = [] if short else [min(lanes, 32), THREADS] if alone else [THREADS]
+    return next(((width, ceil_div(vectors, width)) for width in widths if fits(width)), None)
 
 
 def _block_shape(

@@ -166,9 +166,11 @@ class FoldAndBroadcastRows(Policy):
     min_group_threads: int = 2  #: of rows of several vectors
     max_read_bytes: int = 4 << 10  #: of a row that a warp reads twice; of longer ones, L1 loses those of all resident warps
     max_held_bytes: int = 384  #: of a longer row that a thread of a warp holds
-    max_peeled_bytes: int = 288  #: the same of peeled rows
-    max_block_held_bytes: int = 128  #: of a still longer one, or of few, that a thread of a block holds
-    max_idle_percent: int = 20  #: of vectors that lanes of a warp hold of each of several lines of a row, so many may be none of the line's
+    max_uneven_bytes: int = 288  #: the same of peeled rows, and of those of several lines
+    max_uneven_elements: int = 96  #: of these, since halves may take a register each
+    max_idle_percent: int = 40  #: of vectors that lanes hold of several lines, so many may be none of the line's
+    max_block_held_bytes: int = 128  #: of a still longer row, or of few, that a thread of a block holds
+    min_block_items: int = 3  #: vectors of a thread; of fewer, the lanes' exchange of states takes longer than to read twice
     min_blocks_per_multiprocessor: int = 2  #: of rows that are held
 
 
