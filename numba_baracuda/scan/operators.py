@@ -60,7 +60,8 @@ class ScanOperator:
     ``costly`` to compute, p is a and all three are distinct, kernels compute them once and keep them. Where several elements cost less together than
     one by one, ``together`` names the functions for that, of an operator whose p is a and is all that it uses: see
     :func:`.kernels.exponentials.together_after`; ``inputs_together`` names them of one that uses a, b and c and the c that follows: see
-    :func:`.kernels.exponentials.shares_together`.
+    :func:`.kernels.exponentials.shares_together`. Where c is cheap to make of b, ``remade`` names the operator whose results it is, the other way:
+    a thread that has a whole row, or column, makes it rather than read it.
     """
 
     monoid: KernelMonoid
@@ -77,6 +78,7 @@ class ScanOperator:
     costly: bool = False
     together: ByType | None = None
     inputs_together: ByType | None = None
+    remade: str = ""
 
 
 # ---------------------------------------------------------------- exponentials
@@ -245,7 +247,9 @@ def operator_of(name: str, exclusive: bool) -> ScanOperator:
     lift, emit = (_plain_map, _scaled_sum) if exclusive else (_scaled_map, _scaled_sum_with_own)
     if kind == "cumprod":
         factors, neighbour_offset = (_factor_and_product, 0) if exclusive else (_factor_and_next_product, 1)
-        return ScanOperator(_AFFINE, lift, _identity_map, emit, factors, ("dy", "x", "y"), 3, neighbour_offset, "aa", costly=neighbour_offset != 0)
+        return ScanOperator(
+            _AFFINE, lift, _identity_map, emit, factors, ("dy", "x", "y"), 3, neighbour_offset, "aa", costly=neighbour_offset != 0, remade="cumprod"
+        )  # fmt: skip
     shares = _exponentials("shares_exclusive" if exclusive else "shares_inclusive")
     inputs, neighbour_offset, inputs_together = ("dy", "x", "y"), -1 if exclusive else 1, None if exclusive else _exponentials("shares_together")
     return ScanOperator(

@@ -73,7 +73,7 @@ class ScanColumns(Policy):
     min_blocks_per_multiprocessor: int = 0
     alone_threads_per_block: int = chosen(256, *THREADS)  #: where each thread walks down whole columns
     alone_items_per_thread: int = 8  #: rows of which such a thread loads its columns at a time; the threads of a block stay together
-    max_alone_elements: int = 32  #: the most elements of these
+    max_alone_elements: int = 32  #: the most elements of these, which are in registers
     grid_blocks_per_multiprocessor: int = 2  #: least blocks of such threads for each element of a vector, up to ``enough_blocks_per_multiprocessor``
     enough_blocks_per_multiprocessor: int = 4
     min_alone_elements: int = 1  #: of a column; where it has fewer, as many blocks as are enough are needed
@@ -106,9 +106,12 @@ class ScanLongColumns(Policy):
 
 @dataclass(frozen=True)
 class ScanSlabs(Policy):
-    """``scan_slabs``: blocks bring slabs of rows to shared memory, and get their prefixes by look-back. Computed, not timed."""
+    """``scan_slabs``: blocks bring slabs of rows to shared memory, and get their prefixes by look-back. Computed, not timed.
 
-    threads_per_block: int = chosen(256, *THREADS)
+    A thread has many elements, since what it does besides takes as many instructions as some dozens of them.
+    """
+
+    threads_per_block: int = chosen(128, *THREADS)
     tile_bytes: int = 48 << 10  #: bytes of a slab at most, all inputs together
     whole_columns: int = 76  #: columns of a slice at most for a block to have whole rows
     strip_columns: int = 64  #: columns of a block at most otherwise
@@ -160,7 +163,7 @@ _PEELED_MAP_BLOCKS = 3
 #: for elements of 4 bytes; for those of 8 bytes the compiler decides on the resident blocks
 _COLUMNS = {
     "single": ScanColumns(grid_blocks_per_multiprocessor=1),
-    "several": ScanColumns(bytes_per_thread=64, contiguous_bytes=128, min_blocks_per_multiprocessor=4),
+    "several": ScanColumns(bytes_per_thread=64, contiguous_bytes=128, max_alone_elements=16, min_blocks_per_multiprocessor=4),
     "runs": ScanColumns(
         bytes_per_thread=32,
         contiguous_bytes=128,
@@ -171,14 +174,14 @@ _COLUMNS = {
         max_alone_elements=16,
         min_alone_elements=256,
     ),
-    "affine": ScanColumns(bytes_per_thread=32, contiguous_bytes=128),
+    "affine": ScanColumns(bytes_per_thread=32, contiguous_bytes=128, max_alone_elements=16),
 }
 _HALVES = ScanColumns(bytes_per_thread=32, vector_bytes=8, contiguous_bytes=128, grid_blocks_per_multiprocessor=1, enough_blocks_per_multiprocessor=1)
 _HALF_COLUMNS = {
     "single": replace(_HALVES, bytes_per_thread=128),
     "several": ScanColumns(bytes_per_thread=64, vector_bytes=8, contiguous_bytes=64, min_blocks_per_multiprocessor=4),
     "runs": _HALVES,
-    "affine": replace(_HALVES, min_blocks_per_multiprocessor=3),
+    "affine": replace(_HALVES, max_alone_elements=16, min_blocks_per_multiprocessor=3),
 }
 #: for elements of 4 bytes; for those of 8 bytes, and for narrow loads and stores, fewer blocks are resident
 _LONG_COLUMNS = {
@@ -219,9 +222,12 @@ for _usual in ("single", "several"):
 
 
 _ROWS["shares"], _LONG_ROWS["shares"] = _ROWS["affine"], _LONG_ROWS["affine"]
-_COLUMNS["shares"], _LONG_COLUMNS["shares"], _SLICES["shares"] = _COLUMNS["affine"], _LONG_COLUMNS["affine"], _SLICES["affine"]
+_LONG_COLUMNS["shares"], _SLICES["shares"] = _LONG_COLUMNS["affine"], _SLICES["affine"]
 #: a thread has 8 elements at a time: the compiler unrolls the transform of 16 not always
-_HALF_COLUMNS["shares"] = replace(_HALVES, bytes_per_thread=16, vector_bytes=4)
+_COLUMNS["shares"] = _COLUMNS["affine"]
+_HALF_COLUMNS["shares"] = replace(_HALVES, bytes_per_thread=16, vector_bytes=4, max_alone_elements=8)
+#: the most elements of such a thread of 8 bytes each, which walks down whole columns
+_DOUBLE_SHARES = 8
 _MAPS = ("affine", "shares")
 
 
@@ -248,13 +254,23 @@ def scan_long_rows(states: str, size: int, vector: int, ordered: bool, peeled: b
 def scan_columns(states: str, size: int) -> ScanColumns:
     """The policy for a class of scans of elements of ``size`` bytes."""
     policy = (_HALF_COLUMNS if size == 2 else _COLUMNS)[states]
-    return tuned(policy if size in (2, 4) else replace(policy, min_blocks_per_multiprocessor=0, alone_items_per_thread=8))
+    if size not in (2, 4):
+        alone = _DOUBLE_SHARES if states == "shares" else policy.max_alone_elements
+        policy = replace(policy, min_blocks_per_multiprocessor=0, alone_items_per_thread=8, max_alone_elements=alone)
+    return tuned(policy)
 
 
 def scan_slices(states: str, size: int) -> ScanSlices:
-    """The policy for a class of scans of elements of ``size`` bytes; peeled rows that make affine maps are served of halves alone."""
+    """The policy for a class of scans of elements of ``size`` bytes.
+
+    Of peeled rows that make affine maps, those of halves are served, and those that a thread reads at once where it need not read the third input.
+    """
     policy = _SLICES.get(states, _SLICES["single"])
-    return tuned(replace(policy, peeled_rows=True) if states in _MAPS and size == 2 else policy)
+    if states in _MAPS and size == 2:
+        policy = replace(policy, peeled_rows=True)
+    elif states == "affine":
+        policy = replace(policy, peeled_rows=True, max_peeled_extent=policy.max_whole_extent)
+    return tuned(policy)
 
 
 def scan_long_columns(states: str, size: int, index_size: int, narrow: bool, target: Target) -> ScanLongColumns:

@@ -133,7 +133,8 @@ class _Scan:
         kept |= {"vector": vector, "steps": steps, "threads": plan.threads_per_block, "padded": padded, "length": length}
         spec = KernelSpec("numba_baracuda.scan.kernels:scan_slices", tuple(sorted(kept.items())), plan.threads_per_block)
         slices, own = problem.rows // width, plan.threads_per_block if self.operator.scatters else 0
-        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(len(self.operator.inputs), tile, size, padded, own)
+        parts = len(self.operator.inputs) - (1 if self.operator.remade and length else 0)
+        config = ceil_div(slices, block_slices), plan.threads_per_block, tiling.slices_bytes(parts, tile, size, padded, own)
         given = {name: self._arguments[name] for name in ("a", "b", "c", "output", "extent", "initial", "initial_position")}
         given |= {"slices": slices, "width": width, "width_inverse": ((1 << 32) - 1) // width, "block_slices": block_slices}
         return Recipe((Launch(spec, config, given),))
@@ -158,8 +159,9 @@ class _Scan:
         held = tiling.steps_of(columns.bytes_per_thread, problem.vector, size)
         alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)
         narrow = tiling.is_narrow(problem.vector, size)
-        # the vectors of scan_columns are enough for other columns than narrow ones, but a winner that a column ends without is written twice
-        apart = operator.scatters or (not alone and (narrow or self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0))
+        # the vectors of scan_columns are enough for other columns than narrow ones, but there a column's last winners are written twice
+        many, dense = alone and problem.extent >= columns.min_alone_elements, self.dense(tiling.element_steps(columns.bytes_per_thread, size)) > 0
+        apart = not many if operator.scatters else not alone and (narrow or dense)
         slab = tiling.whole_slab_of(plan, *shape) if apart and problem.extent > held else None
         if slab is not None and (operator.scatters or slab.pitch == 0):
             return self.slab(plan, slab, grain, 0)
@@ -184,7 +186,7 @@ class _Scan:
         kept: dict[str, Any] = {name: each for name, each in self._constants.items() if name not in ("result", "index", "vector")}
         kept |= {"lanes": slab.lanes, "room": slab.room, "pitch": slab.pitch, "grain": grain, "threads": threads, "group_tiles": group_tiles}
         kept |= {"whole": True} if whole else {}
-        resident = plan.min_blocks_per_multiprocessor * (plan.threads_per_block // threads)
+        resident = plan.min_blocks_per_multiprocessor * (plan.threads_per_block // threads if whole else 1)
         spec = KernelSpec("numba_baracuda.scan.kernels:scan_slabs", tuple(sorted(kept.items())), threads, resident)
         tile_status = Slot("tile_status", "i64", tiling.status_words(self.bits, problem.rows * (tiles - 1)))
         strides = {f"{name}_strides": each for name, each in zip(("a", "b", "c", "output"), problem.kept, strict=False)}

@@ -23,7 +23,8 @@ class ColumnTile:
     aggregate of one column; ``store`` writes results, and turns ``prefixes``, a state for each column, from those before the positions into those
     after them, of columns that are ``active``. ``l1_cached`` loads stay in L1, for a second reading. Positions may lie behind the column's end.
 
-    ``alone`` lanes have all positions of their columns, one tile after the other.
+    ``alone`` lanes have all positions of their columns, one tile after the other, or all at once if columns are ``held``: a third input that can be
+    ``remade`` of the second is not read then.
 
     Where loads and stores are narrow, so that there are many, or the operator scatters, positions that all lie in the column take a path without
     conditions. If ``dense`` is not 0, a :class:`~.dense_tile.DenseTile` of vectors of so many elements serves this path, for the ``lanes`` of a level
@@ -33,9 +34,9 @@ class ColumnTile:
 
     def __init__(
         self, functions: OperatorFunctions, vector: int, lanes: int, steps: int, reverse: bool, index_type: str, l1_cached: bool, dense: int,
-        alone: bool,
+        alone: bool, held: bool,
     ) -> None:  # fmt: skip
-        self.size, self._alone = steps * vector, alone
+        self.size, self._alone, self._remakes = steps * vector, alone, held and functions.operator.remade != ""
         self._functions, self._vector, self._steps, self._reverse, self._index = functions, vector, steps, reverse, index_type
         self._load_vector = (LOAD if l1_cached else LOAD_STREAM)[vector]
         self._memory_offset = jit.device(lambda position, extent: extent - 1 - position if reverse else position)
@@ -101,7 +102,8 @@ class ColumnTile:
         dense: Any = self._dense if whole else None
         size_a, size_b, size_c = dense.size if dense else size, *(size if k < inputs else 1 for k in (1, 2))
         size_adjacent = vector if neighbour_offset else 1
-        staged, arrange = dense is not None, dense and dense.arrange
+        staged, arrange, remakes = dense is not None, dense and dense.arrange, self._remakes
+        begin, remake = functions.remaking()
 
         @jit.device
         def load_each(array: Any, base: Any, stride: Any, start: Any, extent: Any, raw: Any) -> None:
@@ -123,11 +125,16 @@ class ColumnTile:
             load_vectors(arrays[0], bases[0], strides[0], start, extent, raw_a)
             if inputs > 1:
                 load_vectors(arrays[1], bases[1], strides[1], start, extent, raw_b)
-            if inputs > 2:
+            if inputs > 2 and not remakes:
                 load_vectors(arrays[2], bases[2], strides[2], start, extent, raw_c)
             if staged:
                 arrange(bases[0], strides[0], start, extent, raw_a)
-            if neighbour_offset != 0:
+            if remakes:
+                for v in range(vector):
+                    made = begin(initial)
+                    for s in range(steps - 1, -1, -1):
+                        made, raw_c[s * vector + v] = remake(made, widen(raw_b[s * vector + v]))
+            if neighbour_offset != 0 and not remakes:
                 position = min(start + steps, extent - 1) if neighbour_offset > 0 else max(min(start, extent) - 1, int64(0))
                 load_vector(arrays[2], bases[2] + memory_offset(position, extent) * strides[2], adjacent, 0)
             for s in range(steps):
@@ -138,7 +145,7 @@ class ColumnTile:
                     c = widen(raw_c[k]) if inputs > 2 else a
                     neighbour = c
                     if neighbour_offset > 0:
-                        neighbour = widen(adjacent[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])
+                        neighbour = widen(adjacent[v]) if s == steps - 1 and not remakes else widen(raw_c[k + vector if s < steps - 1 else k])
                         if (not whole or s == steps - 1) and start + s + 1 >= extent:
                             neighbour = wide(initial)
                     if neighbour_offset < 0:
@@ -278,6 +285,7 @@ def column_tile_of(
     l1_cached: bool,
     dense: int,
     alone: bool,
+    held: bool,
 ) -> ColumnTile:
     """The one :class:`ColumnTile` for these."""
-    return ColumnTile(functions, vector, lanes, steps, reverse, index_type, l1_cached, dense, alone)
+    return ColumnTile(functions, vector, lanes, steps, reverse, index_type, l1_cached, dense, alone, held)

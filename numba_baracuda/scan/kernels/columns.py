@@ -36,7 +36,7 @@ def scan_columns(
     """
     functions, alone = functions_of(operator, value, result, exclusive, position), lanes == threads
     l1_cached = alone and vector * functions.element.bitwidth < 8 * MAX_VECTOR_BYTES
-    column_tile = column_tile_of(functions, vector, lanes, steps, reverse, index, l1_cached, dense, alone)
+    column_tile = column_tile_of(functions, vector, lanes, steps, reverse, index, l1_cached, dense, alone, whole and alone)
     states, wide, load, fold, store = functions.states, functions.wide, column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, get, put = functions.initial_state, states.combine, functions.get, functions.put
     levels, block_columns, (coordinates, offset), size = threads // lanes, lanes * vector, coordinates_of(kept), column_tile.size
@@ -125,7 +125,7 @@ def scan_long_columns(
     ``columns``: the number of columns. ``strips``: the number of strips, ⌈columns / (lanes · vector)⌉.
     """
     functions = functions_of(operator, value, result, exclusive, position)
-    column_tile = column_tile_of(functions, vector, lanes, steps, reverse, index, l1_cached, 0, False)
+    column_tile = column_tile_of(functions, vector, lanes, steps, reverse, index, l1_cached, 0, False, False)
     states, wide, load, fold, store = functions.states, functions.wide, column_tile.load, column_tile.fold, column_tile.store
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     levels, block_columns, column_of, size = threads // lanes, lanes * vector, strided_offset_of(kept), column_tile.size

@@ -6,7 +6,8 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from numba.cuda.types import float32
+from numba import cuda
+from numba.cuda.types import float32, int32
 
 from ...device.block import reach_of
 from ...device.warp import States, states_of
@@ -32,7 +33,7 @@ class OperatorFunctions:
     def __init__(self, operator: str, value: str, result: str, exclusive: bool, position: str) -> None:
         scan_operator, position_type = operator_of(operator, exclusive), jit.SCALARS[position]
         wide = jit.SCALARS[scan_operator.monoid.kind] if scan_operator.monoid.kind else accumulator_type(result)
-        self.operator, self.exclusive, self.wide = scan_operator, exclusive, wide
+        self.operator, self.exclusive, self.wide, self._value = scan_operator, exclusive, wide, value
         self.element: Any = jit.SCALARS["u8" if value == "bool" else value]
         self.result: Any = jit.SCALARS[result]
         self.widen, self.narrow = _widening(value, wide), conversions_of(result)[1]
@@ -79,6 +80,22 @@ class OperatorFunctions:
         if not wanted or not together or count < least:
             return False, (None, None, None)
         return True, together(count)
+
+    def remaking(self) -> tuple[Any, Any]:
+        """``begin(initial)``: the state before what is ``remade``; ``remake(state, x)``: (the state with element x more, the third input there)."""
+        if not self.operator.remade:
+            return None, None
+        made, element = functions_of(self.operator.remade, self._value, self._value, self.exclusive, "i32"), self.element
+        combine, lift, emit, narrow, wide, initial_state = made.states.combine, made.lift, made.emit, made.narrow, made.wide, made.initial_state
+
+        @jit.device
+        def remake(state: Any, x: Any) -> Any:
+            number = cuda.local.array(1, wide)
+            number[0] = x
+            after = combine(state, lift((number, number, number), 0, int32(0)))
+            return after, element(narrow(emit(state, after, number[0], number[0], int32(0))))
+
+        return jit.device(lambda initial: initial_state(initial, int32(0))), remake
 
     def winner_index_of(self, reverse: bool, index: Any) -> Any:
         """``f(before, after, extent)``: the winner's position in memory as an index, −1 for none, of the states around an element."""

@@ -10,14 +10,14 @@ from ...kernels.elements import coordinates_of, quotient
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .levels import levels_of
-from .lookback import READ_AHEAD, lookback_of
+from .lookback import lookback_of
 from .operator_functions import functions_of
 from .slab_runs import slab_runs_of
 from .slab_tile import slab_tile_of
 from .slab_walk import BATCH, slab_walk_of
 
-#: pieces of statuses that a lane reads before it waits for the first, where a state has two of them or more
-_RUNS_READ_AHEAD = 4
+#: pieces of statuses that a lane reads before it waits for the first, and where a state has two of them or more
+_READ_AHEAD, _RUNS_READ_AHEAD = 4, 8
 
 
 @jit.kernel
@@ -47,7 +47,7 @@ def scan_slabs(
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
     levels, slots, (_, offset) = threads // lanes, lanes + 1, coordinates_of(kept)
-    lookback = lookback_of(states, group_tiles, lanes, threads, _RUNS_READ_AHEAD if scatters else READ_AHEAD)
+    lookback = lookback_of(states, group_tiles, lanes, threads, _RUNS_READ_AHEAD if scatters else _READ_AHEAD)
     look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
     scans = levels_of(functions, levels, lanes, threads, slots)
     scan_levels, begin_copy, end_copy, write, folds = scans.scan, slab.begin_copy, slab.end_copy, slab.write, levels > 1 or not whole

@@ -17,18 +17,38 @@ from .operator_functions import OperatorFunctions, functions_of
 _BATCH = 4
 
 
-def _batch_of(functions: OperatorFunctions, count: int, second: int, third: int, offset_of: Any) -> Any:
+def _remaking_of(functions: OperatorFunctions, count: int, second: int, third: int, offset_of: Any) -> Any:
+    """``batch(shared, index, step, state)``: makes the third input of ``count`` elements of a column, the next one ``step`` further."""
+    element, widen, (_, remake) = functions.element, functions.widen, functions.remaking()
+
+    @jit.device
+    def batch(shared: Any, index: Any, step: Any, state: Any) -> Any:
+        raw, places = cuda.local.array(count, element), cuda.local.array(count, int32)
+        for v in range(count):
+            places[v] = offset_of(index)
+            raw[v] = shared[uint64(int64(places[v]) + second)]
+            index = int32(index + step)
+        for v in range(count):
+            state, made = remake(state, widen(raw[v]))
+            shared[uint64(int64(places[v]) + third)] = made
+        return index, state
+
+    return batch
+
+
+def _batch_of(functions: OperatorFunctions, count: int, second: int, third: int, offset_of: Any, remakes: bool) -> Any:
     """``batch(shared, index, step, k, extent, state, slot, before, initial)``: scans elements k … k + ``count`` − 1 of a column in shared memory.
 
     Element k is element ``index`` of the tile, the next one ``step`` further. Returns (index, state, slot, before) for the elements after these.
-    ``before`` is the third input's element before k. Where the operator scatters, ``slot`` is the place of the winner so far, and positions in states
-    only tell the element itself, at 0, from all before it.
+    ``before`` is the third input's element before k; if it ``remakes``, that input is made of the second, of columns of ``count`` elements. Where the
+    operator scatters, ``slot`` is the place of the winner so far, and positions in states only tell the element itself, at 0, from all before it.
     """
     element, wide, widen, narrow, operator = functions.element, functions.wide, functions.widen, functions.narrow, functions.operator
     combine, lift, emit, transform_into, position_type = (
         functions.states.combine, functions.lift, functions.emit, functions.transform_into, functions.kinds[1],
     )  # fmt: skip
     inputs, neighbour_offset, distinct, scatters = len(operator.inputs), operator.neighbour_offset, operator.distinct, operator.scatters
+    begin, remake = functions.remaking()
     size_b, size_c = count if inputs > 1 else 1, count if inputs > 2 else 1
     size_q, size_r = count if distinct > 1 else 1, count if distinct > 2 else 1
 
@@ -44,11 +64,15 @@ def _batch_of(functions: OperatorFunctions, count: int, second: int, third: int,
             raw_a[v] = shared[uint64(places[v])]
             if inputs > 1:
                 raw_b[v] = shared[uint64(int64(places[v]) + second)]
-            if inputs > 2:
+            if inputs > 2 and not remakes:
                 raw_c[v] = shared[uint64(int64(places[v]) + third)]
             index = int32(index + step)
+        if remakes:
+            made = begin(initial)
+            for v in range(count - 1, -1, -1):
+                made, raw_c[v] = remake(made, widen(raw_b[v]))
         following = wide(initial)
-        if neighbour_offset > 0 and k + count < extent:
+        if neighbour_offset > 0 and not remakes and k + count < extent:
             following = widen(shared[uint64(int64(offset_of(index)) + third)])
         for v in range(count):
             a = widen(raw_a[v])
@@ -88,7 +112,8 @@ def scan_slices(
     A block has the elements of its slices in one range of memory, which begins at a multiple of 16 bytes: adjacent threads copy and store adjacent
     vectors of it, ``steps`` each at most. In between each thread walks down whole columns in shared memory, in the scan's order, and leaves the
     results in the place of the first input. Where the numbers of winners come late, those of what came before the first winner go to a place of the
-    thread's own behind the tile. Order: fixed by the scan's. Bytes: every operand once.
+    thread's own behind the tile. A third input that is ``remade`` is not read: threads make it of the second, from the column's other end.
+    Order: fixed by the scan's. Bytes: every operand once, but for that.
 
     Constants as :mod:`.` lists them, and ``steps``: vectors of 16 bytes that a thread copies of each input; results are of the inputs' type.
     ``length``: the extent if threads read whole columns at once, else 0. ``padded``: whether a vector's room follows each line of 128 bytes, so that
@@ -98,6 +123,8 @@ def scan_slices(
     functions = functions_of(operator, value, value, exclusive, position)
     element, wide, narrow, scatters = functions.element, functions.wide, functions.narrow, functions.operator.scatters
     inputs, initial_state, load_shared, store_global = len(functions.operator.inputs), functions.initial_state, LOAD[vector], STORE_STREAM[vector]
+    remakes, (begin, _) = functions.operator.remade != "", functions.remaking()
+    parts = inputs - (1 if remakes and length else 0)
     line_bits, arrived = (8 * LINE_BYTES // element.bitwidth).bit_length() - 1, await_copies(0)
     stripe = threads * vector
     tile_size = stripe * steps
@@ -109,7 +136,10 @@ def scan_slices(
         """Where element ``index`` of the tile lies in an input's part of shared memory."""
         return int32(index + (index >> line_bits) * vector) if padded else int32(index)
 
-    batch, remaining_batch = _batch_of(functions, length or _BATCH, second, third, offset_of), _batch_of(functions, 1, second, third, offset_of)
+    places = second, third, offset_of
+    batch = _batch_of(functions, length or _BATCH, *places, remakes and length > 0)
+    remaining_batch = _batch_of(functions, 1, *places, False)
+    remake, remake_remaining = (_remaking_of(functions, each, *places) for each in (_BATCH, 1))
 
     @jit.device
     def copy(array: Any, base: Any, count: Any, shared: Any, first: Any) -> None:
@@ -139,10 +169,18 @@ def scan_slices(
     def walk(shared: Any, index: Any, step: Any, extent: Any, initial: Any, initial_position: Any) -> None:
         """Scans the column whose first element in the scan's order is element ``index`` of the tile, and the next one ``step`` further."""
         state = initial_state(initial, NOTHING if initial_position == NOTHING else INITIAL)
-        slot, before, k = int32(inputs * part + int32(cuda.threadIdx.x)), wide(0), int32(0)
+        slot, before, k = int32(parts * part + int32(cuda.threadIdx.x)), wide(0), int32(0)
         if length:
             index, state, slot, before = batch(shared, index, step, k, int32(length), state, slot, before, initial)
         else:
+            if remakes:
+                made, own, rest = begin(initial), int32(index + step * int32(extent - 1)), int32(extent)
+                while rest >= _BATCH:
+                    own, made = remake(shared, own, int32(-step), made)
+                    rest = int32(rest - _BATCH)
+                while rest > 0:
+                    own, made = remake_remaining(shared, own, int32(-step), made)
+                    rest = int32(rest - 1)
             while k + _BATCH <= extent:
                 index, state, slot, before = batch(shared, index, step, k, extent, state, slot, before, initial)
                 k = int32(k + _BATCH)
@@ -164,7 +202,7 @@ def scan_slices(
         copy(a, base, count, shared, 0)
         if inputs > 1:
             copy(b, base, count, shared, second)
-        if inputs > 2:
+        if inputs > 2 and not remakes:
             copy(c, base, count, shared, third)
         commit_copies()
         arrived()
@@ -179,5 +217,5 @@ def scan_slices(
         cuda.syncthreads()
         write(output, base, count, shared)
 
-    shared_bytes = (inputs * part + (threads if scatters else 0)) * element.bitwidth // 8
+    shared_bytes = (parts * part + (threads if scatters else 0)) * element.bitwidth // 8
     return scan_slices, lambda slices, block_slices: (-(-slices // block_slices), threads, shared_bytes)
