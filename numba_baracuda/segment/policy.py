@@ -299,6 +299,18 @@ class FoldAndBroadcast(Policy):
 
 
 @dataclass(frozen=True)
+class FoldAndBroadcastStaged(Policy):
+    """``fold_and_broadcast_staged``: a block does so by way of shared memory, where rows are too narrow for groups. Computed, not timed."""
+
+    threads_per_block: int = compiled(256, THREADS)
+    items_per_thread: int = compiled(4, (2, 4, 8))  #: rows that a thread loads from shared memory before it uses the first
+    min_segment_rows: float = 2.0  #: with fewer rows for each segment in the mean, what a lane does once for a run takes longer than a fold
+    stage_bytes: int = 24 << 10  #: bytes of a tile's rows, of all operands, about
+    max_row_bytes: int = 128  #: bytes of a row of all operands at most: rows behind a tile have room, too
+    long_rows: int = chosen(64, 16, 32, 64, 128)  #: as of ``FoldAndBroadcast``: twice as many rows may lie behind a tile
+
+
+@dataclass(frozen=True)
 class ScatterRows(Policy):
     """``scatter_rows``: atomic updates of the output, pass by pass for as many segments as the level 2 cache holds."""
 

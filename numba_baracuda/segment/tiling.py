@@ -16,6 +16,7 @@ from .policy import (
     CountFewIds,
     CountIds,
     FirstFault,
+    FoldAndBroadcastStaged,
     FoldCarries,
     FoldGaps,
     FoldNarrow,
@@ -42,6 +43,10 @@ ORDERED_ROWS = SEGMENT_COUNTS + RANGE
 GROUP_HEADS = ORDERED_ROWS + RANGE_TILE
 ORDERED_KEYS = GROUP_HEADS + THREADS
 RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
+
+
+#: times 32 rows that a block of ``fold_and_broadcast_staged`` has at most, a word of heads in each lane of a warp
+STAGED_CHUNKS = 32
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,17 @@ def staged_rows(policy: FoldStaged, row_bytes: int, id_bytes: int, itemsize: int
 def staged_bytes(policy: FoldStaged, stage: int, row_bytes: int, id_bytes: int, states_bytes: int) -> int:
     """Bytes of shared memory of the staged fold: of each warp a stage, the states of two edges, and the numbers of heads, of 16 bits."""
     return policy.threads_per_block // 32 * (stage * (row_bytes + id_bytes) + 2 * states_bytes + 2 * stage + 4)
+
+
+def staged_runs_rows(policy: FoldAndBroadcastStaged, row_bytes: int, itemsize: int) -> tuple[int, int]:
+    """Rows of a tile of ``fold_and_broadcast_staged``, and of what may lie behind it: such that both are multiples of 16 bytes."""
+    reach, unit = 2 * policy.long_rows, 16 // itemsize
+    return max(unit, min(policy.stage_bytes // row_bytes, 32 * STAGED_CHUNKS - reach) // unit * unit), reach
+
+
+def staged_runs_bytes(tile: int, reach: int, row_bytes: int, id_bytes: int) -> int:
+    """Bytes of its shared memory: rows of ``row_bytes`` in all operands, their ids, and where runs begin, of 16 bits."""
+    return (tile + reach) * (row_bytes + id_bytes) + 2 * (tile + 1)
 
 
 @functools.cache

@@ -40,7 +40,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/scatter": ("atomic *", "factors *"),
     "segment/short_runs": ("short runs, *", "test_first_rows.py::test_positions[numpy-argmax-f32-1-ragged_permuted]"),
     "segment/rows": ("atomic *", "indices and checks", "unsorted_mean to 4 columns", "sum to 36 columns", "index of a mean*", "norm2 to 7 columns"),
-    "segment/staged": ("staged, *",),
+    "segment/staged": ("staged, *", "* in stages*"),
     "segment/states": ("narrow, *", "short runs, *"),
     "segment/sums": (
         "narrow, *", "short runs, *", "tiles, *", "staged, *",
@@ -58,6 +58,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "segment/winners": ("winners *", "max to 1 columns"),
     "segment/flat": ("* to tiles of *", "softmax of tiles of *", "* too long for one launch"),
     "segment/fused": ("* at once, *", "* too long for one launch"),
+    "segment/fused_staged": ("* in stages*",),
     "reduce/loads": (
         "sum of rows of a warp", "var of peeled rows", "sum of peeled columns", "sum of columns*", "var of columns", "* that lie apart",
         "*halves in such columns",

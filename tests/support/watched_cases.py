@@ -48,6 +48,7 @@ from numba_baracuda.segment.policy import (
     CountIds,
     FirstFault,
     FoldAndBroadcast,
+    FoldAndBroadcastStaged,
     FoldCarries,
     FoldRanges,
     FoldShortRuns,
@@ -79,14 +80,15 @@ def runs_of(*lengths: int) -> samples.Ids:
 
 def fold(
     name: str, op: str, variant: str, sample: Sample, multiprocessors: int = 1, tiles: int = 4, threads: int = 0, tile: int = 0,
-    disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, carries: dict[str, int] | None = None,
-    **options: Any,
+    disordered: bool = False, cached: bool = True, short: bool = False, staged: int = 0, at_once: int = 0, narrow_stage: int = 0,
+    carries: dict[str, int] | None = None, **options: Any,
 ) -> None:  # fmt: skip
     """``tiles`` are those of a part of a range, ``threads`` those of a block that folds tiles, 0 for as many as usual; ``tile`` elements of a warp
     that broadcasts, 0 for usual blocks. ``cached``: whether random accesses to few rows are cheap.
     ``short``: whether runs of narrow rows are taken for short ones, or for long ones. ``staged``: bytes that a warp copies to shared memory at a
-    time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only. ``carries``: the
-    policy by which these are combined, where it is not the usual one.
+    time, or 0 where no rows are staged. ``at_once``: rows of a run that are too many for one launch, 0 for other launches only; with a
+    ``narrow_stage`` that launch has so many bytes of rows in shared memory. ``carries``: the policy by which these are combined, where it is not
+    the usual one.
 
     For ``disordered`` ids a sorted op gives unspecified values, but stays inside its arrays.
     """
@@ -103,10 +105,12 @@ def fold(
         stages = using(FoldStaged, threads_per_block=64, stage_bytes=staged, grid_blocks_per_multiprocessor=1)
         stages = stages if staged else using(FoldStaged, stage_bytes=1)
         combined = using(FoldCarries, **carries) if carries else contextlib.nullcontext()
-        once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, min_columns_apart=8, long_rows=at_once or 1)
+        groups = {"min_columns": 64, "min_columns_apart": 64} if narrow_stage else {"min_columns_apart": 8}
+        once = using(FoldAndBroadcast, min_bytes=1, max_segment_rows=1e9, long_rows=at_once or 1, **groups)
+        narrow_stages = using(FoldAndBroadcastStaged, threads_per_block=64, stage_bytes=narrow_stage or 1, long_rows=16, min_segment_rows=0.0)
         with (
             using(FoldRanges, min_part_tiles=tiles), using(CountIds, grid_blocks_per_multiprocessor=1), of_blocks, of_warps, in_cache, runs, stages,
-            once if at_once else contextlib.nullcontext(), combined,
+            once if at_once else contextlib.nullcontext(), narrow_stages, combined,
         ):  # fmt: skip
             plan = samples.plan_of(OPS[op], found, samples.descriptor(OPS[op], sample, **options), multiprocessors)
             if disordered:
@@ -385,6 +389,19 @@ for columns, element, index in ((8, "f32", "i32"), (9, "f16", "i64"), (9, "f64",
     for stem in ("softmax", "var_backward"):
         sample = Sample(f"not at once {columns}", 130, (columns,), 30, samples.around_a_long_one, element, index)
         fold(f"{stem} of {columns} columns of {element}, too long for one launch", f"segment_{stem}", "broadcast", sample, at_once=20)
+for columns, element, index, stem in (
+    (6, "f32", "i32", "std_backward"), (19, "f32", "i32", "softmax"), (5, "f64", "i64", "log_softmax_backward"),
+    (17, "bf16", "i32", "softmax_backward"),
+):  # fmt: skip
+    for name, ids in (("runs", samples.runs), ("outside", samples.outside), ("a long one", samples.around_a_long_one)):
+        sample = Sample(f"staged at once {columns} {name}", 151, (columns,), 40, ids, element, index)
+        fold(f"{stem} of {columns} columns of {element} in stages, {name}", f"segment_{stem}", "broadcast", sample, at_once=1, narrow_stage=700)
+for name, lengths in (("tiles", (16, 16, 16, 16)), ("tiles and one", (16, 17, 15, 31, 1)), ("one row", (1,)), ("one segment", (30,))):
+    sample = Sample(f"staged at once, {name}", sum(lengths), (6,), len(lengths), runs_of(*lengths))
+    fold(f"var_backward in stages, {name}", "segment_var_backward", "broadcast", sample, at_once=1, narrow_stage=16 * 24)
+sample = Sample("staged at once, ties", 150, (6,), 40, samples.runs)
+fold("shares of ties in stages", "segment_max_backward", "broadcast", sample, at_once=1, narrow_stage=700, ties="even")
+fold("softmax in stages, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=700, disordered=True)
 for stem in ("softmax", "std_backward"):
     fold(f"{stem} at once, one segment", f"segment_{stem}", "broadcast", Sample("at once, one", 130, (8,), 5, samples.all_are(3)), at_once=1000)
 fold("softmax at once, vectors in parts", "segment_softmax", "broadcast", Sample("at once, 302", 40, (302,), 12, samples.runs), at_once=1000)

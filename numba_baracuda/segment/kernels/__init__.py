@@ -17,6 +17,7 @@ equal ids that are neighbours. Ids are *in order* where they ascend. Ids outside
 | :func:`gather_rows`, :func:`gather_runs`, :func:`gather_flat`, :func:`gather_elements` | copy its segment's row to each row |
 | :func:`broadcast_to_rows`, :func:`broadcast_flat`, :func:`broadcast_to_elements` | store gradients made of each row and what its segment has |
 | :func:`fold_and_broadcast_runs` | folds short segments, and stores such gradients, in one launch; :func:`find_long_run` prepares it |
+| :func:`fold_and_broadcast_staged` | does so with narrow rows by way of shared memory |
 | :func:`pair_rows` | puts what a gradient gathers of a segment side by side |
 | :func:`lift_pairs` | makes the states of a monoid of pairs |
 | :func:`scatter_to_winners` | stores the gradient of each segment at one row of each column; :func:`clear_elements` comes before it |
@@ -70,6 +71,7 @@ from .counts import count_few_ids, count_ids
 from .flat import broadcast_flat
 from .fold import fold_tiles
 from .fused import find_long_run, fold_and_broadcast_runs
+from .fused_staged import fold_and_broadcast_staged
 from .gather import gather_elements, gather_flat, gather_rows, gather_runs, pair_rows
 from .lift import lift_pairs
 from .narrow import fold_narrow
@@ -106,6 +108,7 @@ __all__ = [
     "first_fault",
     "first_rows",
     "fold_and_broadcast_runs",
+    "fold_and_broadcast_staged",
     "fold_bins",
     "fold_carries",
     "fold_narrow",

@@ -1,5 +1,6 @@
 """The ragged fold of rows that warps copy to shared memory, tile by tile, wherever a row begins."""
 
+import functools
 from typing import Any
 
 from numba import cuda
@@ -26,11 +27,14 @@ _PIECE = 16
 
 
 @jit.device
-def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at: Any) -> None:
-    """A warp begins to copy ``count`` elements of ``size`` bytes from ``array[first]`` to ``shared[at]``, both at multiples of 16 bytes."""
+def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at: Any, lane: Any, lanes: Any) -> None:
+    """This lane of ``lanes`` begins its part of a copy of ``count`` elements of ``size`` bytes from ``array[first]`` to ``shared[at]``.
+
+    Both are multiples of 16 bytes.
+    """
     each = _PIECE // size
-    turn = 32 * each
-    source, target, left = int64(first + cuda.laneid * each), int32(at + cuda.laneid * each), int32(count - cuda.laneid * each)
+    turn = lanes * each
+    source, target, left = int64(first + lane * each), int32(at + lane * each), int32(count - lane * each)
     while left >= 3 * turn + each:
         for k in range(4):
             copy_async(array, source + k * turn, shared, target + k * turn)
@@ -43,6 +47,50 @@ def begin_copies(array: Any, first: Any, count: Any, size: Any, shared: Any, at:
         for k in range(each - 1):
             if k < left:
                 shared[uint32(target + k)] = array[source + k]
+
+
+@functools.cache
+def run_walker_of(monoid: str, value: str, vector: int, result: str, rows: int, operands: int = 1) -> Any:
+    """``walk(run, staged, at, other_at, row_step, left, here, level)`` appends ``left`` rows in shared memory to a new run; returns how many.
+
+    A row has ``vector`` elements from ``staged[at]`` on, and of two ``operands`` as many from ``staged[other_at]`` on. Rows are ``row_step`` elements
+    and 2^``level`` positions apart, from position ``here`` on. A lane loads ``rows`` rows before it uses the first.
+    """
+    open_run, uses_positions, paired = open_run_of(monoid, value, vector, result), monoid_of(monoid).uses_positions, operands > 1
+    recentre, append_row, append_rows = open_run.recentre, open_run.append, open_run.append_batch(rows, uses_positions)
+    load, element, whole, batch_size = LOAD_SHARED[vector], jit.SCALARS[value], (1 << rows) - 1, rows * vector
+    others_size = batch_size if paired else 1
+
+    @jit.device
+    def walk(run: Any, staged: Any, at: Any, other_at: Any, row_step: Any, left: Any, here: Any, level: Any) -> Any:
+        batch = cuda.local.array(batch_size, element)
+        others = cuda.local.array(others_size, element)
+        positions = cuda.local.array(rows, int64)
+        folded = int32(0)
+        while left >= rows:
+            for u in range(rows):
+                load(staged, at + u * row_step, batch, u * vector)
+                if paired:
+                    load(staged, other_at + u * row_step, others, u * vector)
+                if uses_positions:
+                    positions[u] = here + (folded + u << level)
+            if folded >= 8 * rows and folded & (folded - 1) == 0:
+                recentre(run, folded)
+            append_rows(run, batch, others, positions, here, whole, folded)
+            folded, left, at = int32(folded + rows), int32(left - rows), int32(at + rows * row_step)
+            if paired:
+                other_at = int32(other_at + rows * row_step)
+        while left > 0:
+            load(staged, at, batch, 0)
+            if paired:
+                load(staged, other_at, others, 0)
+            append_row(run, batch, others, 0, here + (folded << level), folded)
+            folded, left, at = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step))
+            if paired:
+                other_at = int32(other_at + row_step)
+        return folded
+
+    return walk
 
 
 @jit.kernel
@@ -67,17 +115,16 @@ def fold_staged(
     """
     element, index_type = jit.SCALARS[value], jit.SCALARS[index]
     size, id_size = BY_NAME[value].itemsize, BY_NAME[index].itemsize
-    fold, uses_positions = run_states_of(monoid, value, vector, result), monoid_of(monoid).uses_positions
+    fold = run_states_of(monoid, value, vector, result)
     reset, combine_left, store_result = fold.reset, fold.combine_left, fold.store_result
     scalars, state_type = fold.scalars, fold.state_type
     open_run = open_run_of(monoid, value, vector, result)
-    begin_run, recentre, close_shared, run_scalars = open_run.begin, open_run.recentre, open_run.close_shared, open_run.scalars
-    unroll = items_per_thread
-    append_row, append_rows, whole, batch_size = open_run.append, open_run.append_batch(unroll, uses_positions), (1 << unroll) - 1, unroll * vector
+    begin_run, close_shared, run_scalars = open_run.begin, open_run.close_shared, open_run.scalars
+    walk = run_walker_of(monoid, value, vector, result, items_per_thread)
     save_edge, save_last_edge, combine_edges = edge_functions_of(monoid, value, vector, result)
     fill_short_gap, fill_between = short_gap_fillers(index, result, vector, fold.store_vector, fills=fills)
     fill_long_gaps = gap_filler(result, vector, 1, threads_per_block, fold.store_vector)
-    load, await_stage = LOAD_SHARED[vector], await_copies(0)
+    await_stage = await_copies(0)
     last_id = last_id_of(index)
     warps, state_size = threads_per_block // 32, state_type.bitwidth // 8
     edges = 2 * warps
@@ -97,8 +144,6 @@ def fold_staged(
         run = cuda.local.array(run_scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
-        batch = cuda.local.array(batch_size, element)
-        positions = cuda.local.array(unroll, int64)
         block = int64(cuda.blockIdx.x)
         if fills and block >= row_blocks:
             fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
@@ -122,8 +167,8 @@ def fold_staged(
         position = int32(0)
         while position < length or position == 0:
             count = int32(min(step, length - position))
-            begin_copies(input, (first + position) * columns, int32(count * row_size), size, staged, own_rows)
-            begin_copies(ids, first + position, count, id_size, staged_ids, own_ids)
+            begin_copies(input, (first + position) * columns, int32(count * row_size), size, staged, own_rows, lane, 32)
+            begin_copies(ids, first + position, count, id_size, staged_ids, own_ids, lane, 32)
             commit_copies()
             if position == 0:
                 before = clamp(ids[first - 1], segments) if first > 0 and length > 0 else int64(-1)
@@ -169,24 +214,10 @@ def fold_staged(
                 column, active = int32(taken - number * wide), item < items
                 number = int32(min(number, heads))
                 begin, end = int32(begins[uint32(own_begins + number)]), int32(begins[uint32(own_begins + number + 1)])
-                left, folded = int32(int32(end - begin - share + shares - 1) >> level), int32(0)
-                left = left if active else int32(0)
-                at, row_step = int32(own_rows + (begin + share) * row_size + column * vector), int32(row_size << level)
-                here = first + position + begin + share
+                left = int32(int32(end - begin - share + shares - 1) >> level) if active else int32(0)
+                at, here = int32(own_rows + (begin + share) * row_size + column * vector), first + position + begin + share
                 begin_run(run, here)
-                while left >= unroll:
-                    for u in range(unroll):
-                        load(staged, at + u * row_step, batch, u * vector)
-                        if uses_positions:
-                            positions[u] = here + (folded + u << level)
-                    if folded >= 8 * unroll and folded & (folded - 1) == 0:
-                        recentre(run, folded)
-                    append_rows(run, batch, batch, positions, here, whole, folded)
-                    folded, left, at = int32(folded + unroll), int32(left - unroll), int32(at + unroll * row_step)
-                while left > 0:
-                    load(staged, at, batch, 0)
-                    append_row(run, batch, batch, 0, here + (folded << level), folded)
-                    folded, left, at = int32(folded + 1), int32(left - 1), int32(opaque(at + row_step))
+                folded = walk(run, staged, at, at, int32(row_size << level), left, here, level)
                 close_shared(run, share, shares, folded, int32(end - begin), states)
                 owner = active and share == 0
                 its_rows, identifier = int32(end - begin), current

@@ -10,8 +10,9 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Slot, Step, Target
 from ...core.policy import constants, tuned
-from ..policy import FoldAndBroadcast
-from ..tiling import Tiling
+from ...core.sizes import plain
+from ..policy import FoldAndBroadcast, FoldAndBroadcastStaged, FoldNarrow
+from ..tiling import Tiling, half_reciprocal_of, staged_runs_bytes, staged_runs_rows
 from .common import Rows, is_flat, kernel_spec, taken
 from .order import Order
 
@@ -36,7 +37,7 @@ def fold_and_broadcast(
     not serve, or where rows are few or segments long in the mean.
     """
     plan, n, segments, columns = tuned(FoldAndBroadcast()), descriptor.num_inputs, descriptor.num_segments, descriptor.embedding_dim
-    if columns < plan.min_columns or n > plan.max_segment_rows * segments or n * descriptor.row_size < plan.min_bytes:
+    if n > plan.max_segment_rows * segments or n * descriptor.row_size < plan.min_bytes:
         return []
     read = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, output]])
     if not _serves(op, descriptor, layouts, gradient, order, read):
@@ -44,23 +45,45 @@ def fold_and_broadcast(
     rows = Rows(descriptor, *[layouts[name] for name in [*gradient.rows, *gradient.segments, output]])
     spread = rows.spread(range(plan.columns_apart, 1, -1))
     rows, apart = spread or rows, spread is not None
-    if rows.vector == 1 or (apart and columns < plan.min_columns_apart):
-        return []
+    operands = [*gradient.rows, *[NULL] * (2 - len(gradient.rows)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
+    arguments: dict[str, Any] = {
+        **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
+        "columns": columns, "segments": segments, "correction": taken(descriptor, monoid_of(gradient.fold)),
+    }  # fmt: skip
+    if rows.vector == 1 or columns < (plan.min_columns_apart if apart else plan.min_columns):
+        return _staged(descriptor, gradient, order, arguments)
     if not apart:
         rows.vector = min(rows.vector, max(1, plan.vector_bytes // BY_NAME[descriptor.element].itemsize))
     shape = Tiling(n, columns, rows.vector, plan.tile_rows, plan.threads_per_block, plan.max_group_threads)
     blocks = max(1, plan.grid_blocks_per_multiprocessor * target.multiprocessors // shape.chunks)
     tile = max(1, min(plan.tile_rows, ceil_div(n, blocks * shape.groups)))
-    operands = [*gradient.rows, *[NULL] * (2 - len(gradient.rows)), *gradient.segments, *[NULL] * (2 - len(gradient.segments))]
-    arguments: dict[str, Any] = {
-        **dict(zip(("x", "w", "g", "y"), operands, strict=True)), "ids": order.ids, "guard": LONG.name, "output": output, "rows": n,
-        "columns": columns, "segments": segments, "tile": tile, "chunks": shape.chunks, "ids_step": order.step,
-        "correction": taken(descriptor, monoid_of(gradient.fold)),
-    }  # fmt: skip
     spec = kernel_spec(
         "fold_and_broadcast_runs", plan.threads_per_block, gradient=gradient.name, value=descriptor.element, index=order.index, vector=rows.vector,
         lanes=shape.lanes, apart=apart, **constants(plan),
     )  # fmt: skip
-    spans = {"ids": order.ids, "guard": LONG.name, "rows": n, "span": plan.long_rows, "ids_step": order.step}
-    look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, plan.long_rows)).launch, spans)
-    return [Clear(LONG.name), look, Launch(spec, (ceil_div(n, tile * shape.groups) * shape.chunks, plan.threads_per_block, 0), arguments)]
+    arguments |= {"tile": tile, "chunks": shape.chunks, "ids_step": order.step}
+    launch = Launch(spec, (ceil_div(n, tile * shape.groups) * shape.chunks, plan.threads_per_block, 0), arguments)
+    return [*_look(descriptor, order, plan.long_rows), launch]
+
+
+def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
+    """Sets ``LONG`` where an id has twice ``span`` rows, or fewer but ``span`` at least."""
+    n, spans = descriptor.num_inputs, {"ids": order.ids, "guard": LONG.name, "span": span, "ids_step": order.step}
+    look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, span)).launch, {**spans, "rows": n})
+    return [Clear(LONG.name), look]
+
+
+def _staged(descriptor: SegmentDescriptor, gradient: Gradient, order: Order, arguments: dict[str, Any]) -> list[Step]:
+    """The same launches for rows that are too narrow for groups, by way of shared memory; none for rows of which a lane has several at a time."""
+    plan, value, n = tuned(FoldAndBroadcastStaged()), BY_NAME[descriptor.element], descriptor.num_inputs
+    row_bytes, id_bytes, columns = plain(descriptor.row_size) * len(gradient.rows), BY_NAME[order.index].itemsize, plain(descriptor.embedding_dim)
+    few = n < plan.min_segment_rows * descriptor.num_segments
+    if few or not order.packed or descriptor.row_size <= tuned(FoldNarrow()).max_row_bytes or row_bytes > plan.max_row_bytes:
+        return []
+    tile, reach = staged_runs_rows(plan, row_bytes, value.itemsize)
+    spec = kernel_spec(
+        "fold_and_broadcast_staged", plan.threads_per_block, gradient=gradient.name, value=value.name, index=order.index, **constants(plan)
+    )
+    arguments |= {"tile": tile, "reach": reach, "reciprocal": half_reciprocal_of(columns)}
+    launch = Launch(spec, (ceil_div(n, tile), plan.threads_per_block, staged_runs_bytes(tile, reach, row_bytes, id_bytes)), arguments)
+    return [*_look(descriptor, order, plan.long_rows), launch]
