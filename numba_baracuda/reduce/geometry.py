@@ -186,13 +186,14 @@ def _held(problem: Problem, size: int, lanes: int) -> tuple[int, int] | None:
 
     def fits(width: int) -> bool:
         each = ceil_div(vectors, width)
-        held, slots = lines * each, each * width
+        held, slots, uneven = lines * each, each * width, bool(outer) or problem.peeled
+        if uneven and held * problem.vector > policy.max_uneven_elements:
+            return False
         if width == THREADS:
             return held * vector_bytes <= policy.max_block_held_bytes and not (alone and held < policy.min_block_items)
-        if not (outer or problem.peeled):
-            return held * vector_bytes <= policy.max_held_bytes
-        busy = not outer or 100 * (slots - vectors) <= policy.max_idle_percent * slots
-        return busy and held * max(vector_bytes, 4) <= policy.max_uneven_bytes and held * problem.vector <= policy.max_uneven_elements
+        if outer and 100 * (slots - vectors) > policy.max_idle_percent * slots:
+            return False
+        return held * max(vector_bytes, 4) <= (policy.max_uneven_bytes if uneven else policy.max_held_bytes)
 
     if outer:
         apart = len(outer) == 1 and all(strides[-1] == 1 for strides in problem.full_reduced)

@@ -169,7 +169,7 @@ class FoldAndBroadcastRows(Policy):
     max_uneven_bytes: int = 288  #: the same of peeled rows, and of those of several lines
     max_uneven_elements: int = 96  #: of these, since halves may take a register each
     max_idle_percent: int = 40  #: of vectors that lanes hold of several lines, so many may be none of the line's
-    max_block_held_bytes: int = 128  #: of a still longer row, or of few, that a thread of a block holds
+    max_block_held_bytes: int = 256  #: of a still longer row, or of few, that a thread of a block holds
     min_block_items: int = 3  #: vectors of a thread; of fewer, the lanes' exchange of states takes longer than to read twice
     min_blocks_per_multiprocessor: int = 2  #: of rows that are held
 

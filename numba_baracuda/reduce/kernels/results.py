@@ -14,6 +14,7 @@ from ...kernels.elements import conversions_of, is_normal_of, position_code_of, 
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
+from ..policy import CombinePartials, SinglePass
 from ..tiling import THREADS, splits_in_flight
 from .loads import lane_of_group
 
@@ -59,15 +60,15 @@ def placed_of(monoid: str, value: str) -> Any:
 
 
 @functools.cache
-def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int) -> Any:
+def splits_fold(monoid: str, value: str, vector: int, lanes: int, stride: int, most: int = SinglePass.items_per_thread) -> Any:
     """``fold(partials, group, splits, first, end, lane, states, scale, step)``: combines splits ``first``, ``first + stride``, … of a group of rows.
 
     All are before ``end``. ``partials`` is [groups, splits, scalars of ``vector`` states, ``lanes``]; a lane has ``vector`` rows, and their states go
-    to ``states``. It issues several loads at a time. Position p in split s becomes p · ``scale`` + s · ``step``.
+    to ``states``. It issues several loads at a time, of ``most`` splits at most. Position p in split s becomes p · ``scale`` + s · ``step``.
     """
     functions, kind = state_functions(monoid, value), jit.SCALARS[state_kind(monoid, value)]
     identity, combine, width = functions.identity, functions.combine, len(functions.kinds)
-    (get, put), scalars, in_flight = state_accessors(width), vector * width, splits_in_flight(vector * width)
+    (get, put), scalars, in_flight = state_accessors(width), vector * width, min(splits_in_flight(vector * width), most)
     size, placed = in_flight * scalars, placed_of(monoid, value)
 
     @jit.device
@@ -105,7 +106,9 @@ def combine_partials(*, monoid: str, value: str, result: str, lanes: int, guarde
     identity, combine, reduce_lanes = states.identity, states.combine, group_reduce(monoid, value, lanes)
     (get, _), (store_result, _), kind = state_accessors(width), result_stores(monoid, value, result), jit.SCALARS[state_kind(monoid, value)]
     is_special: Any = special_of(value) if special else None
-    groups, row_offset, fold_splits, scalars = THREADS // lanes, strided_offset_of(kept), splits_fold(monoid, value, 1, 1, lanes), width
+    groups, row_offset, scalars = THREADS // lanes, strided_offset_of(kept), width
+    few = lanes < CombinePartials.max_group_threads  # fewer lanes have no more partials each than these items
+    fold_splits = splits_fold(monoid, value, 1, 1, lanes, CombinePartials.items_per_thread if few else SinglePass.items_per_thread)
 
     def combine_partials(
         guard: Ptr[value if special else int32], partials: Ptr[state_kind(monoid, value)], y: Ptr[result],
