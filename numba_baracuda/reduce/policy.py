@@ -197,7 +197,7 @@ class BroadcastDense(Policy):
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_item_bytes: int = 4  #: of an element; smaller ones are more in a vector, and have instructions each
     min_near_vectors: int = 32  #: of a line of small elements; on shorter ones many vectors reach the next line, whose terms lie elsewhere
-    max_line_bytes: int = 8 << 20  #: of kept elements that lie together; of more, caches lose the terms before they are used again
+    max_line_bytes: int = 16 << 20  #: of kept elements that lie together; of more, caches may lose the terms before they are used again
     max_row_bytes: int = 2 << 10  #: longer rows of small elements go by rows where vectors are whole
 
 
