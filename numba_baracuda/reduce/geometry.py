@@ -122,12 +122,12 @@ class Geometry:
             return own
         vectors, most, lanes = ceil_div(problem.extent, problem.vector), steps_of(value, problem.vector), own.lanes
         size = BY_NAME[value].itemsize
-        held = _held(problem, size, lanes) if holds and own.splits == 1 else None
+        if lanes < THREADS and problem.rows * problem.extent * size >= policy.min_bytes:
+            lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
+        held = _held(problem, size, own.lanes, lanes) if holds and own.splits == 1 else None
         if held:
             width, each = held
             return cls(width, ceil_div(problem.rows, THREADS // width), 1, problem.extent, each, held=True)
-        if lanes < THREADS and problem.rows * problem.extent * size >= policy.min_bytes:
-            lanes = min(lanes, max(policy.min_group_threads, power_of_two(ceil_div(vectors, policy.items_per_thread))))
         return replace(own, lanes=lanes, blocks=ceil_div(problem.rows, THREADS // lanes), steps=most)
 
     @classmethod
@@ -179,8 +179,11 @@ class Geometry:
         return self.blocks * self.splits, THREADS, 0
 
 
-def _held(problem: Problem, size: int, lanes: int) -> tuple[int, int] | None:
-    """(lanes that hold a row, vectors of each of its lines that a lane has); None where they do not. ``lanes`` would read it twice."""
+def _held(problem: Problem, size: int, lanes: int, least: int) -> tuple[int, int] | None:
+    """(lanes that hold a row, vectors of each of its lines that a lane has); None where they do not.
+
+    ``lanes`` would fold it, and ``least`` read it twice.
+    """
     policy, (*outer, line), wide = tuned(FoldAndBroadcastRows()), problem.shape, tuned(Block()).vector_bytes
     vectors, vector_bytes, lines, alone = ceil_div(line, problem.vector), problem.vector * size, math.prod(outer), lanes < THREADS
 
@@ -200,7 +203,7 @@ def _held(problem: Problem, size: int, lanes: int) -> tuple[int, int] | None:
         widths = [lanes >> k for k in range(lanes.bit_length())] if apart and alone else []
     else:
         short = problem.extent * size <= policy.max_read_bytes or vector_bytes < wide
-        widths = [] if short else [min(lanes, 32), THREADS] if alone else [THREADS]
+        widths = [] if short else [least, THREADS] if alone else [THREADS]
     return next(((width, ceil_div(vectors, width)) for width in widths if fits(width)), None)
 
 

@@ -15,7 +15,7 @@ from samples import name_of
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Layout, Op, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.reduce.policy import FoldAndBroadcastRows, FoldHeld
+from numba_baracuda.reduce.policy import FoldHeld
 
 CARD = Target((9, 0), 132)
 #: rows and columns, in one piece or several, and some left over; along kept axes apart
@@ -48,7 +48,7 @@ LONG = [
 @contextlib.contextmanager
 def held(pieces: int = 8) -> Iterator[None]:
     """Few rows are held as many are."""
-    with using(FoldHeld, min_bytes=1, min_line_rows=1, max_pieces=pieces), using(FoldAndBroadcastRows, max_read_bytes=64):
+    with using(FoldHeld, min_bytes=1, min_line_rows=1, max_pieces=pieces):
         yield
 
 
@@ -143,7 +143,7 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
         ("max_backward", (1 << 23, 8), 1, "f32", "broadcast_dense", {}),
         ("prod_backward", (1 << 24, 3), 1, "f32", "broadcast_staged_rows", {}),
         ("std_backward", (26629, 3008), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 24, "peeled": False}),
-        ("std_backward", (26629, 1024), 1, "f32", "fold_and_broadcast_rows", {"lanes": 32}),
+        ("std_backward", (26629, 1024), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 8}),
         ("std_backward", (26629, 2001), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 16, "peeled": True}),
         ("std_backward", (26629, 2401), 1, "f32", "fold_and_broadcast_held_rows", {"lanes": 256, "steps": 3, "peeled": True}),
         ("std_backward", (26629, 3001), 1, "bf16", "fold_and_broadcast_held_rows", {"lanes": 32, "steps": 12, "peeled": True}),

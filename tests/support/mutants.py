@@ -75,7 +75,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "reduce/staged": ("* of staged *", "* back to staged rows*", "var of nothing", "test_reduce.py::test_several_short_rows_of_a_group"),
     "reduce/ordered": ("*rows of a * in order",),
     "reduce/broadcast": (
-        "* back to *rows", "* back to rows in splits", "* back to columns", "* back to columns whose walks*", "test_passes.py::test_far_from_zero",
+        "* back to *rows", "* back to rows in splits", "* back to rows that are read twice", "* back to columns", "* back to columns whose walks*",
+        "test_passes.py::test_far_from_zero",
     ),
     "reduce/whole": ("* back to *whole columns*", "* back to *held columns*"),
     "reduce/held": ("* of held *", "* back to columns of a thread", "sum of columns that wrap*", "test_held.py::test_variance_far_from_zero"),

@@ -31,7 +31,6 @@ from numba_baracuda.reduce.descriptor import reduced_axes
 from numba_baracuda.reduce.policy import (
     BroadcastDense,
     FoldAndBroadcastColumns,
-    FoldAndBroadcastRows,
     FoldColumns,
     FoldHeld,
     FoldLines,
@@ -560,7 +559,6 @@ def reduce(
             using(FoldLines, **({"min_line_bytes": 1, "min_bytes": 1} if lines else {})),
             using(FoldStagedRows, **({"min_column_bytes": 1} if staged else {})),
             using(FoldHeld, **({"min_bytes": 1, "min_line_rows": 1, "max_pieces": 2} if held else {})),
-            using(FoldAndBroadcastRows, **({"max_read_bytes": 64} if held else {})),
             using(FoldAndBroadcastColumns, grid_blocks_per_multiprocessor=1 if whole else MANY), using(Passes, **(WALKED if walked else {})),
         ):  # fmt: skip
             got = kind.numpy(reduce_cases.run(found, arrays, shape, axis, **options, **out))
@@ -635,13 +633,13 @@ for op in ("sum", "mean", "max", "prod", "var", "logsumexp", "norm2"):
 for op in ("mean", "var", "prod"):
     reduce(f"{op} back to peeled rows", f"{op}_backward", (3, 1101), 1)
 for op in ("var", "std"):
-    reduce(f"{op} back to rows that a warp holds", f"{op}_backward", (9, 300), 1, held=True)
-    reduce(f"{op} back to peeled rows that a warp holds", f"{op}_backward", (9, 301), 1, held=True)
-    reduce(f"{op} back to rows that a block holds", f"{op}_backward", (2, 3100), 1, held=True)
-    reduce(f"{op} back to peeled rows that a block holds", f"{op}_backward", (2, 2201), 1, held=True)
-    reduce(f"{op} back to lines of rows that a warp holds", f"{op}_backward", (3, 10, 37), (0, 2), held=True)
-    reduce(f"{op} back to rows of halves that a group holds", f"{op}_backward", (9, 88), 1, "bf16", held=True)
-reduce("max back to rows that a warp holds, divided among equals", "max_backward", (9, 300), 1, ties="even", held=True)
+    reduce(f"{op} back to rows that a warp holds", f"{op}_backward", (9, 300), 1)
+    reduce(f"{op} back to peeled rows that a warp holds", f"{op}_backward", (9, 301), 1)
+    reduce(f"{op} back to rows that a block holds", f"{op}_backward", (2, 3100), 1)
+    reduce(f"{op} back to peeled rows that a block holds", f"{op}_backward", (2, 2201), 1)
+    reduce(f"{op} back to lines of rows that a warp holds", f"{op}_backward", (3, 10, 37), (0, 2))
+    reduce(f"{op} back to rows of halves that a group holds", f"{op}_backward", (9, 88), 1, "bf16")
+reduce("max back to rows that a warp holds, divided among equals", "max_backward", (9, 300), 1, ties="even")
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
     reduce(f"{op} back to rows in splits", f"{op}_backward", (1, 9100), 1, batches=1)
@@ -663,6 +661,8 @@ reduce("var back to wide whole columns apart", "var_backward", (9, 140, 5), (0, 
 reduce("var back to whole columns apart", "var_backward", (49, 140, 5), (0, 2), whole=True)
 reduce("products back to whole columns", "prod_backward", (30, 140), 0, whole=True)
 reduce("zeros of products back to whole columns", "prod_backward", (30, 300), 0, zeros=0.003, whole=True)
+for op in ("var", "std"):
+    reduce(f"{op} back to rows that are read twice", f"{op}_backward", (20, 300), 1, late=True)
 reduce("zeros of products back to rows", "prod_backward", (20, 300), 1, zeros=0.003)
 reduce("zeros of products back to staged rows", "prod_backward", (200, 7), 1, zeros=0.1)
 reduce("zeros of products back to staged rows shorter than a vector", "prod_backward", (200, 3), 1, zeros=0.1)
