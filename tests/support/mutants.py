@@ -226,7 +226,7 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "scan/column_tile": {
         "ColumnTile._load_positions.load: guard: s < steps - 1 in "
-        "neighbour = widen(adjacent[v]) if s == steps - 1 else widen(raw_c[k + vector if s < steps - 1 else k])":
+        "neighbour = widen(adjacent[v]) if s == steps - 1 and (not remakes) else widen(raw_c[k + vector if s < steps - 1 else k])":
             "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",
         "ColumnTile._load_positions.load: guard: s > 0 in neighbour = widen(adjacent[v]) if s == 0 else widen(raw_c[k - vector if s > 0 else k])":
             "keeps an index inside that is looked at elsewhere only; the compiler unrolls both ways",

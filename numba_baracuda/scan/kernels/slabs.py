@@ -128,9 +128,7 @@ def scan_slabs(
                     extreme = folded[0]
         if folds:
             cuda.syncthreads()
-        aggregate, number = identity(), int32(0)
-        if thread < lookback_threads:
-            number = int32(thread // lookback_lanes)
+        aggregate, number = identity(), int32(thread // lookback_lanes)
         own_column = first_column + (number if folds else column)
         state = initial_state(initials[min(own_column, int64(columns - 1))] if carried else initial, initial_position)
         if folds:
