@@ -171,7 +171,7 @@ def fold_and_broadcast_staged(
             store_piece(output, first * columns + start, words, 0)
             start = int32(opaque(start + threads * piece))
         start = int32(max(int32(high // piece * piece), low) + thread)
-        if start < high and high // piece * piece >= low:
+        if start < high:
             output[first * columns + start] = staged[uint32(start)]
 
     return fold_and_broadcast_staged
