@@ -19,7 +19,7 @@ CHOSEN = {
     "sm_80": ("segment_sum*", "reduce_sum*", "cumsum"),
     "sm_90": (
         "*segment_sum*", "segment_max*", "unsorted_segment_max", "segment_argmax", "segment_prod_backward", "segment_softmax*", "segment_var",
-        "segment_norm2", "unsorted_segment_logsumexp", "unsorted_segment_mean_backward", "unsorted_segment_prod_backward",
+        "segment_norm2", "unsorted_segment_mean_backward", "unsorted_segment_prod_backward",
         "reduce_sum", "reduce_norm2", "reduce_logsumexp_backward", "reduce_prod_backward", "reduce_std_backward",
         "cumsum", "cummax", "cummax_backward", "logcumsumexp", "cumprod_backward",
     ),
@@ -27,6 +27,8 @@ CHOSEN = {
 }  # fmt: skip
 #: the op whose kernels stand for the losses: options add to a kernel, so that the one with most of them needs most registers
 LOSSES = "fused_linear_cross_entropy"
+#: the op of which atomics add terms about a pivot
+ABOUT = "unsorted_segment_logsumexp"
 
 
 def _fullest(specs: list[KernelSpec]) -> list[KernelSpec]:
@@ -37,6 +39,7 @@ def _fullest(specs: list[KernelSpec]) -> list[KernelSpec]:
 
 def _chosen(arch: str) -> list[KernelSpec]:
     specs = [spec for each in CHOSEN[arch] for spec in kernel_specs(each, arch)] + _fullest(kernel_specs(LOSSES, arch))
+    specs += [spec for spec in kernel_specs(ABOUT, arch) if spec.kernel in ("scatter_rows", "finish_pivots")]
     return [spec for spec in dict.fromkeys(specs) if ("value", "f16") not in spec.constants]
 
 

@@ -226,6 +226,9 @@ def test_states_of_short_runs_fit() -> None:
         ("unsorted_segment_mean_backward", 36, 1 << 15, ["count_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_mean_backward", 36, 1 << 14, ["count_few_ids", "finish_flat", "gather_rows"]),
         ("unsorted_segment_max_backward", 2, 1 << 14, ["fill_rows", "scatter_rows", "scatter_positions", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 18, ["find_long_run", "fold_and_broadcast_staged", "fold_tiles", "fold_carries", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 20, ["fold_staged", "fold_carries", "broadcast_flat"]),
+        ("segment_std_backward", 17, 1 << 15, ["fold_staged", "fold_carries", "broadcast_flat"]),
     ],
 )
 def test_kernels_of_a_gradient(op: str, columns: int, segments: int, kernels: list[str]) -> None:

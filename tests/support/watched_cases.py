@@ -398,6 +398,8 @@ for columns, element, index, stem in (
 for name, lengths in (("tiles", (16, 16, 16, 16)), ("tiles and one", (16, 17, 15, 31, 1)), ("one row", (1,)), ("one segment", (30,))):
     sample = Sample(f"staged at once, {name}", sum(lengths), (6,), len(lengths), runs_of(*lengths))
     fold(f"var_backward in stages, {name}", "segment_var_backward", "broadcast", sample, at_once=1, narrow_stage=16 * 24)
+sample = Sample("staged at once, tiles inside runs", 41, (6,), 4, runs_of(1, 20, 11, 9))
+fold("softmax in stages, tiles inside runs", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=8 * 24)
 sample = Sample("staged at once, ties", 150, (6,), 40, samples.runs)
 fold("shares of ties in stages", "segment_max_backward", "broadcast", sample, at_once=1, narrow_stage=700, ties="even")
 fold("softmax in stages, ids not in order", "segment_softmax", "broadcast", sample, at_once=1, narrow_stage=700, disordered=True)

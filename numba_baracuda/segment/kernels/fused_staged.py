@@ -160,7 +160,8 @@ def fold_and_broadcast_staged(
             item = int32(opaque(item + threads))
         cuda.syncthreads()
         # what is stored: from the first head on, by pieces that begin at multiples of 16 bytes, and single elements before and behind these
-        low, high = int32(begins[uint32(begins_at)] * pitch), int32(end * pitch) if runs > 0 else int32(0)
+        # nothing where no run begins in the tile, since the first head is then the end
+        low, high = int32(begins[uint32(begins_at)] * pitch), int32(end * pitch)
         start = int32((low + piece - 1) // piece * piece)
         if thread < start - low and low + thread < high:
             output[first * columns + low + thread] = staged[uint32(low + thread)]
@@ -170,7 +171,7 @@ def fold_and_broadcast_staged(
             store_piece(output, first * columns + start, words, 0)
             start = int32(opaque(start + threads * piece))
         start = int32(max(int32(high // piece * piece), low) + thread)
-        if start < high and high // piece * piece >= low:
+        if start < high:
             output[first * columns + start] = staged[uint32(start)]
 
     return fold_and_broadcast_staged
