@@ -144,8 +144,8 @@ def slab_of(
 def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: int, slices: int, extent: int, multiprocessors: int) -> Slab | None:
     """The same of slabs that have whole columns, a block each; None where one does not hold them, or they are few.
 
-    A block has the fewer threads the smaller its slab is, so that a multiprocessor holds several. The room for an input is one of four for each power
-    of two, since kernels are compiled for it.
+    A block has the fewer threads the smaller its slab is, so that a multiprocessor holds several, and room for as much as they take. So there are few
+    kernels, which are compiled for it.
     """
     vector, most = MAX_VECTOR_BYTES // size, policy.whole_bytes // (inputs * size)
     flat, columns = width <= policy.whole_columns, policy.whole_strip_columns
@@ -156,9 +156,9 @@ def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: 
     lanes, strips, held = power_of_two(strip_width), slices * ceil_div(width, strip_width), extent * (pitch or width) + (vector if flat else 0)
     if not policy.min_whole_elements <= held <= most or strips < policy.whole_per_multiprocessor * multiprocessors:
         return None
-    quarter = power_of_two(held + 1) // 8
-    room = ceil_div(held, quarter) * quarter
-    threads = min(max(power_of_two(held * inputs * size // policy.bytes_per_thread), policy.least_threads, lanes), policy.threads_per_block)
+    threads = min(max(power_of_two(ceil_div(held * inputs * size, policy.bytes_per_thread)), policy.least_threads, lanes), policy.threads_per_block)
+    room = threads * policy.bytes_per_thread // (inputs * size)
+    room = room if held <= room else most
     levels = threads // lanes
     each = ceil_div(extent, levels)
     if levels > 1:
