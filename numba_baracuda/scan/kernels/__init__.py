@@ -25,8 +25,8 @@ Strides and extents count elements. Constants of all kernels:
 
 Parameters of all kernels:
 
-* ``a``, ``b``, ``c`` [any shape]: what the operator's ``inputs`` name, in that order; any address where it has fewer. A third that can be ``remade`` of
-  the second is not read by threads that have a whole column
+* ``a``, ``b``, ``c`` [any shape]: what the operator's ``inputs`` name, in that order; any address where it has fewer. A third that can be
+  ``remade`` of the second is not read by threads that have a whole column
 * ``output`` [same shape]: the results; ``indices`` [same shape]: the winners' positions in memory along the axis, −1 for none; not written where
   ``index`` is ""
 * ``initials`` [rows]: these numbers, where rows are ``carried``
