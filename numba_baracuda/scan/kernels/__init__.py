@@ -9,7 +9,7 @@ Kernels that scan across memory call the rows columns.
 | :func:`scan_long_rows` | has the smallest stride | all blocks, a tile each |
 | :func:`scan_columns` | has a larger stride than a kept axis | one lane of each level of a block, or a thread |
 | :func:`scan_long_columns` | has a larger stride than a kept axis | all blocks, a tile each |
-| :func:`scan_slabs` | has a larger stride than a kept axis | a thread of each level of a block; all blocks, a slab in shared memory each |
+| :func:`scan_slabs` | has a larger stride than a kept axis | a thread of each level of a block; all blocks, a slab in shared memory each, or one |
 | :func:`scan_slices` | has a larger stride than a kept axis | a thread; a block has whole slices in shared memory |
 
 Strides and extents count elements. Constants of all kernels:
@@ -25,7 +25,8 @@ Strides and extents count elements. Constants of all kernels:
 
 Parameters of all kernels:
 
-* ``a``, ``b``, ``c`` [any shape]: what the operator's ``inputs`` name, in that order; any address where it has fewer
+* ``a``, ``b``, ``c`` [any shape]: what the operator's ``inputs`` name, in that order; any address where it has fewer. A third that can be
+  ``remade`` of the second is not read by threads that have a whole column
 * ``output`` [same shape]: the results; ``indices`` [same shape]: the winners' positions in memory along the axis, −1 for none; not written where
   ``index`` is ""
 * ``initials`` [rows]: these numbers, where rows are ``carried``
