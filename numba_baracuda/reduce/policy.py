@@ -164,7 +164,7 @@ class FoldAndBroadcastRows(Policy):
     items_per_thread: int = 8  #: vectors of a row that a lane should have
     min_bytes: int = 64 << 20  #: of elements; less was not timed
     min_group_threads: int = 2  #: of rows of several vectors
-    max_read_bytes: int = 0  #: of a row that lanes read twice though they could hold it; up to 4 KB, L1 keeps those of all resident warps
+    max_read_bytes: int = 1 << 10  #: of a row that lanes read twice though they could hold it: L1 keeps those of all resident warps
     max_held_bytes: int = 384  #: of a longer row that a thread of a warp holds
     max_uneven_bytes: int = 288  #: the same of peeled rows, and of those of several lines
     max_uneven_elements: int = 96  #: of these, since halves may take a register each

@@ -198,8 +198,8 @@ _SLICES = {
 }
 #: of three inputs, and of large states
 _SLABS = dict.fromkeys(("affine", "shares"), ScanSlabs(tile_bytes=70 << 10, whole_bytes=70 << 10, min_blocks_per_multiprocessor=3))
-#: exponentials keep more threads busy
-_SLABS["several"] = ScanSlabs(threads_per_block=256)
+#: exponentials, and products of three inputs, keep more threads busy
+_SLABS |= {"several": ScanSlabs(threads_per_block=256), "affine": replace(_SLABS["affine"], threads_per_block=256)}
 _SLABS["runs"] = ScanSlabs(tile_bytes=66 << 10, whole_bytes=66 << 10, min_blocks_per_multiprocessor=3, bytes_per_status_byte=28, min_full_percent=50)
 #: of runs: bytes of a row of a strip at most, and of a slab of elements of 8 bytes, of which registers admit two blocks
 _RUN_STRIP_BYTES, _DOUBLE_RUN_SLAB = 128, 84 << 10

@@ -81,6 +81,7 @@ class FoldTiles(Policy):
     #: The same where runs may be short, each of which takes as long as many rows: a few longer tiles of them would end long after all others.
     short_tile_rows: int = multiple(64, 16)
     short_segment_rows: int = 3  #: with fewer rows for each segment in the mean, runs may be short; with four, shorter tiles took 13 % longer
+    run_bytes: int = 3 << 20  #: that memory reads while a group folds a run of one row: where tiles end before all is read, they may be long
     carry_rows: int = 32  #: rows of a block at least for each scalar of a state that is as wide as an element: so carries move few bytes
     min_group_bytes: int = 256  #: of a row that a group has at least: of shorter pieces memory reads the pages one by one
     grid_blocks_per_multiprocessor: int = 2  #: blocks that a wave has at least: fewer rows make shorter tiles

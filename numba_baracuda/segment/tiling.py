@@ -74,14 +74,19 @@ class Tiling:
         """
         narrowest = policy.min_group_bytes // (vector * itemsize)
         shape = cls(rows, columns, vector, policy.max_tile_rows, policy.threads_per_block, policy.max_group_threads, narrowest)
-        if short_state_bytes:
-            least = ceil_div(policy.carry_rows * short_state_bytes, itemsize * shape.groups)
-            shape = replace(shape, tile=min(policy.max_tile_rows, max(policy.short_tile_rows, least)))
         blocks = max(policy.grid_blocks_per_multiprocessor, policy.min_blocks_per_multiprocessor)
-        resident = min(blocks, policy.max_blocks_per_multiprocessor) * multiprocessors
-        waves, step = max(1, ceil_div(shape.row_blocks * shape.chunks, resident)), FoldTiles.items_per_thread
-        groups = max(1, waves * resident // shape.chunks) * shape.groups
-        return replace(shape, tile=max(1, ceil_div(rows, groups * step)) * step)
+        resident, step = min(blocks, policy.max_blocks_per_multiprocessor) * multiprocessors, FoldTiles.items_per_thread
+
+        def even(tile: int) -> Tiling:
+            waves = max(1, ceil_div(replace(shape, tile=tile).row_blocks * shape.chunks, resident))
+            groups = max(1, waves * resident // shape.chunks) * shape.groups
+            return replace(shape, tile=max(1, ceil_div(rows, groups * step)) * step)
+
+        usual = even(policy.max_tile_rows)
+        if not short_state_bytes or rows * columns * itemsize > usual.tile * policy.run_bytes:
+            return usual
+        least = ceil_div(policy.carry_rows * short_state_bytes, itemsize * shape.groups)
+        return even(min(policy.max_tile_rows, max(policy.short_tile_rows, least)))
 
     @staticmethod
     def most_entries(policy: FoldTiles, rows: int, multiprocessors: int, short: bool = False) -> int:

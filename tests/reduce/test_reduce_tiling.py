@@ -19,7 +19,7 @@ from numba_baracuda.emulator import emulator
 from numba_baracuda.kernels.batch import state_accessors
 from numba_baracuda.kernels.transpose import first_state_index, transposed_choice, transposed_fold
 from numba_baracuda.reduce import tiling
-from numba_baracuda.reduce.policy import Block, FoldColumns, FoldRows, FoldStagedRows
+from numba_baracuda.reduce.policy import Block, FoldAndBroadcastRows, FoldColumns, FoldRows, FoldStagedRows
 
 CARD = Target((9, 0), 132)
 
@@ -94,6 +94,7 @@ def test_kernel_of_a_layout(shape: tuple[int, ...], axis: Any, options: dict[str
         ((1 << 20, 701), "f32", "fold_and_broadcast_rows", {"vector": 4, "peeled": True}),
         ((1 << 20, 704), "f32", "fold_and_broadcast_rows", {"vector": 4, "peeled": False}),
         ((1 << 20, 24), "f32", "fold_and_broadcast_rows", {"vector": 4}),
+        ((1 << 20, 256), "f32", "fold_and_broadcast_rows", {"vector": 4}),
     ],
 )  # fmt: skip
 def test_kernel_of_a_gradient(shape: tuple[int, ...], element: str, kernel: str, constants: dict[str, Any]) -> None:
@@ -103,7 +104,8 @@ def test_kernel_of_a_gradient(shape: tuple[int, ...], element: str, kernel: str,
         full, kept = contiguous(shape), contiguous((shape[0], 1))
         layouts = {operand.name: kept if operand.name in ("y", "dy") else full for operand in op.operands}
         (launch,) = op.variants[0].recipe(op, descriptor, layouts, CARD).steps
-        wanted = "fold_and_broadcast_held_rows" if kind == "var" and kernel == "fold_and_broadcast_rows" else kernel
+        held = kind == "var" and kernel == "fold_and_broadcast_rows" and 4 * shape[1] > FoldAndBroadcastRows.max_read_bytes
+        wanted = "fold_and_broadcast_held_rows" if held else kernel
         assert launch.spec.factory.endswith(f":{wanted}")
         assert dict(launch.spec.constants) | constants == dict(launch.spec.constants)
 
