@@ -640,7 +640,7 @@ for op in ("var", "std"):
     reduce(f"{op} back to rows that a block holds", f"{op}_backward", (2, 3100), 1)
     reduce(f"{op} back to peeled rows that a block holds", f"{op}_backward", (2, 2201), 1)
     reduce(f"{op} back to lines of rows that a warp holds", f"{op}_backward", (3, 10, 37), (0, 2))
-    reduce(f"{op} back to rows of halves that a group holds", f"{op}_backward", (9, 88), 1, "bf16")
+    reduce(f"{op} back to rows of halves that a group holds", f"{op}_backward", (9, 600), 1, "bf16")
 reduce("max back to rows that a warp holds, divided among equals", "max_backward", (9, 300), 1, ties="even")
 for op in ("var", "prod"):
     reduce(f"{op} back to staged rows for two lanes", f"{op}_backward", (130, 49), 1)
