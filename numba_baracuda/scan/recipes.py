@@ -10,7 +10,7 @@ from ..core.dtypes import BY_NAME
 from ..core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Target, contiguous
 from ..core.policy import tuned
 from ..core.spec import KernelSpec
-from . import policy, tiling
+from . import policy, policy_of, tiling
 from .descriptor import ScanBackwardDescriptor, ScanDescriptor
 from .operators import INITIAL, NOTHING, operator_of
 from .problem import Problem
@@ -31,7 +31,7 @@ class _Scan:
         self.states = "runs" if operator.scatters else operator.monoid.name if operator.distinct > 1 else usual
         names = [*operator.inputs, *[operator.inputs[0]] * (3 - len(operator.inputs)), output, "indices" if index else output]
         common = tuned(policy.Elements())
-        across = unit * (policy.scan_columns(self.states, self.size).vector_bytes // self.size)
+        across = unit * (policy_of.scan_columns(self.states, self.size).vector_bytes // self.size)
         along = unit * min(common.vector_bytes // unit, common.result_vector_bytes // wide)
         elements = [*[value] * 3, result, index or result]
         self.problem = Problem.of(descriptor.scan_axis, [layouts[each] for each in names], elements, across, along, not initials)
@@ -84,7 +84,7 @@ class _Scan:
         return dense if dense > (1 if scattered else problem.vector) else 0
 
     def columns(self) -> Recipe:
-        problem, plan, multiprocessors = self.problem, policy.scan_columns(self.states, self.size), self.target.multiprocessors
+        problem, plan, multiprocessors = self.problem, policy_of.scan_columns(self.states, self.size), self.target.multiprocessors
         vector, width, slices = problem.vector, problem.shape[-1], problem.rows // problem.shape[-1]
         steps, each = tiling.steps_of(plan.bytes_per_thread, vector, self.size), tiling.element_steps(plan.bytes_per_thread, self.size)
         dense = self.dense(each)
@@ -101,7 +101,7 @@ class _Scan:
         config: dict[str, Any] = {
             "lanes": lanes, "steps": steps, "threads": threads, "vector": vector, "whole": problem.extent == steps, "dense": dense,
         }  # fmt: skip
-        resident = policy.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
+        resident = policy_of.dense_blocks(self.states, self.size, threads) if dense else plan.min_blocks_per_multiprocessor
         return Recipe((self.launch("scan", blocks, {}, resident, **config),))
 
     def slices(self) -> Recipe | None:
@@ -109,7 +109,7 @@ class _Scan:
 
         Rows are slices of one column.
         """
-        problem, plan, size, constants = self.problem, policy.scan_slices(self.states, self.size), self.size, self._constants
+        problem, plan, size, constants = self.problem, policy_of.scan_slices(self.states, self.size), self.size, self._constants
         width, vector = 1 if problem.along else problem.shape[-1], tiling.MAX_VECTOR_BYTES // size
         elements, most = problem.extent * width, plan.max_extent
         if problem.along and problem.peeled:
@@ -117,7 +117,7 @@ class _Scan:
         elif problem.along:
             served = elements * size <= plan.max_row_bytes
         else:
-            held = tiling.steps_of(policy.scan_columns(self.states, size).bytes_per_thread, problem.vector, size)
+            held = tiling.steps_of(policy_of.scan_columns(self.states, size).bytes_per_thread, problem.vector, size)
             gapless = len(problem.shape) == 1 or all(strides == (elements, 1) for strides in problem.kept)
             narrow = tiling.is_narrow(problem.vector, size) or width * size < tiling.LINE_BYTES
             served = gapless and narrow and (plan.whole_columns or problem.extent > held)
@@ -153,9 +153,9 @@ class _Scan:
         # the statuses of slices that begin inside a grain would need more memory than a plan says
         if fitting(grain, problem.kept[0][:-1]) < grain:
             return None
-        plan, slices = policy.scan_slabs(self.states, size, target), problem.rows // width
+        plan, slices = policy_of.scan_slabs(self.states, size, target), problem.rows // width
         shape = len(operator.inputs), size, width, grain, slices, problem.extent, target.multiprocessors
-        columns = policy.scan_columns(self.states, size)
+        columns = policy_of.scan_columns(self.states, size)
         held = tiling.steps_of(columns.bytes_per_thread, problem.vector, size)
         alone = tiling.walks_alone(columns, problem.rows, width, problem.vector, size, problem.extent, target.multiprocessors)
         narrow = tiling.is_narrow(problem.vector, size)
@@ -166,7 +166,7 @@ class _Scan:
         if slab is not None and (operator.scatters or slab.pitch == 0):
             return self.slab(plan, slab, grain, 0)
         slab = tiling.slab_of(plan, self.bits, *shape)
-        shared = policy.scan_long_columns(self.states, size, 0, False, target)
+        shared = policy_of.scan_long_columns(self.states, size, 0, False, target)
         wide = problem.rows * size > shared.max_row_bytes_per_multiprocessor * target.multiprocessors
         # the vectors of scan_columns are enough for whole lines, and for many columns; strips of halves have many ends
         if operator.scatters:
@@ -202,7 +202,7 @@ class _Scan:
     def long_columns(self, ordered: bool) -> Recipe | None:
         """The launch that shares out columns to blocks, tile by tile; None unless columns are long and few."""
         problem, narrow = self.problem, tiling.is_narrow(self.problem.vector, self.size)
-        plan, vector = policy.scan_long_columns(self.states, self.size, self.index_size, narrow, self.target), problem.vector
+        plan, vector = policy_of.scan_long_columns(self.states, self.size, self.index_size, narrow, self.target), problem.vector
         nbytes, vectors = vector * self.size, ceil_div(problem.shape[-1], vector)
         lanes, steps = tiling.column_lanes(vectors, nbytes, plan.contiguous_bytes), tiling.steps_of(plan.bytes_per_thread, vector, self.size)
         if narrow:
@@ -227,7 +227,7 @@ class _Scan:
         return Recipe((Clear(tile_status.name), launch), (tile_status,))
 
     def rows(self) -> Recipe:
-        problem, plan = self.problem, policy.scan_rows(self.states, self.size, self.problem.vector)
+        problem, plan = self.problem, policy_of.scan_rows(self.states, self.size, self.problem.vector)
         most = self.steps(plan.bytes_per_thread)
         lanes, steps, threads = tiling.row_config(plan, ceil_div(problem.longest, problem.vector), most)
         group_rows = tiling.segments_of(problem.extent, problem.vector, most) if problem.peeled and problem.gapless else 1
@@ -235,13 +235,13 @@ class _Scan:
         if segmented:
             lanes, steps, threads = tiling.WARP, most, plan.threads_per_block
         config: dict[str, Any] = {"lanes": lanes, "steps": steps, "threads": threads, "peeled": problem.peeled, "segmented": segmented}
-        resident = policy.peeled_blocks(self.states, self.size, threads) if problem.peeled else plan.min_blocks_per_multiprocessor
+        resident = policy_of.peeled_blocks(self.states, self.size, threads) if problem.peeled else plan.min_blocks_per_multiprocessor
         more = {"misalignment": problem.misalignment, "group_rows": group_rows}
         return Recipe((self.launch("scan", ceil_div(problem.rows, threads // lanes * group_rows), more, resident, **config),))
 
     def long_rows(self, ordered: bool) -> Recipe | None:
         """The launch that shares out rows to blocks, tile by tile; None unless rows are long and few."""
-        problem, plan = self.problem, policy.scan_long_rows(self.states, self.size, self.problem.vector, ordered, self.problem.peeled, self.target)
+        problem, plan = self.problem, policy_of.scan_long_rows(self.states, self.size, self.problem.vector, ordered, self.problem.peeled, self.target)
         steps, threads = self.steps(plan.bytes_per_thread), plan.threads_per_block
         tile = threads * steps * problem.vector
         longest = problem.extent + (tiling.LINE_BYTES // self.unit - 1 if problem.peeled else 0)

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..core.axes import ceil_div, power_of_two
-from ..core.dtypes import BY_NAME
 from ..core.policy import tuned
 from ..core.sizes import plain
 from .policy import (
-    BroadcastFlat,
     BroadcastToRows,
     CountFewIds,
     CountIds,
@@ -23,7 +21,6 @@ from .policy import (
     FoldRanges,
     FoldStaged,
     FoldTiles,
-    GatherFlat,
     PerId,
     RowWise,
     ScatterRows,
@@ -227,36 +224,6 @@ def columns_apart(columns: int, counts: Iterable[int], threads: int) -> int:
     return next((each for each in counts if 5 * (ceil_div(columns, each) * each - columns) <= columns and threads * each <= columns), 1)
 
 
-def flat_ids(index: str) -> int:
-    """Ids that a block of the flat gather has at most."""
-    return GatherFlat.id_bytes // BY_NAME[index].itemsize
-
-
-def flat_height(element: str, vector: int, lane_vectors: int) -> int:
-    """Rows whose loads a thread of the flat gather issues before it stores the first; narrow elements have registers of their own."""
-    registers = lane_vectors * max(1, vector * BY_NAME[element].itemsize // 4)
-    return max(1, min(GatherFlat.max_rows_per_thread, GatherFlat.registers_per_thread // registers))
-
-
-def flat_tile(policy: GatherFlat, rows: int, columns: int, element: str, index: str, multiprocessors: int, together: int) -> int:
-    """Rows that a block of the flat gather stores, a multiple of 16 bytes: in whole rounds of those that its threads have ``together``, if it can.
-
-    It has fewer where multiprocessors would be idle.
-    """
-    value = BY_NAME[element]
-    most = min(policy.tile_bytes // (columns * value.itemsize), flat_ids(index))
-    rows_each = ceil_div(rows, policy.grid_blocks_per_multiprocessor * multiprocessors)
-    step = together if together <= most and together <= rows_each else value.vector
-    return max(1, min(most // step, ceil_div(rows_each, step))) * step
-
-
-def flat_lanes(columns: int, vector: int) -> tuple[int, int]:
-    """Lanes of a row of the flat gather, and vectors that each has at a time: all of them, or an even number."""
-    most, vectors = GatherFlat.lane_vectors, plain(ceil_div(columns, vector))
-    lanes = min(32, power_of_two(ceil_div(vectors, most)))
-    return lanes, vectors if lanes == 1 else min(most, 2 * ceil_div(vectors, 2 * lanes))
-
-
 def reciprocal_of(columns: int) -> int:
     """The factor by which a product and a shift by 32 bits divide small numbers by ``columns``."""
     return (1 << 32) // columns + 1
@@ -265,24 +232,6 @@ def reciprocal_of(columns: int) -> int:
 def half_reciprocal_of(columns: int) -> int:
     """The factor of 32 bits by which a product and a shift by 31 bits divide small numbers by ``columns``."""
     return (1 << 31) // columns + 1
-
-
-def broadcast_tile(policy: BroadcastFlat, elements: int, vector: int, multiprocessors: int) -> int:
-    """Elements that a block of the flat broadcast has, in pieces of ``vector``: a multiple of those in flight."""
-    in_flight = policy.items_per_thread * policy.threads_per_block * vector
-    rounds = elements // (in_flight * policy.grid_blocks_per_multiprocessor * multiprocessors)
-    return max(1, min(policy.tile_elements // in_flight, rounds)) * in_flight
-
-
-def rows_met(elements: int, columns: int) -> int:
-    """The rows that so many neighbouring elements meet at most, and one behind them."""
-    return elements // columns + 3
-
-
-def flat_launch(elements: int, tile: int, tile_rows: int, threads: int, ids: int) -> tuple[int, int, int]:
-    """Blocks, threads and shared bytes of the flat broadcast: a word for each row, and for all ``ids`` that each thread loads in the last turn."""
-    turn = threads * ids
-    return ceil_div(elements, tile), threads, 4 * turn * ceil_div(tile_rows, turn)
 
 
 def elements_launch(rows: int, lane_items: int, threads: int, items: int) -> tuple[int, int, int]:

@@ -16,7 +16,8 @@ from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor
 from numba_baracuda.arrays import arrays
 from numba_baracuda.core.op import Clear, Launch, Layout, Target, contiguous
 from numba_baracuda.plans.tuning import using
-from numba_baracuda.scan.policy import EMULATED_THREADS, ScanColumns, ScanLongColumns, ScanLongRows, ScanSlices
+from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanSlices
+from numba_baracuda.scan.policy_of import EMULATED_THREADS
 from numba_baracuda.scan.problem import Problem
 from numba_baracuda.scan.tiling import pieces_of, status_words, steps_of
 

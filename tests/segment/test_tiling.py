@@ -18,18 +18,9 @@ from numba_baracuda.core.op import Launch, Layout, Target
 from numba_baracuda.core.registry import kernel_specs
 from numba_baracuda.core.spec import KernelSpec
 from numba_baracuda.segment import policy, policy_of
+from numba_baracuda.segment.flat_tiling import broadcast_tile, flat_height, flat_ids, flat_lanes, flat_tile
 from numba_baracuda.segment.ops import contiguous
-from numba_baracuda.segment.tiling import (
-    Tiling,
-    broadcast_tile,
-    flat_height,
-    flat_ids,
-    flat_lanes,
-    flat_tile,
-    half_reciprocal_of,
-    lanes_for,
-    staged_rows,
-)
+from numba_baracuda.segment.tiling import Tiling, half_reciprocal_of, lanes_for, staged_rows
 
 CARD = Target((9, 0), 132, 50 << 20)
 _FOLDS = [f"unsorted_segment_{kind}" for kind in ("sum", "var", "logsumexp", "argmax", "norm2")]

@@ -13,8 +13,8 @@ from ...device.vector import LOAD_ONCE, LOAD_STREAM, STORE_STREAM
 from ...kernels.elements import accumulator_type, quotient
 from ...runtime import jit
 from ...runtime.parameters import Ptr
+from ..flat_tiling import flat_launch, rows_met
 from ..policy import BroadcastFlat
-from ..tiling import flat_launch, rows_met
 from .common import row_of
 from .vjp import element_vjp_of, special_of
 

@@ -13,8 +13,9 @@ from ...device.vector import LOAD_ONCE, LOAD_SHARED, STORE, STORE_STREAM
 from ...kernels.elements import accumulator_type, conversions_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr
+from ..flat_tiling import flat_height, flat_ids
 from ..policy import Elements, GatherFlat, GatherRows, GatherRuns, RowWise
-from ..tiling import THREADS, Tiling, elements_launch, flat_height, flat_ids
+from ..tiling import THREADS, Tiling, elements_launch
 from .rows import ids_loader_of, position_of, rows_launch
 
 

@@ -12,7 +12,8 @@ from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Clear, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
 from .. import policy, policy_of, times
-from ..tiling import Tiling, broadcast_tile, elements_launch, flat_launch, reciprocal_of, rows_met
+from ..flat_tiling import broadcast_tile, flat_launch, rows_met
+from ..tiling import Tiling, elements_launch, reciprocal_of
 from .any_order import fold_any_order, lifted
 from .common import Rows, check_slots, checks, elements, is_flat, kernel_spec, only_checks, over_rows, scratch
 from .factors import factors_pay, products

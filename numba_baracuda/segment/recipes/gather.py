@@ -8,8 +8,8 @@ from ...core.axes import ceil_div
 from ...core.dtypes import BY_NAME
 from ...core.op import NULL, Launch, Layout, Op, Recipe, Slot, Step, Target
 from ...core.policy import constants, tuned
+from ..flat_tiling import flat_height, flat_lanes, flat_tile
 from ..policy import GatherFlat, GatherRows, GatherRuns
-from ..tiling import flat_height, flat_lanes, flat_tile
 from .common import Rows, check_slots, checks, count, elements, kernel_spec, only_checks, over_rows, scratch
 from .order import Order, as_given, order_of, order_to_gather
 from .scatter import finish
