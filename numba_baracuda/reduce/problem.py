@@ -91,6 +91,8 @@ class Problem:
         operands = [*full, *kept, origin or full[-1]]
         kept_shape, strides = merge_axes([first.shape[k] for k in kept_axes], *[[each.strides[k] for k in kept_axes] for each in operands])
         shape, reduced = merge_axes([first.shape[k] for k in reduced_axes], *[[each.strides[k] for k in reduced_axes] for each in full])
+        if 0 in shape:  # nobody divides by the extents of rows without elements
+            shape, reduced = (0,), [(1,)] * len(full)
         full_kept, kept_strides, origin_kept = strides[: len(full)], strides[len(full) : -1], strides[-1]
         smallest = _smallest_stride(shape, reduced[0]), _smallest_stride(kept_shape, full_kept[0])
         row_contiguous = smallest[0] <= smallest[1]

@@ -342,7 +342,7 @@ def test_signed_zeros(kind: Kind) -> None:
 
 @pytest.mark.parametrize("op", FORWARD, ids=name_of)
 def test_of_nothing(kind: Kind, op: Op) -> None:
-    for shape, axis in (((3, 0), 1), ((0, 3), 0), ((0,), None)):
+    for shape, axis in (((3, 0), 1), ((0, 3), 0), ((0,), None), ((2, 3, 0), (0, 2)), ((3, 0, 4, 2), (0, 1, 3))):
         got = kind.numpy(function(op)(kind.array(np.zeros(shape, F)), axis, False))
         np.testing.assert_array_equal(got, np.full(got.shape, NOTHING.get(kind_of(op), 0), F))
     assert function(op)(kind.array(np.zeros((0, 3), F)), 1).shape == (0, 1)
