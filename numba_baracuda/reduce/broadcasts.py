@@ -96,7 +96,7 @@ def broadcast(
     if problem.row_contiguous:
         constants["peeled"] = problem.peeled
     arguments: dict[str, Any] = {
-        **_operands(descriptor, gradient, bool(gradient.rows or monoid)), **extents(problem),
+        **_operands(descriptor, gradient, bool(gradient.rows or monoid)),
         "kept_shape": problem.kept_shape, **kept_strides(x=x_kept, dy=dy, y=y, dx=dx_kept),
     }  # fmt: skip
     if monoid:
@@ -104,11 +104,10 @@ def broadcast(
         arguments["corrected_count"] = _corrected_count(descriptor, monoid)
     if monoid and problem.row_contiguous and geometry.held:
         resident, lines = tuned(FoldAndBroadcastRows()).min_blocks_per_multiprocessor, math.prod(problem.shape[:-1])
-        arguments.pop("extent")
-        arguments |= {"line": problem.shape[-1], "x_stride": x_reduced[0], "dx_stride": dx_reduced[0]}
+        arguments |= {"rows": problem.rows, "line": problem.shape[-1], "x_stride": x_reduced[0], "dx_stride": dx_reduced[0]}
         return Launch(spec_of("fold_and_broadcast_held_rows", resident=resident, lines=lines, **constants), geometry.launch, arguments)
     constants["dims"] = len(problem.shape)
-    arguments |= {"shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced}
+    arguments |= {**extents(problem), "shape": problem.shape, "x_strides": x_reduced, "dx_strides": dx_reduced}
     if not problem.row_contiguous:
         constants |= {"held": geometry.held} if monoid else {"ragged": problem.ragged, "outer": problem.outer}
         arguments |= kept_strides(origin=problem.origin_kept)

@@ -77,7 +77,7 @@ class Dense:
         if gradient.fold:
             return not self.kept_line and self.columns == 1 and not (small and problem.vector > 1)
         if self.kept_line or self.columns > 1:
-            nbytes = self.shape[-1] * size if self.kept_line else self.columns * size
+            nbytes = (self.shape[-1] if self.kept_line else self.columns) * size
             short = nbytes < tuned(Block()).vector_bytes and problem.line * size >= tuned(Passes()).contiguous_bytes
             return not (gradient.divides or nbytes > policy.max_line_bytes or (whole and (short or small) and not gradient.rows))
         rows = problem.row_contiguous and len(problem.shape) == 1 and problem.extent * size >= policy.max_row_bytes

@@ -40,8 +40,6 @@ ORDERED_ROWS = SEGMENT_COUNTS + RANGE
 GROUP_HEADS = ORDERED_ROWS + RANGE_TILE
 ORDERED_KEYS = GROUP_HEADS + THREADS
 RANGE_WORDS = ORDERED_KEYS + RANGE_TILE // 2
-
-
 #: times 32 rows that a block of ``fold_and_broadcast_staged`` has at most, a word of heads in each lane of a warp
 STAGED_CHUNKS = 32
 

@@ -9,7 +9,6 @@ from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...device.atomics import red_max
 from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.batch import typed_monoid
 from ...kernels.elements import (
     accumulator_type,
     conversions_of,
@@ -23,7 +22,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import block_of, column_split_of, lane_of_group, split_of, turned_of
-from .results import special_of
+from .results import row_results_of, special_of
 from .rows import lane_fold
 from .vjp import ROW_TERMS, group_vjp, lane_vjp, terms_at, vjp_of
 
@@ -78,9 +77,9 @@ def fold_and_broadcast_rows(
     wide, row_vjp, guarded = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded
     store_gradient, load_row_terms = group_vjp(gradient, value, vector, lanes, dims, peeled, steps), row_vjp.load_row_terms
     widen, is_normal, origin_from = conversions_of(value)[0], is_normal_of(value), origin_of(value)
-    subtracts_origin, results, accumulator = monoid_of(monoid).subtracts_origin, monoid_of(monoid).results, thread_accumulator_of(monoid, value)
+    subtracts_origin, accumulator = monoid_of(monoid).subtracts_origin, thread_accumulator_of(monoid, value)
     fold_lane = lane_fold(monoid, value, vector, lanes, peeled, dims, reused=row_vjp.has_x, rare=guarded)
-    empty, reduce_lanes, finish = accumulator.empty, accumulator.reduce_lanes(lanes), jit.device(typed_monoid(monoid, value).finish)
+    empty, reduce_lanes, row_results = accumulator.empty, accumulator.reduce_lanes(lanes), row_results_of(monoid, value)
     groups, row_offset = THREADS // lanes, strided_offset_of(kept)
 
     @jit.device
@@ -91,8 +90,7 @@ def fold_and_broadcast_rows(
             acc, count = fold_lane(x, x_offset, int64(0), int64(1), extent, lane, shape, x_strides)
             if subtracts_origin:
                 origin = origin_from(x[x_offset])
-        finished = finish(reduce_lanes(acc, count, origin), wide(corrected_count), wide(1))
-        return (finished, wide(0)) if results == 1 else finished
+        return row_results(reduce_lanes(acc, count, origin), corrected_count)
 
     def fold_and_broadcast_rows(
         x: Ptr[value], dy: Ptr[value], y: Ptr[value], dx: Ptr[value],

@@ -14,7 +14,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import block_of
-from .vjp import ROW_TERMS, terms_at, vjp_of
+from .vjp import ROW_TERMS, one_of, terms_at, vjp_of
 
 #: operands of rows: dy, y, the folded results, and x at the first element of the row
 OPERANDS = 4
@@ -115,11 +115,6 @@ def broadcast_dense(
         """The terms of a row."""
         load_row_terms(terms, at, x, dy, y, places[3], places[0], places[1], load_folded(folded, places[2], y, places[1]))
         return terms_at(terms, at)
-
-    @jit.device
-    def one_of(first: Any, a: Any, b: Any) -> Any:
-        """The terms ``a`` or ``b``, without a branch."""
-        return a[0] if first else b[0], a[1] if first else b[1], a[2] if first else b[2], a[3] if first else b[3], a[4] if first else b[4]
 
     @jit.device
     def of_column(places: Any, c: Any, strides: Any) -> Any:

@@ -9,12 +9,12 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...device.vector import LOAD_STREAM, STORE_STREAM
 from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.batch import typed_monoid
 from ...kernels.elements import accumulator_type, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .loads import lane_of_group, peeled_span_of
+from .results import row_results_of
 from .vjp import ROW_TERMS, terms_at, vjp_of
 
 
@@ -97,8 +97,8 @@ def fold_and_broadcast_held_rows(
     """
     element, wide, load_row_terms = jit.SCALARS[value], accumulator_type(value), vjp_of(gradient, value).load_row_terms
     load, fold, store = held_share(gradient, monoid, value, vector, lanes, lines, steps, peeled)
-    subtracts_origin, results, accumulator = monoid_of(monoid).subtracts_origin, monoid_of(monoid).results, thread_accumulator_of(monoid, value)
-    reduce_lanes, finish, origin_from = accumulator.reduce_lanes(lanes), jit.device(typed_monoid(monoid, value).finish), origin_of(value)
+    reduce_lanes, row_results = thread_accumulator_of(monoid, value).reduce_lanes(lanes), row_results_of(monoid, value)
+    subtracts_origin, origin_from = monoid_of(monoid).subtracts_origin, origin_of(value)
     groups, row_offset, size = THREADS // lanes, strided_offset_of(kept), lines * steps * vector
 
     def fold_and_broadcast_held_rows(
@@ -115,8 +115,7 @@ def fold_and_broadcast_held_rows(
         position, left, unaligned = load(x, x_offset, line, x_stride, lane, batch, single)
         origin = origin_from(x[x_offset]) if subtracts_origin else wide(0)
         acc, count = fold(batch, single, left, unaligned, line)
-        finished = finish(reduce_lanes(acc, count, origin), wide(corrected_count), wide(1))
-        p_q = (finished, wide(0)) if results == 1 else finished
+        p_q = row_results(reduce_lanes(acc, count, origin), corrected_count)
         if row < rows:
             load_row_terms(row_terms, 0, x, dy, y, x_offset, row_offset(safe_row, kept_shape, dy_kept_strides), y_offset, p_q)
             dx_offset = row_offset(safe_row, kept_shape, dx_kept_strides)

@@ -6,16 +6,16 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
-from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...device.vector import LOAD_STREAM, STORE_STREAM
 from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.batch import state_accessors, state_kind, typed_monoid
+from ...kernels.batch import state_accessors, state_kind
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .held import places_of
+from .results import row_results_of
 from .vjp import ROW_TERMS, terms_at, vjp_of
 
 
@@ -35,8 +35,8 @@ def held_terms_of(gradient: str, monoid: str, value: str, extent: int, rows: int
     kind = jit.SCALARS[state_kind(monoid, value)] if folds else wide
     accumulator: Any = thread_accumulator_of(monoid, value) if folds else None
     fold_rows: Any = accumulator.reduce_rows(extent, 1, 1, 1, rows) if folds else None
-    finish: Any = jit.device(typed_monoid(monoid, value).finish) if folds else None
-    width, results = (accumulator.state_width, monoid_of(monoid).results) if folds else (1, 0)
+    row_results: Any = row_results_of(monoid, value) if folds else None
+    width = accumulator.state_width if folds else 1
     (get, _), scalars, pairs = state_accessors(width), width * rows, 2 * rows
 
     @jit.device
@@ -48,9 +48,7 @@ def held_terms_of(gradient: str, monoid: str, value: str, extent: int, rows: int
                 valid[r] = int32(extent)
             fold_rows(own, int64(0), valid, int32(0), extent, states)
             for r in range(rows):
-                finished = finish(get(states, r * width, 1), corrected_count, kind(1))
-                p_q[2 * r] = finished if results == 1 else finished[0]
-                p_q[2 * r + 1] = wide(0) if results == 1 else finished[1]
+                p_q[2 * r], p_q[2 * r + 1] = row_results(get(states, r * width, 1), corrected_count)
 
     @jit.device
     def load_terms(own: Any, dys: Any, ys: Any, offset: Any, corrected_count: Any, terms: Any) -> Any:
@@ -60,9 +58,9 @@ def held_terms_of(gradient: str, monoid: str, value: str, extent: int, rows: int
             if guarded:
                 special |= not is_normal(widen(ys[offset + r]))
         if not guarded:
-            fold(own, wide(corrected_count), p_q)
+            fold(own, corrected_count, p_q)
         elif special:
-            fold(own, wide(corrected_count), p_q)
+            fold(own, corrected_count, p_q)
             for r in range(rows):
                 p_q[2 * r + 1] = wide(-1) if is_normal(widen(ys[offset + r])) else p_q[2 * r + 1]
         for r in range(rows):

@@ -10,7 +10,7 @@ from ...algebra import monoid_of
 from ...device.bits import f32_as_i32, f64_as_i64
 from ...device.build import opaque
 from ...kernels.batch import narrow_of, state_accessors, state_functions, state_kind, typed_monoid
-from ...kernels.elements import conversions_of, is_normal_of, position_code_of, strided_offset_of
+from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, position_code_of, strided_offset_of
 from ...kernels.thread_accumulator import group_reduce
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
@@ -57,6 +57,19 @@ def placed_of(monoid: str, value: str) -> Any:
     kind, position_code = state_kind(monoid, value), position_code_of(value)
     bits = {"f32": f32_as_i32, "f64": f64_as_i64}.get(kind, int64)
     return jit.device(lambda state, first, scale: (state[0], position_code(first + int64(bits(state[1])) * scale)))
+
+
+@functools.cache
+def row_results_of(monoid: str, value: str) -> Any:
+    """``row_results(state, corrected_count)``: the results (p, q) of a row's fold, of which a gradient makes its terms; q is 0 where there is one."""
+    finish, wide, single = jit.device(typed_monoid(monoid, value).finish), accumulator_type(value), monoid_of(monoid).results == 1
+
+    @jit.device
+    def row_results(state: Any, corrected_count: Any) -> Any:
+        finished = finish(state, wide(corrected_count), wide(1))
+        return (finished, wide(0)) if single else finished
+
+    return row_results
 
 
 @functools.cache

@@ -12,14 +12,14 @@ from ...core.dtypes import BY_NAME
 from ...device.stage import await_copies, commit_copies, copy_async
 from ...device.vector import LOAD, LOAD_ONCE, STORE, STORE_STREAM
 from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.batch import state_kind, typed_monoid
+from ...kernels.batch import state_kind
 from ...kernels.elements import accumulator_type, conversions_of, is_normal_of, origin_of, strided_offset_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import STAGED_STEPS, THREADS, steps_of
 from .loads import lane_of_group
-from .results import result_stores
-from .vjp import ROW_TERMS, terms_at, vjp_of
+from .results import result_stores, row_results_of
+from .vjp import ROW_TERMS, one_of, terms_at, vjp_of
 
 #: bytes that ``copy_async`` copies
 _ASYNC_BYTES = 16
@@ -168,11 +168,6 @@ def rows_store_of(element_vjp: Any, value: str, vector: int, uses_x: bool) -> An
     element, load, store, stride = jit.SCALARS[value], LOAD[vector], STORE_STREAM[vector], THREADS * vector
 
     @jit.device
-    def one_of(first: Any, a: Any, b: Any) -> Any:
-        """The terms ``a`` or ``b``, without a branch."""
-        return a[0] if first else b[0], a[1] if first else b[1], a[2] if first else b[2], a[3] if first else b[3], a[4] if first else b[4]
-
-    @jit.device
     def element_of_dx(x: Any, position: Any, row: Any, terms: Any, inverse_extent: Any) -> Any:
         """An element of dx: of the element x at a position of a row of the block."""
         return element_vjp(x, int64(position), inverse_extent, terms_at(terms, ROW_TERMS * row))
@@ -228,17 +223,14 @@ def broadcast_staged_rows(*, gradient: str, monoid: str, value: str, vector: int
     load_row_terms, terms_size, uses_x = row_vjp.load_row_terms, ROW_TERMS * rows_a_block, row_vjp.has_x or folds
     store_any, store_normal = (rows_store_of(each, value, vector, uses_x) for each in (row_vjp.element_vjp, row_vjp.element_vjp_normal))
     widen, is_normal, row_offset = conversions_of(value)[0], is_normal_of(value), strided_offset_of(kept)
-    fold_kind = jit.SCALARS[state_kind(monoid, value)] if folds else wide
     group_fold: Any = group_fold_of(monoid, value, lanes) if folds else None
-    finish: Any = jit.device(typed_monoid(monoid, value).finish) if folds else None
-    results = monoid_of(monoid).results if folds else 0
+    row_results: Any = row_results_of(monoid, value) if folds else None
 
     @jit.device
     def fold(staged: Any, begin: Any, extent: Any, exists: Any, lane: Any, corrected_count: Any) -> Any:
         """(p, q) of a row."""
         if folds:
-            finished = finish(group_fold(staged, begin, extent, exists, lane), corrected_count, fold_kind(1))
-            return (finished, wide(0)) if results == 1 else finished
+            return row_results(group_fold(staged, begin, extent, exists, lane), corrected_count)
         return wide(0), wide(0)
 
     def broadcast_staged_rows(

@@ -27,6 +27,12 @@ def terms_at(row_terms: Any, offset: Any) -> Any:
     return row_terms[uint64(at)], row_terms[uint64(at + 1)], row_terms[uint64(at + 2)], row_terms[uint64(at + 3)], row_terms[uint64(at + 4)]
 
 
+@jit.device
+def one_of(first: Any, a: Any, b: Any) -> Any:
+    """The terms ``a`` or ``b``, without a branch."""
+    return a[0] if first else b[0], a[1] if first else b[1], a[2] if first else b[2], a[3] if first else b[3], a[4] if first else b[4]
+
+
 class RowVjp:
     """Device functions of a gradient over elements of a type.
 

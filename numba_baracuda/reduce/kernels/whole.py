@@ -8,14 +8,14 @@ from numba.cuda.types import int32, int64
 from ...algebra import monoid_of
 from ...algebra.gradients import GRADIENTS
 from ...kernels.accumulators import thread_accumulator_of
-from ...kernels.batch import state_accessors, typed_monoid
+from ...kernels.batch import state_accessors
 from ...kernels.elements import accumulator_type, coordinates_of, next_coordinates_of, origin_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..tiling import THREADS
 from .columns import columns_fold, columns_tree
 from .loads import lane_of_group, vector_loads
-from .results import special_of
+from .results import row_results_of, special_of
 from .vjp import ROW_TERMS, held_vjp, lane_vjp, vjp_of
 
 
@@ -33,10 +33,10 @@ def fold_and_broadcast_columns(
     """
     wide, row_vjp, guarded, depth = accumulator_type(value), vjp_of(gradient, value), GRADIENTS[gradient].guarded, THREADS // lanes
     (coordinates, column_offset), advance, load_row_terms = coordinates_of(kept), next_coordinates_of(kept), row_vjp.load_row_terms
-    accumulator, subtracts_origin, results = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin, monoid_of(monoid).results
+    accumulator, subtracts_origin = thread_accumulator_of(monoid, value), monoid_of(monoid).subtracts_origin
     element, kind, width, accumulator_width = jit.SCALARS[value], accumulator.kind, accumulator.state_width, accumulator.width
     (get, put), (get_accumulator, _), state_of = state_accessors(width), state_accessors(accumulator_width), accumulator.state
-    origin_from, is_special, finish = origin_of(value), special_of(value), jit.device(typed_monoid(monoid, value).finish)
+    origin_from, is_special, row_results = origin_of(value), special_of(value), row_results_of(monoid, value)
     fold_steps, ordered = 1 if guarded else steps, not monoid_of(monoid).commutes
     fold_lane, fold_stride = columns_fold(monoid, value, vector, lanes, fold_steps, False, dims, True), fold_steps * (1 if ordered else depth)
     (fetch, _), add_held = vector_loads(value, vector, depth, dims, steps), accumulator.add_batch(steps, 1, vector, depth)
@@ -92,8 +92,7 @@ def fold_and_broadcast_columns(
             for v in range(vector):
                 p_q, y_offset = (wide(0), wide(-1)), column_offset(found, y_kept_strides)
                 if special:
-                    finished = finish(get(state, v * width, 1), wide(corrected_count), wide(1))
-                    own = (finished, wide(0)) if results == 1 else finished
+                    own = row_results(get(state, v * width, 1), corrected_count)
                     p_q = own if not guarded or is_special(y, y_offset) else p_q
                 origin_offset, dy_offset = column_offset(found, origin_kept_strides), column_offset(found, dy_kept_strides)
                 load_row_terms(row_terms, ROW_TERMS * v, x, dy, y, origin_offset, dy_offset, y_offset, p_q)

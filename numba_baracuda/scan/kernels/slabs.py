@@ -6,7 +6,7 @@ from numba import cuda
 from numba.cuda.types import int32, int64, uint32
 
 from ...device.order import fetch_add
-from ...kernels.elements import coordinates_of, quotient
+from ...kernels.elements import coordinates_of
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from .levels import levels_of
@@ -46,7 +46,7 @@ def scan_slabs(
     walk: Any = slab_runs_of(functions, slab, reverse, whole) if scatters else slab_walk_of(functions, slab, reverse)
     states, wide, vector, inputs = functions.states, functions.wide, slab.vector, len(functions.operator.inputs)
     initial_state, combine, identity, get, put = functions.initial_state, states.combine, states.identity, functions.get, functions.put
-    levels, slots, (_, offset) = threads // lanes, lanes + 1, coordinates_of(kept)
+    levels, slots, (_, offset), (coordinates, _) = threads // lanes, lanes + 1, coordinates_of(kept), coordinates_of(max(kept - 1, 1))
     lookback = lookback_of(states, group_tiles, lanes, threads, _RUNS_READ_AHEAD if scatters else _READ_AHEAD)
     look_back, lookback_lanes, lookback_threads = lookback.look_back, lookback.lanes, lanes * lookback.lanes
     scans = levels_of(functions, levels, lanes, threads, slots)
@@ -55,17 +55,6 @@ def scan_slabs(
     store_runs: Any = walk.store if scatters else None
     (size_0, size_1, size_2, size_3), (kind_0, kind_1, kind_2, kind_3) = functions.sizes(levels * slots if folds else 1), functions.kinds
     prefixes_0, prefixes_1, prefixes_2, prefixes_3 = functions.sizes(1 if whole else lanes)
-
-    @jit.device
-    def coordinates(slice_number: Any, column: Any, kept_shape: Any, place: Any) -> None:
-        """Writes the coordinates of a slice's column to ``place``."""
-        place[0] = slice_number
-        for back in range(kept - 2):
-            k = kept - 2 - back
-            outer = quotient(place[0], kept_shape[k])
-            place[k] = place[0] - outer * kept_shape[k]
-            place[0] = outer
-        place[kept - 1] = column
 
     def scan_slabs(
         a: Ptr[value], b: Ptr[value], c: Ptr[value], output: Ptr[value], initials: Ptr[wide], tile_status: Ptr[int64],
@@ -96,7 +85,8 @@ def scan_slabs(
             cuda.syncthreads()
             tile, slice_number, strip_begin = ticket[0], ticket[1], ticket[2]
         first_column, own = slice_number * width + strip_begin, int32(min(strip_width, width - strip_begin))
-        coordinates(slice_number, strip_begin, kept_shape, place)
+        coordinates(slice_number, kept_shape, place)
+        place[kept - 1] = strip_begin
         start = tile * height
         rows = int32(min(height, extent - start))
         # the slab's first row in memory, and the elements from there to the end of the slice

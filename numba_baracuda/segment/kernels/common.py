@@ -7,6 +7,7 @@ from typing import Any
 
 from numba.cuda.types import int32, int64, uint32, uint64
 
+from ...core.dtypes import BY_NAME
 from ...runtime import jit
 
 
@@ -49,6 +50,11 @@ def rotate_blocks(block: Any, blocks: Any) -> Any:
 def row_of(offset: Any, reciprocal: Any) -> Any:
     """The row of the element ``offset`` of a tile; ``reciprocal`` is :func:`~..tiling.reciprocal_of` its columns, which are two or more."""
     return int32(uint64(uint32(offset)) * uint64(uint32(reciprocal)) >> uint64(32))
+
+
+def coded_type(value: str) -> Any:
+    """The type of the words in which ``device.red_max`` and ``red_min`` encode floats of an element's accumulator."""
+    return jit.SCALARS[f"u{8 * BY_NAME[BY_NAME[value].accumulator].itemsize}"]
 
 
 @functools.cache

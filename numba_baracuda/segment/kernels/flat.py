@@ -81,7 +81,7 @@ def broadcast_flat(
         load, store, load_once = LOAD_STREAM[width], STORE_STREAM[width], LOAD_ONCE[together]
         folded_width = min(BY_NAME[BY_NAME[value].accumulator].vector, together * max(results, 1))
         load_folded, units, folded_size = LOAD_ONCE[folded_width], size // together, max(size * results, 1)
-        at_once = paired and 2 * together <= BY_NAME[value].vector
+        at_once = paired and together == unit and 2 * together <= BY_NAME[value].vector
         load_both, both_size, tests, special = (
             LOAD_ONCE[2 * together if at_once else 1],
             2 * together,
@@ -94,7 +94,7 @@ def broadcast_flat(
             """Loads what a segment has of a unit, from ``place`` on."""
             if paired:
                 first = int32(2 * place - (place & (unit - 1) if together < unit else 0))
-                if at_once and together == unit:
+                if at_once:
                     both = cuda.local.array(both_size, element)
                     load_both(g, first, both, 0)
                     for k in range(together):

@@ -5,7 +5,6 @@ from typing import Any
 from numba import cuda
 from numba.cuda.types import int32, int64
 
-from ...core.dtypes import BY_NAME
 from ...device.atomics import RED_MAX_FILL, red_max_value
 from ...device.bits import recast
 from ...device.vector import LOAD, STORE
@@ -14,6 +13,7 @@ from ...kernels.elements import accumulator_type, conversions_of, strided_offset
 from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import RowWise
+from .common import coded_type
 from .rows import position_of, rows_launch
 
 
@@ -27,7 +27,7 @@ def finish_pivots(
     :func:`scatter_rows` has left, of the accumulator's type, contiguous; ``pivots`` are encoded as in ``device.red_max``.
     """
     element, wide = jit.SCALARS[value], accumulator_type(value)
-    coded, nothing = jit.SCALARS[f"u{8 * BY_NAME[BY_NAME[value].accumulator].itemsize}"], RED_MAX_FILL[str(wide)]
+    coded, nothing = coded_type(value), RED_MAX_FILL[str(wide)]
     finish, narrow = jit.device(typed_monoid(monoid, value).finish), conversions_of(value)[1]
     load, store, offset_of = LOAD[vector], STORE[vector], strided_offset_of(dims)
     group_position = position_of(threads_per_block, lanes, vector, 1, cut)

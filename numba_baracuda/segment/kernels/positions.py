@@ -15,6 +15,7 @@ from ...runtime import jit
 from ...runtime.parameters import Extents, Ptr, Scalar
 from ..policy import RowWise
 from ..policy_of import scatter_items
+from .common import coded_type
 from .rows import position_of, rows_launch
 
 
@@ -33,7 +34,7 @@ def scatter_positions(
     floats encoded as in ``device.red_max`` or ``red_min``; ``positions`` [segments, columns], contiguous.
     """
     element, index_type, position_type, wide = jit.SCALARS[value], jit.SCALARS[index], jit.SCALARS[position], accumulator_type(value)
-    coded = jit.SCALARS[value] if BY_NAME[value].whole else jit.SCALARS[f"u{8 * BY_NAME[BY_NAME[value].accumulator].itemsize}"]
+    coded = jit.SCALARS[value] if BY_NAME[value].whole else coded_type(value)
     load, load_extremes, offset_of, widen = LOAD_STREAM[vector], LOAD[vector], strided_offset_of(dims), conversions_of(value)[0]
     items = items_per_thread or scatter_items(update)
     group_position = position_of(threads_per_block, lanes, vector, items, cut)

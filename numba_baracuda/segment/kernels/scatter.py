@@ -20,7 +20,7 @@ from ...runtime.parameters import Extents, Ptr
 from ..policy import RowWise, ScatterRows
 from ..policy_of import scatter_items
 from ..tiling import THREADS, Tiling
-from .common import last_id_of
+from .common import coded_type, last_id_of
 from .counts import frequent_of_warp
 from .rows import position_of
 
@@ -149,7 +149,7 @@ def scatter_rows(
     state = "i64" if factors else BY_NAME[value].accumulator
     state_type, load, offset_of = jit.SCALARS[state], LOAD_STREAM[vector], strided_offset_of(dims)
     update_output, lift = updates_of(update, state, vector), lift_of(update, value, vector, about)
-    pivoted, coded, load_pivots = about != "", jit.SCALARS[f"u{8 * BY_NAME[BY_NAME[value].accumulator].itemsize}"], LOAD[vector if about else 1]
+    pivoted, coded, load_pivots = about != "", coded_type(value), LOAD[vector if about else 1]
     monoid = typed_monoid(MONOIDS[update], state)
     combine, identity = jit.device(monoid.combine), monoid.identity[0]
     items, threads = items_per_thread or scatter_items(update), threads_per_block

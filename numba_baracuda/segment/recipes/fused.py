@@ -68,8 +68,9 @@ def fold_and_broadcast(
 
 def _look(descriptor: SegmentDescriptor, order: Order, span: int) -> list[Step]:
     """Sets ``LONG`` where an id has twice ``span`` rows, or fewer but ``span`` at least."""
-    n, spans = descriptor.num_inputs, {"ids": order.ids, "guard": LONG.name, "span": span, "ids_step": order.step}
-    look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, span)).launch, {**spans, "rows": n})
+    n = descriptor.num_inputs
+    arguments = {"ids": order.ids, "guard": LONG.name, "rows": n, "span": span, "ids_step": order.step}
+    look = Launch(kernel_spec("find_long_run", index=order.index), Tiling.of_ids(ceil_div(n, span)).launch, arguments)
     return [Clear(LONG.name), look]
 
 
