@@ -147,7 +147,8 @@ def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: 
     A block has the fewer threads the smaller its slab is, so that a multiprocessor holds several, and room for as much as they take. So there are few
     kernels, which are compiled for it.
     """
-    vector, most = MAX_VECTOR_BYTES // size, policy.whole_bytes // (inputs * size)
+    vector = MAX_VECTOR_BYTES // size
+    most = policy.whole_bytes // (inputs * size) // vector * vector
     flat, columns = width <= policy.whole_columns, policy.whole_strip_columns
     while not flat and columns > policy.strip_columns and extent * (columns + vector) > most:
         columns //= 2
@@ -157,7 +158,7 @@ def whole_slab_of(policy: ScanSlabs, inputs: int, size: int, width: int, grain: 
     if not policy.min_whole_elements <= held <= most or strips < policy.whole_per_multiprocessor * multiprocessors:
         return None
     threads = min(max(power_of_two(ceil_div(held * inputs * size, policy.bytes_per_thread)), policy.least_threads, lanes), policy.threads_per_block)
-    room = threads * policy.bytes_per_thread // (inputs * size)
+    room = threads * policy.bytes_per_thread // (inputs * size) // vector * vector
     room = room if held <= room else most
     levels = threads // lanes
     each = ceil_div(extent, levels)

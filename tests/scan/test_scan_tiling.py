@@ -14,6 +14,7 @@ from scan_cases import EVERY, check, check_backward, values
 import numba_baracuda as nb
 from numba_baracuda import OPS, ScanBackwardDescriptor, ScanDescriptor
 from numba_baracuda.arrays import arrays
+from numba_baracuda.core.dtypes import BY_NAME
 from numba_baracuda.core.op import Clear, Launch, Layout, Target, contiguous
 from numba_baracuda.plans.tuning import using
 from numba_baracuda.scan.policy import ScanColumns, ScanLongColumns, ScanLongRows, ScanSlices
@@ -210,6 +211,19 @@ def test_slices_that_begin_anywhere_need_no_more_workspace_than_a_plan_says(name
 def test_pieces_of_a_state(bits: list[int], pieces: list[tuple[int, int]]) -> None:
     assert pieces_of(bits) == pieces
     assert status_words(bits, 195) == 2 + 2 * 195 * (pieces[-1][0] + 1)
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.family == "scan"])
+def test_every_input_of_a_slab_begins_at_a_vector(name: str) -> None:
+    shapes = [(107_834, 106, 7), (14_304, 118, 36), (4325, 750, 18), (300_000, 9, 61), (59_000, 3, 6)]
+    seen = set()
+    for shape, element in itertools.product([*shapes, *((9000, 50 + 31 * k, 2 + 5 * k) for k in range(15))], ("f32", "bf16", "f64")):
+        spec = recipe(shape, 1, name, element=element).steps[-1].spec
+        if spec.factory.endswith(":scan_slabs"):
+            kept = dict(spec.constants)
+            assert kept["room"] * BY_NAME[element].itemsize % 16 == 0, (shape, element, kept)
+            seen.add(kept.get("whole", False))
+    assert True in seen
 
 
 def test_rows_that_lie_differently_are_not_peeled() -> None:
