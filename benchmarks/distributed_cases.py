@@ -139,7 +139,7 @@ def cases() -> Iterator[Case]:
     """Those of two GPUs first, then the losses of more."""
     yield Case("loss, 8192 x 4096 x 128256, bf16", {2: 1.85}, partial(_loss, 8192, 4096, 128256), 0.02)
     for in_order, bars in ((True, {2: 1.9, 4: 3.6, 8: 7.0}), (False, {2: 1.7, 4: 3.2, 8: 6.0})):
-        for segments in (10_000, 100_000):
+        for segments in (1_000, 10_000, 100_000):
             for result in ("replicated", "sharded"):
                 name = f"{'segment_sum' if in_order else 'unsorted_segment_sum'}, 4M x 128, {segments} segments, {result}"
                 yield Case(name, bars, partial(_segments, in_order, segments, result), 1e-4)

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba_baracuda import OPS
 
-from . import drawing, peers, surface_report, sweep
+from . import drawing, peers, scaling, surface_report, sweep
 from .loss_cases import WRONG
 from .results import OURS, RIGHT, Record, read_csv
 
@@ -245,6 +245,10 @@ def pictures(folder: Path) -> dict[str, Picture]:
             made["loss"] = Picture(numbers, paint_loss, (12, 3.8 * -(-len(numbers) // 3)))
         elif kinds == {"what", "value", "unit"}:
             made["host"] = Picture(host_numbers(rows), paint_host, (12, 5.5))
+    ranked = [rows for header, rows in sorted(found, key=lambda read: int(read[0].get("gpus", 0))) if rows and "times_one_gpu" in rows[0]]
+    shares = scaling.numbers(ranked)
+    if shares:
+        made["scaling"] = Picture(shares, scaling.paint, (11, 4.5))
     for name, rows in surfaces.items():
         made[name] = Picture(surface_report.numbers(surface_report.lines(rows)), surface_report.paint, (11, 4))
     return made

@@ -136,7 +136,10 @@ def run_shard(
     comm: Communicator, data: Communicator, problem: ShardDescriptor, inputs: dict[str, Any], wanted: dict[str, Any], returned: list[str],
     reduce_grad_input: str | None, stream: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """The results by name. Statistics of a chunk are exchanged while the logits of the next are multiplied."""
+    """The results by name.
+
+    Statistics of a chunk are exchanged while the logits of the next are multiplied, and its part of grad_input while that of grad_weight is.
+    """
     x, scatter = read(inputs["input"], NAME, "input"), reduce_grad_input == "reduce_scatter"
     total, wide = problem.row_shape if problem.each else (), problem.accumulator
     kinds = {"out": (total, wide), "lse": (problem.row_shape, wide), "z_loss": (total, wide), "accuracy": (total, wide)}
@@ -197,6 +200,8 @@ def _chunks(run: _Run, comm: Communicator, parts: Any, all_reduce: bool) -> list
         run.queue(("after", k), functools.partial(forward.after, first, rows), logits=logits[k % 2], gathered=arrived.wait())
         if all_reduce and parts is not None and "grad_input" in forward.gradients and comm.size > 1:
             begun.append(comm.all_reduce(parts[first : first + rows], stream, beside=True))
+        if forward.gradients:
+            run.queue(("last", k), functools.partial(forward.last, first, rows), logits=logits[k % 2])
     return begun
 
 

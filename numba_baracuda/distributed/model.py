@@ -53,8 +53,8 @@ def reduce_time(machine: Machine, ranks: int, nbytes: float) -> float:
 def step(rows: int, width: int, classes: int, ranks: int, chunk: int, machine: Machine = Machine(), terms: int = 3) -> Step:
     """A loss with its gradients in chunks of ``chunk`` rows: ``classes`` are divided among ranks, and ``terms`` numbers of a row exchanged.
 
-    A gather is hidden by the first product of the next chunk; that of the last chunk is not. A chunk's sum of grad_input is hidden by the products of
-    the next. From the second chunk on, the gradient of the weight is read and written once more.
+    A gather is hidden by the first product of the next chunk; that of the last chunk is not. A chunk's sum of grad_input is hidden by the gradient of
+    the weight, and by the first two products of the next. From the second chunk on, the gradient of the weight is read and written once more.
     """
     chunk, own = min(chunk, rows), classes / ranks
     chunks = math.ceil(rows / chunk)
@@ -64,7 +64,7 @@ def step(rows: int, width: int, classes: int, ranks: int, chunk: int, machine: M
     compute = chunks * (3 * product + row_kernels) + (chunks - 1) * update
     gather, reduction = gather_time(machine, ranks, 4 * terms * chunk), reduce_time(machine, ranks, 2 * chunk * width) if ranks > 1 else 0.0
     exposed = (chunks - 1) * max(gather - product - row_kernels / 3, 0) + gather
-    summed = (chunks - 1) * max(reduction - 3 * product, 0) + reduction
+    summed = (chunks - 1) * max(reduction - 3 * product, 0) + max(reduction - product, 0)
     return Step(compute, exposed, summed, (ranks - 1) * 4 * terms * rows + 2 * 2 * rows * width * (ranks - 1) / ranks)
 
 

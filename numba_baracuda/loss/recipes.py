@@ -45,6 +45,8 @@ def _row_stride(op: Op, name: str, layout: Layout) -> int:
 class Forward:
     """The problem of a forward op, and its steps."""
 
+    input_first = False  #: whether the gradient of the input is a chunk's first product
+
     def __init__(self, op: Op, descriptor: FusedLinearCrossEntropyDescriptor, layouts: dict[str, Layout], target: Target) -> None:
         self.op, self.layouts, self.target, self.problem = op, layouts, target, descriptor
         self.value, self.wide, self.stride = descriptor.element, descriptor.accumulator, logits_row_stride(descriptor.v)
@@ -87,7 +89,7 @@ class Forward:
     def slots(self) -> tuple[Slot, ...]:
         bt, v, h, chunk = self.problem.bt, self.problem.v, self.problem.h, self.problem.chunk_size
         made = [Slot(_LOGITS, self.value, chunk * self.stride), Slot(_GEMM, "u8", 16 if self.target.emulated else tuned(Chunks()).workspace_bytes)]
-        made += [Slot(_MASKED, self.value, chunk * h)] if "grad_weight" in self.gradients and "grad_input" not in self.gradients else []
+        made += [Slot(_MASKED, self.value, chunk * h)] if "grad_weight" in self.gradients and not self._lends_grad_input else []
         made += [Slot("factors", self.wide, FACTORS), Slot("losses", self.wide, bt)]
         made += [Slot(name, self.wide, bt) for name, wanted in (("squares", self.squared), ("hits", self.argmax)) if wanted]
         made += [Slot("lse", self.wide, bt)] if "lse" not in self.layouts else []
@@ -184,15 +186,21 @@ class Forward:
         x = self._matrix("input", first, rows)
         return [Gemm(x, self._matrix("weight", *part), self._logits(rows, *part), transpose_b=True, workspace=_GEMM) for part in self.column_ranges]
 
+    @property
+    def _lends_grad_input(self) -> bool:
+        """Whether the gradient of the input, whose product is the last of a chunk, has its masked input until then."""
+        return "grad_input" in self.gradients and not self.input_first
+
     def gradient_products(self, first: int, rows: int) -> list[Step]:
         """The products of the gradients of a chunk's logits."""
+        return [*self.class_products(first, rows), *self.input_products(first, rows)]
+
+    def class_products(self, first: int, rows: int) -> list[Step]:
+        """Those that make gradients of the weight and the bias."""
         made: list[Step] = []
         x, chunk_logits = self._matrix("input", first, rows), [self._logits(rows, *part) for part in self.column_ranges]
-        weights = [self._matrix("weight", *part) for part in self.column_ranges]
         if "grad_weight" in self.gradients:
-            masked = Matrix(_MASKED, self.value, rows, x.columns, x.columns)
-            if "grad_input" in self.gradients:  # its memory is free until its own product
-                masked = self._matrix("grad_input", first, rows)
+            masked = self._matrix("grad_input", first, rows) if self._lends_grad_input else Matrix(_MASKED, self.value, rows, x.columns, x.columns)
             made.append(mask(x, masked, first, self.layouts["target"], self.problem.ignore_index, self.classes))
             accumulate = first > 0 or (self.problem.accumulate_grad_weight and "grad_weight" not in self.accumulators)
             for logits, (column, count) in zip(chunk_logits, self.column_ranges, strict=True):
@@ -200,14 +208,20 @@ class Forward:
                 if "grad_weight" in self.accumulators:
                     destination = replace(self._sum_of("grad_weight"), rows=count, offset=column * self.problem.h)
                 made.append(self._product(logits, masked, destination, transpose_a=True, accumulate=accumulate))
-        if "grad_input" in self.gradients:
-            destination = self.input_gradient(first, rows)
-            for k in reversed(range(len(chunk_logits))):  # the few classes of the tail first: only their part is rounded twice
-                made.append(self._product(chunk_logits[k], weights[k], destination, accumulate=k < len(chunk_logits) - 1))
         if "grad_bias" in self.gradients:
             for logits, (column, count) in zip(chunk_logits, self.column_ranges, strict=True):
                 destination = replace(self._sum_of("grad_bias"), columns=count, offset=column)
                 made.append(self._product(Matrix("ones", self.value, 1, rows, rows), logits, destination, accumulate=first > 0))
+        return made
+
+    def input_products(self, first: int, rows: int) -> list[Step]:
+        """That which makes the gradient of the input."""
+        if "grad_input" not in self.gradients:
+            return []
+        parts, made = list(enumerate(self.column_ranges)), list[Step]()
+        for k, part in reversed(parts):  # the few classes of the tail first: only their part is rounded twice
+            logits, weight = self._logits(rows, *part), self._matrix("weight", *part)
+            made.append(self._product(logits, weight, self.input_gradient(first, rows), accumulate=k < len(parts) - 1))
         return made
 
     def input_gradient(self, first: int, rows: int) -> Matrix:

@@ -44,6 +44,8 @@ def op_of_shards(name: str) -> Op:
 class ShardForward(Forward):
     """The steps of one rank. What outlives an exchange lies in arrays of its own, ``held``."""
 
+    input_first = True
+
     def __init__(self, op: Op, descriptor: ShardDescriptor, layouts: dict[str, Layout], target: Target) -> None:
         super().__init__(op, descriptor, layouts, target)
         self.problem: ShardDescriptor = descriptor
@@ -97,11 +99,15 @@ class ShardForward(Forward):
         return [*self.logits(first, rows), self._on_logits("row_statistics", first, rows, more, {"statistics": "statistics"})]
 
     def after(self, first: int, rows: int) -> list[Step]:
-        """The steps of a chunk after its exchange: losses, gradients of logits, and the products of these."""
+        """The steps of a chunk after its exchange: losses, gradients of logits, and of the input."""
         made: list[Step] = [self._merge(first, rows)]
         if not self.gradients or not self.problem.v:
             return made
-        return [*made, self._on_logits("row_gradients", first, rows, {}, {"row_terms": "row_terms"}), *self.gradient_products(first, rows)]
+        return [*made, self._on_logits("row_gradients", first, rows, {}, {"row_terms": "row_terms"}), *self.input_products(first, rows)]
+
+    def last(self, first: int, rows: int) -> list[Step]:
+        """The steps of a chunk that the sum of the gradient of its input is beside."""
+        return self.class_products(first, rows) if self.problem.v else []
 
     def _merge(self, first: int, rows: int) -> Launch:
         problem, cap, upstream = self.problem, self.problem.softcap or 1.0, self.upstream if self.problem.each else ""

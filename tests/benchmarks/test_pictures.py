@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import drawing, pictures, report, results
+from benchmarks import drawing, pictures, report, results, scaling
 from benchmarks.loss_cases import WRONG
 from benchmarks.pictures import Cell, Picture
+from numba_baracuda import FusedLinearCrossEntropyDescriptor
+from numba_baracuda.distributed.model import step
 
 COMMITTED = pictures.pictures(results.RESULTS)
 
@@ -195,3 +197,18 @@ def test_committed_svg_is_what_this_code_draws(tmp_path: Path) -> None:
     drawing.save(path, found.paint, found.numbers, found.size)
     assert path.read_text() == committed
     assert importlib.import_module("xml.etree.ElementTree").fromstring(committed).tag.endswith("svg")
+
+
+def test_scaling_stands_beside_the_model() -> None:
+    shared = {"case": "loss, 8192 x 4096 x 128256, bf16", "exposed_ms": "", "checked": "yes"}
+    rows = [
+        shared | {"who": "one GPU", "ranks": "4", "ms": "36.0"},
+        shared | {"who": "numba_baracuda", "ranks": "4", "ms": "9.0", "exposed_ms": "0.5"},
+    ]
+    rows += [shared | {"who": "torch loss_parallel", "ranks": "4", "ms": "15.0", "checked": ""}, shared | {"case": "cumsum, 2^29", "ms": "1"}]
+    ((case, by_ranks),) = scaling.numbers([rows, [shared | {"who": "one GPU", "ranks": "2", "ms": "35.0"}]]).items()
+    chunks = [FusedLinearCrossEntropyDescriptor(8192, 4096, classes, "bf16").chunk_size for classes in (128256, 32064)]
+    one, four = (step(8192, 4096, 128256, ranks, chunk) for ranks, chunk in zip((1, 4), chunks, strict=True))
+    assert case == "8192 x 4096 x 128256"
+    assert by_ranks["1"] == [36.0, pytest.approx(one.total * 1e3, abs=1e-3), 0, 0]
+    assert by_ranks["4"] == [9.0, pytest.approx(four.total * 1e3, abs=1e-3), 0.5, pytest.approx((four.exchange + four.reduction) * 1e3, abs=1e-3)]

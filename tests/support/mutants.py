@@ -28,7 +28,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "narrow, *", "short runs, *"),
     "segment/columns": ("tiles, *", "norm2 to 7 columns"),
     "segment/fold": ("tiles, *", "softmax to 3 columns"),
-    "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*"),
+    "segment/gaps": ("*, gaps", "narrow, ids outside", "bins", "narrow, a gap*", "tiles, blocks of gaps*"),
     "segment/gather": ("*sum to *", "*mean to *", "flat *", "index of a mean's gradient", "*, side by side"),
     "segment/lift": ("lifted pairs *",),
     "segment/narrow": ("narrow, *",),

@@ -164,6 +164,7 @@ for blocks, multiprocessors in (("one block", 1), ("many blocks", MANY)):
     narrow(f"{blocks} of ids in disorder", *SORTED, Sample("b5", 2048, (1,), 40, samples.outside), multiprocessors, disordered=True)
 fold("tiles, several steps", "segment_mean", "ragged_sorted", Sample("c", 300, (8,), 9, samples.runs))
 fold("tiles, gaps", *SORTED, Sample("d", 8, (5,), 460, gaps), MANY)
+fold("tiles, blocks of gaps among others", *SORTED, Sample("d3", 33, (37,), 4000, samples.every(150, 90)), MANY, threads=32)
 fold("tiles, gaps and columns apart", *SORTED, Sample("d2", 8, (35,), 460, gaps), MANY)
 fold("tiles, ids outside", *SORTED, Sample("e", 60, (6,), 9, samples.far_outside, "f32", "i64"), MANY)
 fold("tiles of halves", "segment_max", "ragged_sorted", Sample("f", 60, (24,), 9, samples.runs, "f16"), MANY)

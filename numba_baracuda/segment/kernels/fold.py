@@ -18,7 +18,7 @@ from ..tiling import Tiling
 from .columns import FAR, columns_loader
 from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of
-from .gaps import gap_filler, short_gap_fillers
+from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .states import run_states_of
 from .sums import open_run_of
 
@@ -39,8 +39,8 @@ def fold_tiles(
     Constants and parameters as :mod:`.` lists them, and
 
     * ``items_per_thread``: 0 stands for the 4 to 16 rows of the tuning policy
-    * ``fills``: whether empty segments get ``empty``. The lane that meets a gap of up to ``GAP`` segments fills it; blocks behind the first
-      ``row_blocks`` · ``chunks`` fill longer ones
+    * ``fills``: whether empty segments get ``empty``. The lane that meets a gap of up to ``GAP`` segments fills it; blocks beyond
+      ``row_blocks`` · ``chunks``, evenly among these, fill longer ones
     * ``apart``: whether the columns of a lane are ``lanes`` columns apart, and single accesses; then columns are contiguous
     * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
     * ``other`` [rows, columns]: the second elements of a monoid of pairs, else any address; ``other_row``: elements from one of its rows to the next;
@@ -87,13 +87,13 @@ def fold_tiles(
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(unroll, index_type)
         row_indices = cuda.local.array(unroll, row_index_type)
-        block = int64(cuda.blockIdx.x)
+        looks, block = share_blocks(row_blocks * chunks)
         row_block = int64(uint32(block) // uint32(chunks))
         chunk = block - row_block * chunks
         if guarded and guard[0] == 0:
             return
-        if fills and row_block >= row_blocks:
-            fill_long_gaps(ids, ids_step, output, rows, columns, segments, block - row_blocks * chunks, output_row, shape, output_strides, empty)
+        if fills and looks:
+            fill_long_gaps(ids, ids_step, output, rows, columns, segments, block, output_row, shape, output_strides, empty)
             return
         row_block = rotate_blocks(row_block, row_blocks)
         group = int32(uint32(cuda.threadIdx.x) // uint32(lanes))

@@ -16,7 +16,7 @@ from ..policy import FoldNarrow
 from ..tiling import Tiling
 from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of, tile_end_of
-from .gaps import gap_filler, short_gap_fillers
+from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .states import heads_of, lane_scan, run_states_of
 from .sums import open_run_of
 
@@ -80,11 +80,11 @@ def fold_narrow(
         others = cuda.local.array(others_size, element)
         batch_ids = cuda.local.array(share, index_type)
         zeros = cuda.local.array(wide, element)
-        block = int64(cuda.blockIdx.x)
+        looks, block = share_blocks(row_blocks)
         if guarded and guard[0] == 0:
             return
-        if fills and block >= row_blocks:
-            fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
+        if fills and looks:
+            fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
         block = rotate_blocks(block, row_blocks)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)

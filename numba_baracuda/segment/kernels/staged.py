@@ -18,7 +18,7 @@ from ..policy import FoldStaged
 from ..tiling import Tiling
 from .common import clamp, last_id_of, rotate_blocks
 from .edges import edge_functions_of
-from .gaps import gap_filler, short_gap_fillers
+from .gaps import gap_filler, share_blocks, short_gap_fillers
 from .states import run_states_of
 from .sums import open_run_of
 
@@ -144,9 +144,9 @@ def fold_staged(
         run = cuda.local.array(run_scalars, state_type)
         states = cuda.local.array(scalars, state_type)
         scratch = cuda.local.array(scalars, state_type)
-        block = int64(cuda.blockIdx.x)
-        if fills and block >= row_blocks:
-            fill_long_gaps(ids, 1, output, rows, columns, segments, block - row_blocks, output_row, (columns,), (1,), empty)
+        looks, block = share_blocks(row_blocks)
+        if fills and looks:
+            fill_long_gaps(ids, 1, output, rows, columns, segments, block, output_row, (columns,), (1,), empty)
             return
         block = rotate_blocks(block, row_blocks)
         warp, lane = int32(cuda.threadIdx.x >> 5), int32(cuda.laneid)
