@@ -17,6 +17,8 @@ Call = Callable[[], Any]
 SHORT, TOGETHER = 20.0, 100.0
 #: device time of one measurement at most, unless the least number of samples takes longer (microseconds)
 BUDGET, FEWEST = 1e6, 5
+#: a call that takes longer is timed once (microseconds)
+SLOW = 2e6
 #: device time for which a call runs before it is timed in turn with others, and while it is (microseconds)
 TURN = 1e5
 #: longer than the host time of a call that does not wait for the device (nanoseconds)
@@ -87,9 +89,13 @@ class Events:
     def __call__(self, calls: Sequence[Call], repeats: int) -> Timing:
         """Times ``calls`` in turn, which do the same on operand sets of their own, after two rounds of warming up.
 
-        Calls that wait for the device cannot be queued behind a blocked stream; they are timed without.
+        Calls that wait for the device cannot be queued behind a blocked stream; they are timed without. Of calls that take seconds, one is timed.
         """
-        for call in [*calls, *calls]:
+        pair, _ = self._sample(iter(calls), 1)
+        first = self._elapsed([pair])[0]
+        if first > SLOW:
+            return Timing((first,), False)
+        for call in [*calls[1:], *calls]:
             call()
         self._cuda.Device().synchronize()
         waits = self._waits(calls[0])

@@ -548,6 +548,13 @@ def test_no_queue_is_held_back_from_calls_that_wait(monkeypatch: pytest.MonkeyPa
     assert max(card.held) <= timing.WAIT / 1e3 and card.host < (4 + 1 + 2 + 8) * 4.1e4 + timing.WAIT / 1e3
 
 
+def test_a_call_of_seconds_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card()
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: card.host / 1e6))
+    found = timing.Events(card)([lambda: card.queue(3e6)] * 2, 8)
+    assert found.samples == (pytest.approx(3e6, rel=1e-4),) and not found.dry and card.device < 4e6
+
+
 def test_calls_take_turns_in_orders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is made for 100 ms before it is timed for as long; dry are one that keeps the host longer than the device, and one that waits for it."""
     card, turns = Card(), list[int]()
