@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from numba import cuda
-from numba.cuda.types import int32, int64, uint32
+from numba.cuda.types import int32, int64
 
 from ...device.build import opaque
 from ...device.vector import STORE
@@ -71,13 +71,10 @@ def short_gap_fillers(index: str, value: str, vector: int, store_vector: int = 0
 def share_blocks(row_blocks: Any) -> Any:
     """(Whether the block looks for long gaps, its index among those that do or among the ``row_blocks``).
 
-    The former lie evenly among the latter, so that a multiprocessor has others to run while they wait for the ids that they search.
+    The former begin first: they search ids, and store for long, while the latter come and go.
     """
-    block, gaps = uint32(cuda.blockIdx.x), uint32(cuda.gridDim.x - row_blocks)
-    apart = uint32(uint32(cuda.gridDim.x) // max(gaps, uint32(1)))
-    number = uint32(block // apart)
-    looks = number < gaps and number * apart == block
-    return looks, int64(number) if looks else int64(block) - min(int64(number) + 1, int64(gaps))
+    block = int64(cuda.blockIdx.x) - (int64(cuda.gridDim.x) - row_blocks)
+    return block < 0, block if block >= 0 else int64(cuda.blockIdx.x)
 
 
 @functools.cache
