@@ -52,7 +52,7 @@ def paint(figure: Any, found: Mapping[str, Any], colours: Mapping[str, str]) -> 
     ratios.set_yscale("log", base=2)
     ratios.yaxis.set_major_formatter("{x:g}")
     ratios.set(ylabel="times as fast as one GPU")
-    waits.set(ylabel="% of a step that ranks wait for each other", ylim=(0, None))
+    waits.set(ylabel="% of a step that ranks wait for each other")
     ratios.legend(title="rows x width x classes; lines: computed")
 
 

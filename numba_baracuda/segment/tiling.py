@@ -147,7 +147,7 @@ class Tiling:
         return ceil_div(self.row_blocks, rounds) * self.chunks, self.threads, 0
 
     def fold_launch(self, segments: int) -> tuple[int, int, int]:
-        """The same, and before them the blocks that look for gaps."""
+        """The same, and the blocks that look for gaps."""
         blocks, threads, shared = self.launch
         return blocks + gap_blocks(segments, threads), threads, shared
 

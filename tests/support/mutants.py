@@ -370,6 +370,9 @@ KNOWN: dict[str, dict[str, str]] = {
             "a group without a row would fold the last one once more, and write nothing",
     },
     "segment/gaps": {
+        "share_blocks: guard: blocks - row_blocks <= FEW_BLOCKS in "
+        "block = int64(cuda.blockIdx.x) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))":
+            "blocks that look for gaps may begin first or last",
         "short_gap_fillers.fill_short_gap: guard: 0 < after - before - 1 in if fills and 0 < after - before - 1 <= GAP:":
             "a gap of no segments, or of fewer, has none to fill",
         "gap_filler.fill_long_gaps: guard: probe < segments in if probe < segments:":

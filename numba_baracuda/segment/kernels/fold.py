@@ -40,7 +40,7 @@ def fold_tiles(
 
     * ``items_per_thread``: 0 stands for the 4 to 16 rows of the tuning policy
     * ``fills``: whether empty segments get ``empty``. The lane that meets a gap of up to ``GAP`` segments fills it; blocks beyond
-      ``row_blocks`` · ``chunks``, which begin first, fill longer ones
+      ``row_blocks`` · ``chunks`` fill longer ones
     * ``apart``: whether the columns of a lane are ``lanes`` columns apart, and single accesses; then columns are contiguous
     * ``input_positions``: whether the position of row r is ``permutation[r]``; else it is r
     * ``other`` [rows, columns]: the second elements of a monoid of pairs, else any address; ``other_row``: elements from one of its rows to the next;

@@ -16,6 +16,9 @@ from ..tiling import GAP
 from .columns import columns_storer
 from .common import clamp, first_at_least
 
+#: blocks that look for gaps, so few that they begin first
+FEW_BLOCKS = 64
+
 
 @functools.cache
 def blank_writer(value: str, vector: int, store_vector: int = 0, apart: int = 0) -> Any:
@@ -71,10 +74,12 @@ def short_gap_fillers(index: str, value: str, vector: int, store_vector: int = 0
 def share_blocks(row_blocks: Any) -> Any:
     """(Whether the block looks for long gaps, its index among those that do or among the ``row_blocks``).
 
-    The former begin first: they search ids, and store for long, while the latter come and go.
+    The former begin first if they are few, and search ids and store while the latter come and go; many have the device to themselves at the end.
     """
-    block = int64(cuda.blockIdx.x) - (int64(cuda.gridDim.x) - row_blocks)
-    return block < 0, block if block >= 0 else int64(cuda.blockIdx.x)
+    blocks = int64(cuda.gridDim.x)
+    block = int64(cuda.blockIdx.x) + (row_blocks if blocks - row_blocks <= FEW_BLOCKS else int64(0))
+    block = block if block < blocks else block - blocks
+    return block >= row_blocks, block if block < row_blocks else block - row_blocks
 
 
 @functools.cache
