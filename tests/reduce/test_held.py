@@ -119,6 +119,27 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
     np.testing.assert_allclose(got, x.astype(np.float64).var(axis), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("extent", "far"), [(16, (0, 4)), (16, (8, 12)), (13, (0, 3)), (10, (4, 6))])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_variance_is_as_exact_as_from_deviations(kind: Kind, extent: int, far: tuple[int, ...], axis: int) -> None:
+    """Within n + 4 roundings, the bound of Σ (x − mean)² added up in a second pass: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance" (1983)."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-0.5, -0.45, (500, extent)).astype(np.float32)
+    x[:, far] = rng.uniform(0.5, 0.55, (500, len(far)))
+    x = np.ascontiguousarray(x if axis else x.T)
+    with held():
+        got = kind.numpy(nb.reduce_var(kind.array(x), axis, keepdims=False))
+    np.testing.assert_allclose(got, x.astype(np.float64).var(axis, ddof=1), rtol=(extent + 4) * 2.0**-24)
+
+
+@pytest.mark.parametrize("values", [(3e38, 3e38), (3e38, -3e38, 0), (np.inf, 1), (np.nan, 1)])
+def test_variance_of_what_has_no_mean(kind: Kind, values: tuple[float, ...]) -> None:
+    x = np.resize(np.array(values, np.float32), (40, 12))
+    with held():
+        got = kind.numpy(nb.reduce_var(kind.array(x), 1, keepdims=False))
+    np.testing.assert_array_equal(got, np.full(40, 0 if values[0] == values[1] else np.nan, np.float32))
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "axis", "element", "kernel", "constants"),
     [
