@@ -122,7 +122,7 @@ def test_variance_far_from_zero(kind: Kind, shape: tuple[int, ...], axis: int) -
 @pytest.mark.parametrize(("extent", "far"), [(16, (0, 4)), (16, (8, 12)), (13, (0, 3)), (10, (4, 6))])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_variance_is_as_exact_as_from_deviations(kind: Kind, extent: int, far: tuple[int, ...], axis: int) -> None:
-    """Within n + 4 roundings, the bound of Σ (x − mean)² added up in a second pass: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance" (1983)."""
+    """Within n + 4 roundings, as Σ (x − mean)² of a second pass: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance" (1983)."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-0.5, -0.45, (500, extent)).astype(np.float32)
     x[:, far] = rng.uniform(0.5, 0.55, (500, len(far)))
