@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ..algebra import KernelMonoid
 from ..core.axes import ceil_div
+from ..core.policy import tuned
 from ..core.spec import KernelSpec
 from .geometry import Geometry
+from .policy import FoldColumns, FoldRows
 from .problem import Problem
 from .tiling import THREADS
 
@@ -37,3 +40,22 @@ def splits(problem: Problem, geometry: Geometry) -> dict[str, int]:
     adjacent = problem.adjacent_vectors
     whole = adjacent >= geometry.lanes or geometry.lanes % adjacent == 0
     return {"splits": geometry.splits, "across": ceil_div(adjacent, geometry.lanes) if whole else geometry.blocks}
+
+
+def halves_about_pivot(problem: Problem, monoid: KernelMonoid, size: int) -> bool:
+    """Whether halves along one axis are summed about a pivot."""
+    return bool(monoid.pivot_terms) and size == 2 and len(problem.shape) == 1
+
+
+def resident_of(kernel: str, problem: Problem, geometry: Geometry, monoid: KernelMonoid, size: int) -> int:
+    """Blocks of a fold that a multiprocessor should hold; 0 where the compiler leaves registers for enough of them."""
+    columns, plain = tuned(FoldColumns()), size < 8 and not monoid.foreign
+    if kernel == "fold_rows":
+        return tuned(FoldRows()).min_blocks_per_multiprocessor if plain and geometry.lanes == THREADS and not monoid.pivot_terms else 0
+    if kernel != "fold_columns":
+        return 0
+    if halves_about_pivot(problem, monoid, size) and not monoid.unit_pivot_suffices:
+        return columns.min_blocks_with_two_terms if monoid.term_count == 2 else columns.min_blocks_with_one_term
+    if plain and problem.vector == 1:
+        return columns.min_blocks_per_multiprocessor if len(problem.shape) == 2 else 0
+    return columns.min_blocks_of_vectors if plain and not monoid.pivot_terms else 0

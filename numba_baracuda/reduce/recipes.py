@@ -17,7 +17,7 @@ from .dense import dense_of
 from .descriptor import ReduceBackwardDescriptor, ReduceDescriptor
 from .geometry import Geometry
 from .held import Held, held_gradient_of, held_lines_of, held_of
-from .launches import extents, form_of, kept_strides, spec_of, splits
+from .launches import extents, form_of, halves_about_pivot, kept_strides, resident_of, spec_of, splits
 from .passes import FirstPass, first_pass, walk_of_gradient
 from .policy import Block, BroadcastColumns, BroadcastStagedRows, CombinePartials, FoldColumns, FoldStagedRows
 from .problem import Problem
@@ -60,8 +60,7 @@ def fold_steps(
     fold_monoid = monoid_of(monoid)
     state = fold_monoid.kind or BY_NAME[value].accumulator
     geometry = Geometry.of_few(problem, value) or Geometry.of_lines(problem, target.multiprocessors, value) if fold_monoid.commutes else None
-    halves_about_pivot = bool(fold_monoid.pivot_terms) and BY_NAME[value].itemsize == 2 and len(problem.shape) == 1
-    two_terms = halves_about_pivot and fold_monoid.term_count == 2
+    two_terms = halves_about_pivot(problem, fold_monoid, BY_NAME[value].itemsize) and fold_monoid.term_count == 2
     state_bytes = fold_monoid.width * BY_NAME[state].itemsize
     geometry = geometry or Geometry.of(problem, target.multiprocessors, value, fold_monoid.commutes, two_terms, state_bytes)
     special = results != NULL and problem.row_contiguous and not problem.staged and geometry.lanes == THREADS
@@ -88,10 +87,7 @@ def fold_steps(
     }  # fmt: skip
     if not geometry.inner:
         arguments |= {**origin, "shape": problem.shape, "x_strides": problem.full_reduced[0]}
-    walks_singles = kernel == "fold_columns" and len(problem.shape) == 2 and problem.vector == 1 and BY_NAME[value].itemsize < 8
-    resident = tuned(FoldColumns()).min_blocks_per_multiprocessor if walks_singles and not fold_monoid.foreign else 0
-    if halves_about_pivot and kernel == "fold_columns" and not fold_monoid.unit_pivot_suffices:
-        resident = tuned(FoldColumns()).min_blocks_with_two_terms if two_terms else tuned(FoldColumns()).min_blocks_with_one_term
+    resident = resident_of(kernel, problem, geometry, fold_monoid, BY_NAME[value].itemsize)
     steps: list[Step] = [Launch(spec_of(kernel, resident=resident, **constants, **config), (blocks, THREADS, 0), arguments)]
     if not partials:
         return steps, []
