@@ -1,8 +1,8 @@
 """The tuning policies of the reduce family.
 
 All numbers were chosen by times on an H200 (sm_90, 132 multiprocessors). They are the same on every architecture, since no other was measured;
-grids follow the number of multiprocessors. Resident blocks are set where the compiler would take more registers than it needs without spills; elsewhere
-it leaves enough of them by itself.
+grids follow the number of multiprocessors. Resident blocks are set where the compiler would take more registers than it needs without spills;
+elsewhere it leaves enough of them by itself.
 """
 
 from __future__ import annotations
