@@ -35,7 +35,7 @@ class FoldRows(Policy):
     few_rows_items: int = 2  #: factor on vectors in flight where one warp takes each of few rows; a block would wait longer for its warps
     grid_blocks_per_multiprocessor: int = 16  #: blocks for each multiprocessor that keep the memory busy; few rows are split to have as many
     min_split_batches: int = 4  #: least number of batches in a split of a row, which pay for the launch that combines the partials
-    min_blocks_per_multiprocessor: int = 5  #: of rows that a block takes, of elements up to 4 bytes without a pivot. Computed, not timed
+    min_blocks_per_multiprocessor: int = 5  #: of vectors of rows along one axis that a block takes, of small states. Computed, not timed
     single_row_blocks: int = 4  #: blocks for each multiprocessor where there is one row
     max_single_row_bytes: int = 384 << 20  #: of that row's elements
 
@@ -105,7 +105,7 @@ class FoldColumns(Policy):
     even_line_bytes: int = 8 << 10  #: of a line; of longer ones many blocks read far apart, up to 7 % more slowly
     min_state_share: int = 192  #: bytes of a column in a split for each byte of the state that it leaves
     min_blocks_per_multiprocessor: int = 3  #: of single elements of up to 4 bytes along two axes, whose offsets take many registers
-    min_blocks_of_vectors: int = 4  #: of such vectors that are not summed about a pivot. Computed, not timed
+    min_blocks_of_vectors: int = 4  #: of vectors of them along one axis, of small states. Computed, not timed
     min_blocks_with_two_terms: int = 4  #: of sums of two terms about a pivot along one axis, of halves
     min_blocks_with_one_term: int = 3  #: the same of one term, unless a pivot is chosen only where 1 does not do. Computed, not timed
     min_split_batches: int = 4
