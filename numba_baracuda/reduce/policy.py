@@ -45,7 +45,7 @@ class FoldHeld(Policy):
     """``fold_held_rows`` and ``fold_held_columns``: a thread holds whole rows or columns."""
 
     max_extent: int = 16  #: the most elements of a row or column
-    max_odd_extent: int = 10  #: the most of a row of 4-byte elements or wider ones that is no multiple of 16 bytes
+    max_odd_loads: int = 6  #: of neighbouring rows of 4-byte elements or wider ones, no multiples of 16 bytes: L1 looks up a warp's lines for each
     max_stored_extent: int = 2  #: the most of a column of a gradient that only stores
     max_bytes: int = 128  #: of the neighbouring rows or columns that a thread holds
     bytes_in_flight: int = 64  #: of all elements that a thread holds, unless neighbouring ones are more
@@ -71,7 +71,7 @@ class FoldStagedRows(Policy):
 
     items_per_thread: int = fixed(8)  #: elements that a thread takes from shared memory at a time
     shared_bytes_per_block: int = 40 << 10
-    max_vector_bytes: int = 8  #: rows that can be loaded by vectors of more bytes are folded without shared memory
+    max_vector_bytes: int = 8  #: rows that can be loaded by vectors of so many bytes are folded without shared memory, but for short ones of doubles
     min_rows_per_block: int = 16
     min_bytes_per_block: int = 16 << 10  #: of elements; a group takes several rows where its block would have fewer
     max_rows_per_group: int = 16
