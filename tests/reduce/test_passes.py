@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from kinds import Kind
-from reduce_cases import BACKWARD, EVERY, FORWARD, OTHER, check, check_places, function, run, values
+from reduce_cases import BACKWARD, EVERY, FORWARD, OTHER, check, check_places, function, operands, run, truth, values
 from samples import name_of
+from tolerance import assert_close
 
 import numba_baracuda as nb
 from numba_baracuda.core.op import Launch, Op, Target, contiguous
@@ -74,6 +75,19 @@ def test_many_partials_of_few_rows_are_combined_in_parts(kind: Kind, op: Op, par
         check(kind, op, (37, 3, 5), (0, 2))
         combined = [launch.spec.kernel for launch in launches(op, (37, 3, 5), (0, 2))]
     assert combined == ["fold_columns", "combine_partials"]
+
+
+@pytest.mark.parametrize("name", ["reduce_std_backward", "reduce_prod_backward"])
+def test_folds_of_gradients_are_combined_in_parts(kind: Kind, name: str) -> None:
+    op, shape, axes = nb.OPS[name], (512, 3, 16), (0, 2)
+    given = operands(op, shape, axes)
+    if "prod" in name:  # of a result that is 0, the guarded fold is needed
+        given["x"][3, 1, 2] = 0
+        given["y"][:, 1] = 0
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3):
+        got = kind.numpy(run(op, {key: kind.array(each) for key, each in given.items()}, shape, axes))
+        assert any(dict(launch.spec.constants).get("in_parts") for launch in launches(op, shape, axes))
+    assert_close(got, truth(op, given, shape, axes), "f32", name)
 
 
 def test_places_of_parts(kind: Kind) -> None:
