@@ -119,7 +119,8 @@ class CombinePartials(Policy):
     max_group_threads: int = chosen(32, 1, 2, 4, 8, 16, 32)  #: the most threads of a warp that share the partials of a row
     max_group_splits: int = 512  #: the most partials of a row that they share; a block takes those of a row that has more
     max_row_partials: int = 8192  #: the most that a block combines of all parts of a row; of more, several blocks do, or a launch for each part first
-    parts: int = 64  #: the most blocks that combine those of one of few rows
+    blocks_per_multiprocessor: int = 1  #: that combine those of few rows
+    parts: int = 64  #: the most blocks of a row
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,9 @@ def _two_passes(
         "step": first.step, "corrected_count": descriptor.corrected_count(fold_monoid), "kept_shape": first.kept_shape,
         "y_kept_strides": first.y_kept,
     }  # fmt: skip
-    policy, few, fold, partials = tuned(CombinePartials()), rows < target.multiprocessors, steps[0], first.states
+    policy, fold, partials = tuned(CombinePartials()), steps[0], first.states
+    blocks = policy.blocks_per_multiprocessor * target.multiprocessors
+    few = rows < blocks
     if len(steps) > 1 and isinstance(fold, Launch) and isinstance(steps[1], Launch):
         own, places = steps[1].arguments["splits"], first.problem.kept_strides[0]
         moves = "partial_kept_strides" in fold.arguments
@@ -138,7 +140,7 @@ def _two_passes(
             arguments |= {"partials": "partials", "splits": partials, "each": own}
     if arguments["partials"] == "states":
         slots.append(Slot("states", state, rows * first.states * fold_monoid.width))
-    parts = min(policy.parts, ceil_div(target.multiprocessors, rows)) if few and partials > policy.max_row_partials else 1
+    parts = min(policy.parts, ceil_div(blocks, rows)) if few and partials > policy.max_row_partials else 1
     if parts > 1:
         steps.insert(0, Clear("arrivals", restored=alone))
         slots = [Slot("arrivals", "i32", rows), *slots, Slot("joined", state, rows * parts * fold_monoid.width)]

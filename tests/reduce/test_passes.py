@@ -71,7 +71,7 @@ def test_places_and_truth(kind: Kind, op: Op, shape: tuple[int, ...], axis: Any)
 @pytest.mark.parametrize("parts", [2, 3, 64])
 @pytest.mark.parametrize("op", [op for op in FORWARD if op.name in ("reduce_sum", "reduce_var")], ids=name_of)
 def test_many_partials_of_few_rows_are_combined_in_parts(kind: Kind, op: Op, parts: int) -> None:
-    with in_passes(), using(CombinePartials, max_row_partials=4, parts=parts):
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=parts, blocks_per_multiprocessor=99):
         check(kind, op, (37, 3, 5), (0, 2))
         combined = [launch.spec.kernel for launch in launches(op, (37, 3, 5), (0, 2))]
     assert combined == ["fold_columns", "combine_partials"]
@@ -84,7 +84,7 @@ def test_folds_of_gradients_are_combined_in_parts(kind: Kind, name: str) -> None
     if "prod" in name:  # of a result that is 0, the guarded fold is needed
         given["x"][3, 1, 2] = 0
         given["y"][:, 1] = 0
-    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3):
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3, blocks_per_multiprocessor=99):
         got = kind.numpy(run(op, {key: kind.array(each) for key, each in given.items()}, shape, axes))
         assert any(dict(launch.spec.constants).get("in_parts") for launch in launches(op, shape, axes))
     assert_close(got, truth(op, given, shape, axes), "f32", name)
@@ -92,7 +92,7 @@ def test_folds_of_gradients_are_combined_in_parts(kind: Kind, name: str) -> None
 
 def test_places_of_parts(kind: Kind) -> None:
     x = np.random.default_rng(0).integers(0, 3, (37, 3, 5)).astype(np.float32)
-    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3):
+    with in_passes(), using(CombinePartials, max_row_partials=4, parts=3, blocks_per_multiprocessor=99):
         got = kind.numpy(nb.reduce_argmax(kind.array(x), axis=(0, 2), keepdims=False))
     np.testing.assert_array_equal(got, x.transpose(1, 0, 2).reshape(3, -1).argmax(1))
 
